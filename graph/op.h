@@ -1,0 +1,64 @@
+/* The op table: one row per op kind says its name, shape inference, FLOPs, bytes, what backward keeps, and weights.
+ * Model files only build graphs out of ops; they never compute costs.
+ */
+#ifndef DP_GRAPH_OP_H
+#define DP_GRAPH_OP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum graph_op_kind {
+  GRAPH_CONV2D,
+  GRAPH_CONV3D,
+  GRAPH_LINEAR,
+  GRAPH_ATTENTION, /* inputs q, k, v: self, cross and joint differ only in where q, k, v come from (attributes.form) */
+  GRAPH_GROUP_NORM,
+  GRAPH_LAYER_NORM,
+  GRAPH_RMS_NORM,
+  GRAPH_SILU,
+  GRAPH_GELU,
+  GRAPH_GEGLU,
+  GRAPH_SWIGLU,
+  GRAPH_ADD,
+  GRAPH_CONCAT,
+  GRAPH_SPLIT,
+  GRAPH_UPSAMPLE,
+  GRAPH_DOWNSAMPLE, /* average pooling; a strided convolution is GRAPH_CONV2D */
+  GRAPH_TIME_EMBEDDING, /* sinusoidal */
+  GRAPH_TEXT_EMBEDDING, /* table look-up */
+  GRAPH_MODULATE,       /* adaLN: x * (1 + scale) + shift, or the gate x * g */
+  GRAPH_ROTARY,
+  GRAPH_PATCHIFY,
+  GRAPH_UNPATCHIFY,
+  GRAPH_RESHAPE, /* a view or layout change */
+  GRAPH_LOSS,
+  GRAPH_OP_KIND_COUNT
+} graph_op_kind;
+
+/* The efficiency class, by which the cost model picks a curve. */
+typedef enum graph_op_class {
+  GRAPH_CLASS_GEMM,
+  GRAPH_CLASS_CONVOLUTION,
+  GRAPH_CLASS_ATTENTION,
+  GRAPH_CLASS_MEMORY, /* bound by memory traffic */
+  GRAPH_CLASS_COUNT
+} graph_op_class;
+const char *graph_op_class_name(graph_op_class op_class); /* "gemm", "convolution", "attention", "memory" */
+
+typedef enum graph_attention_form { GRAPH_ATTENTION_SELF, GRAPH_ATTENTION_CROSS, GRAPH_ATTENTION_JOINT } graph_attention_form;
+
+/* Only what the kind uses is set. */
+typedef struct graph_attributes {
+  int64_t in_channels, out_channels;
+  int64_t kernel[3], stride[3], padding[3]; /* [T,] H, W */
+  bool bias, affine;
+  int64_t groups;
+  int64_t heads, head_dim;
+  graph_attention_form form;
+  int64_t scale;   /* up- and down-sampling */
+  int64_t axis;    /* concat, split */
+  int64_t patch[3];
+  double epsilon;
+} graph_attributes;
+
+#endif
