@@ -1,0 +1,86 @@
+/* A cluster: nodes, devices, and the links between them as a graph of vertices (devices, switches, root complexes, NICs,
+ * fabrics) and directed edges. Routes are shortest paths; transfers over a common edge share its bandwidth.
+ *
+ * Ownership: the cluster's arena owns all; the catalogue and the document it was read from must outlive it.
+ */
+#ifndef DP_PLAN_CLUSTER_H
+#define DP_PLAN_CLUSTER_H
+
+#include "base/array.h"
+#include "base/node.h"
+#include "plan/device.h"
+
+enum { PLAN_MAX_HOPS = 16 };
+
+typedef struct plan_device {
+  const char *name; /* "node0/gpu3", "node0/gpu0.2" for part 2 of a split card */
+  const plan_device_model *model;
+  int node;              /* index of the machine */
+  int card;              /* physical card in the cluster: parts of one card share it */
+  int vertex;            /* in the link graph */
+  int parts;             /* of its card: 1 when whole */
+  int64_t memory_bytes;  /* limit of this device (a part: its share) */
+  int64_t sm_count;
+  double compute_share;  /* of the card's SMs: 1 when whole */
+  double price_usd_per_h, tdp_w, purchase_usd; /* shares for parts; 0: unknown */
+} plan_device;
+
+typedef struct plan_link {
+  const plan_link_model *model;
+  const char *name;  /* "node0/gpu3 > node0/nvswitch" */
+  int from, to;      /* vertices */
+  double bandwidth_bytes_per_s, latency_s; /* as the model or the file says */
+} plan_link; /* directed: each way is a link of its own */
+
+typedef enum plan_vertex_kind {
+  PLAN_VERTEX_DEVICE,
+  PLAN_VERTEX_NVSWITCH,
+  PLAN_VERTEX_PCIE_SWITCH,
+  PLAN_VERTEX_PCIE_ROOT,
+  PLAN_VERTEX_HOST,
+  PLAN_VERTEX_NIC,
+  PLAN_VERTEX_FABRIC
+} plan_vertex_kind;
+
+typedef struct plan_vertex {
+  const char *name;
+  plan_vertex_kind kind;
+  int node; /* -1 for a fabric */
+} plan_vertex;
+
+/* A path between two devices: link ids in order; latency_s is the sum along it, the bandwidth the least of it. A route
+ * from a device to itself is empty. `limiting` is the model of the slowest link: its size factors and its effect on
+ * compute are the route's. */
+typedef struct plan_route {
+  int links[PLAN_MAX_HOPS], count;
+  double latency_s, bandwidth_bytes_per_s;
+  const plan_link_model *limiting;
+} plan_route;
+
+typedef struct plan_cluster {
+  dp_arena arena;
+  const char *name, *file;
+  DP_ARRAY(plan_device) devices;
+  DP_ARRAY(plan_vertex) vertices;
+  DP_ARRAY(plan_link) links;
+  int node_count, card_count;
+  double price_usd_per_h; /* whole cluster: the file's figure, else the sum of its devices' (0 when one is unknown) */
+  double power_w;         /* whole cluster: devices' TDP + nodes' base power */
+  double host_issue_factor; /* how much slower than the reference this host issues work; 1 by default */
+  int *first_link;        /* adjacency, CSR over vertices: for the route search */
+  int *adjacent_links;
+} plan_cluster;
+
+/* Reads a cluster file (format = "diffpipe-cluster"), or the same keys inline under a scenario's [cluster]. */
+dp_status plan_cluster_read(const char *path, plan_catalogue *catalogue, dp_document *document, plan_cluster *cluster,
+                            dp_error *error);
+dp_status plan_cluster_build(const dp_node *table, plan_catalogue *catalogue, plan_cluster *cluster, dp_error *error);
+void plan_cluster_free(plan_cluster *cluster);
+
+/* Shortest path by hops, then widest, then lowest link ids: reproducible. DP_BAD_INPUT when the devices are not connected. */
+dp_status plan_cluster_route(const plan_cluster *cluster, int from_device, int to_device, plan_route *route, dp_error *error);
+
+/* "nvlink", "pcie" or "network": what a ring over these devices must cross at its weakest. */
+plan_link_kind plan_cluster_weakest_kind(const plan_cluster *cluster, const int *devices, int count);
+
+#endif

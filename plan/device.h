@@ -1,0 +1,80 @@
+/* The device catalogue: what a card can do, who says so, and whether that was verified.
+ *
+ * Read from catalogue/devices.toml of the data folder; a cluster file may add its own rows. Every figure's source stands
+ * in the row. Ownership: the catalogue's document owns all strings.
+ */
+#ifndef DP_PLAN_DEVICE_H
+#define DP_PLAN_DEVICE_H
+
+#include "base/array.h"
+#include "base/node.h"
+#include "graph/graph.h"
+
+typedef struct plan_device_model {
+  const char *name; /* "A100-SXM4-80GB" */
+  const char *architecture; /* "Ampere sm80" */
+  int64_t memory_bytes; /* GB of the data sheet times 1e9 */
+  double memory_bandwidth_bytes_per_s;
+  double peak_flops_per_s[GRAPH_DTYPE_COUNT]; /* dense, fp32 accumulation; fp32 means without tensor cores */
+  double tf32_flops_per_s;
+  double achieved_flops_per_s; /* best bf16 matrix product measured by others; 0: none */
+  int64_t sm_count, l2_bytes;
+  double tdp_w, price_usd_per_h; /* price 0: unknown */
+  double purchase_usd;           /* 0: unknown */
+  int64_t nvlink_generation, pcie_generation, pcie_lanes; /* NVLink 0: none */
+  double nvlink_bytes_per_s;     /* one way, all links together */
+  const char *source, *price_source, *achieved_source, *notes; /* "" when none */
+  const char *verified, *recalled; /* which figures were checked against a source, which are from memory */
+  const dp_node *node; /* where the row stands */
+} plan_device_model;
+
+/* A class of links: alpha + n / beta, with beta's achieved share by message size, and what it does to compute. */
+typedef enum plan_link_kind {
+  PLAN_LINK_NVLINK,
+  PLAN_LINK_PCIE,
+  PLAN_LINK_NETWORK,
+  PLAN_LINK_MEMORY, /* copies inside one card: virtual devices */
+  PLAN_LINK_HOST,   /* between CPU sockets */
+  PLAN_LINK_KIND_COUNT
+} plan_link_kind;
+
+typedef struct plan_link_size_factor {
+  double bytes, factor; /* share of `bandwidth_bytes_per_s` that a message of this size reaches; linear in log(bytes) between */
+} plan_link_size_factor;
+
+typedef struct plan_link_model {
+  const char *name; /* "nvlink3", "pcie4-x16", "ib-hdr200" */
+  plan_link_kind kind;
+  double bandwidth_bytes_per_s; /* one way, achieved ceiling (the theoretical one stands in theoretical_) */
+  double theoretical_bytes_per_s;
+  double latency_s;
+  double busy_latency_s;         /* the same beside compute on either end; 0: unchanged */
+  double busy_bandwidth_factor;  /* share of the bandwidth left beside compute; 1: unchanged */
+  double compute_slowdown;       /* compute on both ends runs (1 + this) times longer while a transfer is under way */
+  plan_link_size_factor *size_factors; /* ascending in bytes; none: 1 */
+  int size_factor_count;
+  const char *source, *notes;
+  bool verified;
+  const dp_node *node;
+} plan_link_model;
+
+/* NCCL's published cost model for collectives (NVIDIA/nccl src/graph/tuning.cc); times in s, bandwidths in bytes/s. */
+typedef struct plan_nccl_model plan_nccl_model; /* read from catalogue/nccl.toml by plan_catalogue_read; see plan/nccl.h */
+
+typedef struct plan_catalogue {
+  dp_document devices_document, links_document, nccl_document;
+  DP_ARRAY(plan_device_model) devices;
+  DP_ARRAY(plan_link_model) links;
+  plan_nccl_model *nccl;
+  dp_arena arena;
+} plan_catalogue;
+
+/* folder NULL: dp_data_folder() + "/catalogue". */
+dp_status plan_catalogue_read(const char *folder, plan_catalogue *catalogue, dp_error *error);
+void plan_catalogue_free(plan_catalogue *catalogue);
+/* NULL when there is none of that name. */
+const plan_device_model *plan_catalogue_device(const plan_catalogue *catalogue, const char *name);
+const plan_link_model *plan_catalogue_link(const plan_catalogue *catalogue, const char *name);
+double plan_link_factor(const plan_link_model *link, double bytes);
+
+#endif

@@ -1,0 +1,122 @@
+/* A program: for each worker, instructions on lanes with their dependencies. Nothing else decides order. The simulator
+ * reads it in virtual time, the executor on real devices.
+ *
+ * Invariants: instructions of one lane are contiguous in `instructions` and run in that order, one at a time; lanes of
+ * one worker are contiguous, workers ascending. An instruction starts when it is at the head of its lane and all in its
+ * wait list are done. A SEND and its RECV name each other (`peer`), start together when both are ready and end together.
+ * An ALL_REDUCE starts when all members of its group (`peer` = group id) are ready, and they end together.
+ * Waits never cross workers: only SEND/RECV pairs and groups do.
+ */
+#ifndef DP_PLAN_PROGRAM_H
+#define DP_PLAN_PROGRAM_H
+
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "plan/plan.h"
+
+typedef enum plan_opcode {
+  PLAN_FORWARD,
+  PLAN_BACKWARD,        /* input and weight gradients */
+  PLAN_BACKWARD_INPUT,
+  PLAN_BACKWARD_WEIGHT,
+  PLAN_SEND,
+  PLAN_RECV,
+  PLAN_ALL_REDUCE,
+  PLAN_OPTIMIZER_STEP,
+  PLAN_OPCODE_COUNT
+} plan_opcode;
+extern const char *const plan_opcode_names[]; /* "FORWARD", ... */
+
+typedef enum plan_lane_kind { PLAN_LANE_COMPUTE, PLAN_LANE_SEND, PLAN_LANE_RECV, PLAN_LANE_COLLECTIVE } plan_lane_kind;
+
+typedef struct plan_lane {
+  uint32_t worker;
+  uint16_t kind;     /* plan_lane_kind */
+  uint16_t backward; /* SEND and RECV: 1 for gradients; each peer and direction has its own lane */
+  uint32_t peer;     /* the other worker, for SEND and RECV */
+  uint32_t first, count; /* instructions */
+} plan_lane;
+
+enum { PLAN_NO_PEER = 0xffffffffu };
+
+typedef struct plan_instruction {
+  uint8_t opcode;
+  uint8_t part;       /* of the last backward, in buckets: 0 .. parts - 1 */
+  uint16_t chunk;     /* SEND: the chunk that made the tensors; RECV: the chunk that consumes them */
+  uint32_t microbatch; /* sampling: denoise step * microbatches + microbatch */
+  uint32_t class_id;  /* compute: into works; SEND and RECV: into messages; ALL_REDUCE: into collectives */
+  uint32_t peer;      /* see above, else PLAN_NO_PEER */
+} plan_instruction;
+
+/* Equal work, costed once: compute of one chunk on one worker. */
+typedef struct plan_work {
+  uint8_t opcode;
+  uint8_t part, parts; /* backward split into buckets: part `part` of `parts`, from the chunk's end to its start */
+  uint16_t chunk;
+  uint32_t worker;
+  uint16_t first_unit, unit_count; /* the units this part covers; OPTIMIZER_STEP: the rank's first chunk */
+} plan_work;
+
+typedef enum plan_traffic {
+  PLAN_TRAFFIC_BOUNDARY, /* boundary tensors consumed by the next unit, and their gradients */
+  PLAN_TRAFFIC_SKIP,     /* skip tensors and their gradients */
+  PLAN_TRAFFIC_GRADIENT, /* weight gradients between replicas (bytes that each worker sends) */
+  PLAN_TRAFFIC_LATENT,   /* sampling: the last stage's output back to the first */
+  PLAN_TRAFFIC_COUNT
+} plan_traffic;
+extern const char *const plan_traffic_names[]; /* "boundary", "skip", "gradient", "latent", NULL */
+
+/* What one SEND moves: all tensors from one chunk to another, one microbatch, one direction. */
+typedef struct plan_message {
+  uint32_t from_worker, to_worker;
+  uint16_t from_chunk, to_chunk;
+  uint8_t backward;
+  int64_t bytes;                        /* on the wire */
+  int64_t kind_bytes[PLAN_TRAFFIC_COUNT]; /* the parts of `bytes` */
+  int first_tensor, tensor_count;       /* into message_tensors; ids of the graph */
+} plan_message;
+
+typedef struct plan_collective {
+  int64_t bytes;       /* of the reduced buffer */
+  uint32_t first_member, member_count; /* into group_members: workers */
+  uint16_t chunk;
+  uint8_t part;
+} plan_collective;
+
+typedef struct plan_program {
+  dp_arena arena;
+  const plan_plan *plan;
+  int worker_count;
+  uint32_t *worker_lane;          /* [worker_count + 1] first lane of each worker; the compute lane is the first */
+  plan_lane *lanes;               uint32_t lane_count;
+  plan_instruction *instructions; uint32_t instruction_count;
+  uint32_t *wait_first;           /* [instruction_count + 1] into waits */
+  uint32_t *waits;                /* ids of instructions on the same worker */
+  plan_work *works;               uint32_t work_count;
+  plan_message *messages;         uint32_t message_count;
+  int *message_tensors;           uint32_t message_tensor_count;
+  plan_collective *collectives;   uint32_t collective_count;
+  uint32_t *group_members;        uint32_t group_member_count;
+  uint32_t *group_class;          uint32_t group_count; /* group id -> collective class */
+} plan_program;
+
+/* Compiles a plan whose order is set. What is sent where follows from the graph's liveness and the skip policy.
+ * Receives are posted ahead of their consumer by PLAN_PREFETCH compute instructions, so that receive buffers are bounded
+ * and known beforehand; see memory.h. */
+enum { PLAN_PREFETCH = 2 };
+dp_status plan_compile(const plan_plan *plan, const graph *graph, plan_program *program, dp_error *error);
+void plan_program_free(plan_program *program);
+
+/* Proves that the program can finish whatever the durations: DP_INTERNAL with the cycle spelled out, instruction by
+ * instruction ("worker 0 FORWARD chunk 1 microbatch 3 waits for worker 1 SEND ..."), when it cannot. Linear time. */
+dp_status plan_program_check(const plan_program *program, dp_error *error);
+/* Also checks the structural invariants above (pairs name each other, same message, waits within the worker, ...). */
+
+/* "worker 2 BACKWARD chunk 2 microbatch 5" */
+const char *plan_instruction_show(const plan_program *program, uint32_t instruction, char out[128]);
+/* The worker of an instruction, through its lane (binary search). */
+uint32_t plan_instruction_lane(const plan_program *program, uint32_t instruction);
+
+#endif

@@ -1,0 +1,50 @@
+/* A scenario: the file people write. [model] [task] [cluster] [plan] [search], see doc/formats.md. */
+#ifndef DP_PLAN_SCENARIO_H
+#define DP_PLAN_SCENARIO_H
+
+#include "base/node.h"
+#include "graph/model.h"
+#include "plan/cluster.h"
+#include "plan/plan.h"
+
+typedef struct plan_scenario {
+  dp_document document;         /* the scenario file with --set applied */
+  dp_document cluster_document; /* when [cluster] names a file */
+  plan_catalogue catalogue;
+  plan_cluster cluster;
+  dp_arena arena;
+  const char *name;
+  /* [model] */
+  bool synthetic;
+  const char *config_path;                  /* resolved */
+  graph_model_options model_options;        /* batch is set from the plan's microbatch_size */
+  graph_synthetic_options synthetic_options;
+  /* [task] */
+  bool training;
+  int64_t global_batch;                     /* 0: from the plan */
+  plan_optimizer optimizer;
+  int64_t steps;                            /* training: steps in the job (for cost); sampling: denoise steps */
+  bool guidance;                            /* classifier-free guidance: the model sees each sample twice */
+  bool gradient_fp32;
+  bool cuda_graphs;                         /* host issues one launch a chunk instead of one a kernel */
+  /* [plan]: 0 or NULL = not given */
+  int64_t stages, chunks, data_parallel, microbatches, microbatch_size, k, gradient_buckets;
+  int schedule, skip_policy;                /* -1: not given */
+  int64_t *split; size_t split_count;       /* cut points, unit indices */
+  bool recompute_all; const dp_node *recompute_node; /* "none" | "all" | list of unit names or indices */
+  int64_t *device_map; size_t device_map_count;      /* devices in worker order */
+  const dp_node *search;                    /* [search], read by the tuner */
+} plan_scenario;
+
+/* Reads, applies the assignments ("plan.stages=4"), resolves paths, reads catalogue and cluster, checks everything that
+ * can be checked without building the graph. */
+dp_status plan_scenario_read(const char *path, const char *const *sets, int set_count, plan_scenario *scenario, dp_error *error);
+void plan_scenario_free(plan_scenario *scenario);
+/* The [model] graph for a microbatch size (times two with guidance). */
+dp_status plan_scenario_graph(const plan_scenario *scenario, int64_t microbatch_size, graph *graph, dp_error *error);
+/* Settles stages, data_parallel, microbatches, microbatch_size against global_batch and the cluster:
+ * global_batch = microbatches * microbatch_size * data_parallel; two of them give the third; contradictions are errors
+ * at the key. Fills everything of the plan but chunks, order and recompute. */
+dp_status plan_scenario_plan(const plan_scenario *scenario, plan_plan *plan, dp_error *error);
+
+#endif
