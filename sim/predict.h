@@ -1,0 +1,41 @@
+/* A whole prediction: scenario in, plan, program, timeline, memory and metrics out. */
+#ifndef DP_SIM_PREDICT_H
+#define DP_SIM_PREDICT_H
+
+#include "plan/memory.h"
+#include "plan/scenario.h"
+#include "plan/timeline.h"
+#include "sim/cost.h"
+#include "sim/engine.h"
+
+/* What bounds a worker or the step, largest first. */
+typedef struct sim_bound {
+  const char *name; /* "compute: convolution", "communication", "pipeline bubble", "host", "optimizer", ... */
+  double share;     /* of workers * step_s; all shares sum to 1 */
+} sim_bound;
+enum { SIM_MAX_BOUNDS = 12 };
+
+typedef struct sim_prediction {
+  graph graph;
+  plan_plan plan;
+  plan_program program;
+  plan_timeline timeline;
+  plan_metrics metrics;
+  plan_memory memory;
+  sim_statistics statistics;
+  int64_t *memory_limit_bytes; /* [worker] */
+  bool fits;
+  int tightest_worker;         /* least room left, or most over */
+  sim_bound bounds[SIM_MAX_BOUNDS];
+  int bound_count;
+  double error_band;           /* relative, of step_s */
+  double usd_per_million_samples, joules_per_sample; /* 0: a price or power is unknown */
+  dp_arena arena;
+} sim_prediction;
+
+/* The scenario must outlive the prediction. */
+dp_status sim_predict(const plan_scenario *scenario, const sim_efficiency *efficiency, sim_prediction *prediction,
+                      dp_error *error);
+void sim_prediction_free(sim_prediction *prediction);
+
+#endif
