@@ -1,47 +1,76 @@
 /* The cost model: device time and host issue time of any piece of work.
  *
- * Time of an op, best source first: measured here for this exact shape, interpolated from a profile (both from a
- * profile.json, once there is one), else analytic roofline:
- *   t = max(flops / (peak * e_class(size)), bytes / (bandwidth * e_memory(bytes))) + launch gap,
- * with per-class efficiency curves from catalogue/efficiency.toml, where every number has its source. The answer says
- * which source each figure rests on, and how wide its error band is.
+ * Time of an op, best source first: measured for this exact shape, interpolated from a profile (both from a
+ * profile.json, once there is one), else the analytic roofline used here:
+ *
+ *   compute_s = flops / peak,  traffic_s = bytes / memory bandwidth           (at the data sheet's figures)
+ *   t = max(compute_s / e_class(compute_s), traffic_s / e_memory(traffic_s))
+ *
+ * e is an efficiency curve of catalogue/efficiency.toml: the achieved share of the peak as a function of the ideal time,
+ * log-linear between its points, flat above the last, and of constant time below the first (a launch cannot be shorter).
+ * Curves are functions of ideal time, not of size, because what spoils small kernels (launch, ramp-up, the last wave)
+ * takes about the same time on a fast card and on a slow one. Matrix products and convolutions are scaled by what the
+ * card's best product reaches against what the curves' card reaches. Attention pads its keys to a tile of 128 and
+ * head dimensions below 64 to 64. A part of a card (virtual device) has its share of peak and bandwidth, times a
+ * measured factor per class. Every number and its source stand in the file, none in the code.
  */
 #ifndef DP_SIM_COST_H
 #define DP_SIM_COST_H
 
 #include "graph/graph.h"
 #include "plan/cluster.h"
-#include "plan/program.h"
+#include "plan/plan.h"
 
-typedef struct sim_efficiency sim_efficiency; /* the file, parsed */
+/* The file, parsed. Ownership: free with sim_efficiency_free, after everything that came from it. */
+typedef struct sim_efficiency sim_efficiency;
+/* How ops are run: which attention kernel, what is fused, what the host pays. One [[implementation]] of the file. */
+typedef struct sim_implementation sim_implementation;
 
 /* folder NULL: the installed catalogue. */
 dp_status sim_efficiency_read(const char *folder, sim_efficiency **efficiency, dp_error *error);
 void sim_efficiency_free(sim_efficiency *efficiency);
+/* DP_BAD_INPUT listing the known names when there is none of that name; `node` may be NULL. */
+dp_status sim_efficiency_implementation(const sim_efficiency *efficiency, const char *name, const dp_node *node,
+                                        const sim_implementation **implementation, dp_error *error);
 
-typedef enum sim_cost_source { SIM_COST_FIXED, SIM_COST_MEASURED, SIM_COST_INTERPOLATED, SIM_COST_ANALYTIC, SIM_COST_SOURCE_COUNT } sim_cost_source;
-extern const char *const sim_cost_source_names[];
+typedef struct sim_cost_context {
+  const sim_efficiency *efficiency;
+  const sim_implementation *implementation;
+  const plan_device *device;
+  graph_dtype precision;
+  bool cuda_graphs;         /* the host issues one launch a chunk instead of one a kernel */
+  double host_issue_factor; /* how much slower than the reference this host is */
+} sim_cost_context;
 
-/* Device seconds of one direction of one op on a device. */
-double sim_cost_work(const sim_efficiency *efficiency, const plan_device *device, graph_dtype precision, const graph_work *work);
+typedef enum sim_direction { SIM_FORWARD, SIM_BACKWARD_INPUT, SIM_BACKWARD_WEIGHT } sim_direction;
 
-/* Unit costs of a graph on a device: [unit] seconds and host issue seconds. Ops of class "memory" that follow their
- * producer in a unit are costed as own kernels unless the table says fused. */
+/* Device seconds of one direction of one op; 0 where nothing runs. */
+double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_direction direction);
+
+/* Costs of one unit on one device. */
 typedef struct sim_unit_cost {
-  double forward_s, backward_input_s, backward_weight_s;
-  double forward_issue_s, backward_input_issue_s, backward_weight_issue_s;
-  double by_class_s[GRAPH_CLASS_COUNT]; /* forward + backward, for "what bounds the step" */
-  double error_band; /* relative, one sigma */
+  double device_s[3];                     /* by sim_direction */
+  double issue_s[3];                      /* host seconds to issue it, kernel by kernel; 0 with CUDA graphs */
+  double class_s[3][GRAPH_CLASS_COUNT];   /* device_s by op class */
 } sim_unit_cost;
-dp_status sim_cost_units(const sim_efficiency *efficiency, const graph *graph, const plan_device *device, bool cuda_graphs,
-                         double host_issue_factor, sim_unit_cost *units, dp_error *error);
+/* unit[graph->units.count]. Units with fixed costs have exactly those. */
+void sim_cost_units(const sim_cost_context *context, const graph *graph, sim_unit_cost *units);
 
-/* Seconds of the optimizer step over `parameters` trainable parameters (one fused pass over weights, gradients, states). */
-double sim_cost_optimizer(const sim_efficiency *efficiency, const plan_device *device, graph_dtype precision,
-                          plan_optimizer optimizer, int64_t parameters);
+/* Host seconds to issue one instruction whatever is in it (a graph launch, bookkeeping). */
+double sim_cost_instruction_issue_s(const sim_cost_context *context);
 
-/* Per-worker bytes outside the layout: CUDA context, communicators; and library workspace. */
-int64_t sim_cost_runtime_bytes(const sim_efficiency *efficiency, const plan_device *device, int peers);
-int64_t sim_cost_workspace_bytes(const sim_efficiency *efficiency, const plan_device *device);
+/* Seconds of the optimizer step over `parameters` trainable parameters: one fused pass over weights, gradients, states. */
+double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32, int64_t parameters);
+
+/* Seconds to project a skip tensor [B, C, H, W] to K values a sample, or back: bound by one read of the tensor. */
+double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, int64_t samples, int64_t k);
+
+/* Per-worker bytes outside the layout (CUDA context, a communicator per peer), library workspace, and how many times
+ * the graph's saved activations this implementation keeps. */
+int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers);
+int64_t sim_cost_workspace_bytes(const sim_cost_context *context);
+
+/* Relative error to expect of analytic figures on this device, one standard deviation. */
+double sim_cost_error_band(const sim_cost_context *context);
 
 #endif

@@ -1,0 +1,149 @@
+#include "sim/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/efficiency.h"
+
+/* The measured factor of a part of a card beyond its share of SMs; log-linear in the share. */
+static double partition_factor(const sim_efficiency *efficiency, double share, int op_class) {
+  const double *x = efficiency->partition_share, *y = efficiency->partition_factor[op_class];
+  const int n = efficiency->partition_points;
+  if (share <= x[0]) return y[0];
+  if (share >= x[n - 1]) return y[n - 1];
+  int i = 1;
+  while (x[i] < share) i++;
+  return y[i - 1] + log(share / x[i - 1]) / log(x[i] / x[i - 1]) * (y[i] - y[i - 1]);
+}
+
+/* What this architecture reaches against the curves' card. */
+static double architecture_factor(const sim_cost_context *context, int op_class, int backward) {
+  const sim_efficiency *efficiency = context->efficiency;
+  const plan_device_model *model = context->device->model;
+  if (op_class == GRAPH_CLASS_GEMM || op_class == GRAPH_CLASS_CONVOLUTION) {
+    const double peak = model->peak_flops_per_s[GRAPH_BF16];
+    if (model->achieved_flops_per_s <= 0 || peak <= 0) return 1;
+    return model->achieved_flops_per_s / peak / efficiency->best_product_share;
+  }
+  if (op_class == GRAPH_CLASS_ATTENTION)
+    for (size_t i = 0; i < efficiency->architectures.count; i++) {
+      const sim_architecture *architecture = &efficiency->architectures.items[i];
+      if (strncmp(model->architecture, architecture->prefix, strlen(architecture->prefix)) == 0)
+        return architecture->attention[context->implementation->attention_backend][backward];
+    }
+  return 1;
+}
+
+/* Time of `flops` in a class at ideal speed `peak`. */
+static double curve_time_s(const sim_cost_context *context, int op_class, int backward, int64_t head_dim, double ideal_s) {
+  const sim_efficiency *efficiency = context->efficiency;
+  if (op_class != GRAPH_CLASS_ATTENTION)
+    return sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, 0, 0), ideal_s);
+  const int backend = context->implementation->attention_backend;
+  const double narrow =
+      sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, backend, 64), ideal_s);
+  const double wide = sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, backend, 128), ideal_s);
+  if (head_dim <= 64) return narrow;
+  if (head_dim >= 128) return wide;
+  const double t = log((double)head_dim / 64) / log(2.0);
+  return narrow + t * (wide - narrow);
+}
+
+static double work_s(const sim_cost_context *context, const graph_op *op, const graph_work *work, int backward) {
+  const plan_device *device = context->device;
+  const plan_device_model *model = device->model;
+  const double share = device->compute_share;
+  const double bandwidth = model->memory_bandwidth_bytes_per_s * share;
+  const double traffic = (double)(work->bytes_read + work->bytes_written);
+  const double traffic_s =
+      sim_curve_time_s(sim_efficiency_curve(context->efficiency, GRAPH_CLASS_MEMORY, backward, 0, 0), traffic / bandwidth);
+  if (work->op_class == GRAPH_CLASS_MEMORY || work->matrix_flops == 0)
+    return traffic_s * context->implementation->kernel_share[op->kind];
+  double flops = (double)work->matrix_flops;
+  int64_t head_dim = 0;
+  if (work->op_class == GRAPH_CLASS_ATTENTION) {
+    head_dim = work->k;
+    const int64_t padded_keys = (work->n + 127) / 128 * 128;
+    flops *= (double)padded_keys / (double)work->n;
+    if (head_dim < 64) flops *= 64.0 / (double)head_dim;
+  }
+  const double peak = model->peak_flops_per_s[context->precision] * share;
+  const double compute_s = curve_time_s(context, work->op_class, backward, head_dim, flops / peak) /
+                           architecture_factor(context, work->op_class, backward) /
+                           partition_factor(context->efficiency, share, work->op_class);
+  return compute_s > traffic_s ? compute_s : traffic_s;
+}
+
+static const graph_work *work_of(const graph_op *op, sim_direction direction) {
+  return direction == SIM_FORWARD ? &op->forward : direction == SIM_BACKWARD_INPUT ? &op->backward_input : &op->backward_weight;
+}
+
+double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_direction direction) {
+  const graph_work *work = work_of(op, direction);
+  if (work->kernels == 0) return 0;
+  return work_s(context, op, work, direction != SIM_FORWARD);
+}
+
+void sim_cost_units(const sim_cost_context *context, const graph *graph, sim_unit_cost *units) {
+  memset(units, 0, graph->units.count * sizeof *units);
+  for (size_t u = 0; u < graph->units.count; u++) {
+    const graph_unit *unit = &graph->units.items[u];
+    sim_unit_cost *cost = &units[u];
+    if (unit->fixed.present) {
+      cost->device_s[SIM_FORWARD] = unit->fixed.forward_s;
+      cost->device_s[SIM_BACKWARD_INPUT] = unit->fixed.backward_input_s;
+      cost->device_s[SIM_BACKWARD_WEIGHT] = unit->fixed.backward_weight_s;
+      continue;
+    }
+    for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
+      const graph_op *op = &graph->ops.items[o];
+      for (int d = SIM_FORWARD; d <= SIM_BACKWARD_WEIGHT; d++) {
+        const graph_work *work = work_of(op, (sim_direction)d);
+        const double seconds = sim_cost_op(context, op, (sim_direction)d);
+        cost->device_s[d] += seconds;
+        cost->class_s[d][work->op_class] += seconds;
+        /* a kernel that is fused away is not launched either */
+        if (!context->cuda_graphs && seconds > 0)
+          cost->issue_s[d] += work->kernels * context->implementation->issue_s_per_kernel * context->host_issue_factor;
+      }
+    }
+  }
+}
+
+double sim_cost_instruction_issue_s(const sim_cost_context *context) {
+  return context->implementation->issue_s_per_instruction * context->host_issue_factor;
+}
+
+double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32, int64_t parameters) {
+  /* bytes of optimizer state read and written per parameter; plus fp32 master read and written where the model is not */
+  static const double state_bytes[] = {[PLAN_ADAMW] = 16, [PLAN_ADAMW_8BIT] = 4, [PLAN_ADAFACTOR] = 0.1, [PLAN_SGD] = 8};
+  const double width = (double)graph_dtype_bytes(context->precision);
+  const double master = context->precision == GRAPH_FP32 ? 4 : 8; /* read and written; fp32 models: the weight itself is read */
+  const double bytes = state_bytes[optimizer] + master + width + (gradient_fp32 ? 4 : width);
+  const double bandwidth = context->device->model->memory_bandwidth_bytes_per_s * context->device->compute_share;
+  return (double)parameters * bytes / (bandwidth * context->implementation->optimizer_efficiency);
+}
+
+double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, int64_t samples, int64_t k) {
+  const double bytes = (double)tensor_bytes + (double)samples * (double)k * (double)graph_dtype_bytes(context->precision);
+  const double bandwidth = context->device->model->memory_bandwidth_bytes_per_s * context->device->compute_share;
+  return sim_curve_time_s(sim_efficiency_curve(context->efficiency, GRAPH_CLASS_MEMORY, 0, 0, 0), bytes / bandwidth);
+}
+
+int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers) {
+  const sim_implementation *implementation = context->implementation;
+  return (int64_t)(implementation->context_bytes + peers * implementation->communicator_bytes);
+}
+
+int64_t sim_cost_workspace_bytes(const sim_cost_context *context) {
+  return (int64_t)context->implementation->workspace_bytes;
+}
+
+double sim_cost_error_band(const sim_cost_context *context) {
+  const plan_device_model *model = context->device->model;
+  const sim_efficiency *efficiency = context->efficiency;
+  if (strcmp(model->recalled, "all specs") == 0 || strcmp(model->recalled, "all") == 0) return efficiency->band_recalled;
+  const size_t n = strlen(efficiency->reference_architecture);
+  return strncmp(model->architecture, efficiency->reference_architecture, n) == 0 ? efficiency->band_reference
+                                                                                 : efficiency->band_other;
+}

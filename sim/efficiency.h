@@ -1,0 +1,54 @@
+/* The parsed efficiency file: what cost.c computes with. Private to sim/. */
+#ifndef DP_SIM_EFFICIENCY_H
+#define DP_SIM_EFFICIENCY_H
+
+#include "base/array.h"
+#include "base/node.h"
+#include "sim/cost.h"
+
+enum { SIM_MAX_POINTS = 24 };
+
+typedef struct sim_curve {
+  int op_class;        /* graph_op_class */
+  int backward;        /* 0 forward, 1 backward */
+  int backend;         /* attention: 0 cudnn, 1 flash; else 0 */
+  int64_t head_dim;    /* attention; else 0 */
+  int points;
+  double ideal_s[SIM_MAX_POINTS], share[SIM_MAX_POINTS];
+} sim_curve;
+
+typedef struct sim_architecture {
+  const char *prefix;
+  double attention[2][2]; /* [backend][backward] */
+} sim_architecture;
+
+struct sim_implementation {
+  const char *name;
+  int attention_backend;
+  double issue_s_per_kernel, issue_s_per_instruction;
+  double optimizer_efficiency;
+  double context_bytes, communicator_bytes, workspace_bytes;
+  double kernel_share[GRAPH_OP_KIND_COUNT];
+};
+
+struct sim_efficiency {
+  dp_document document;
+  const char *reference_architecture; /* of the reference device, first word */
+  double best_product_share;
+  DP_ARRAY(sim_curve) curves;
+  DP_ARRAY(sim_architecture) architectures;
+  DP_ARRAY(sim_implementation) implementations;
+  int partition_points;
+  double partition_share[SIM_MAX_POINTS], partition_factor[GRAPH_CLASS_COUNT][SIM_MAX_POINTS];
+  double band_reference, band_other, band_recalled;
+};
+
+/* Seconds for work whose ideal time is ideal_s: log-linear between points, constant time below the first. */
+double sim_curve_time_s(const sim_curve *curve, double ideal_s);
+/* The share at ideal_s (flat outside the points). */
+double sim_curve_share(const sim_curve *curve, double ideal_s);
+/* NULL when the file has none (the reader makes sure that it has the ones cost.c asks for). */
+const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, int op_class, int backward, int backend,
+                                      int64_t head_dim);
+
+#endif
