@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Compares predictions with measured whole-model times and prints a Markdown table.
+
+usage: accuracy.py DIFFPIPE MODEL_TIMES.csv      (needs only the standard library)
+
+The measured times come from tests/reference/op_rates.py --models on the card of the efficiency curves; no curve was
+fitted to them. `eager` rows are predicted with implementation pytorch-eager and a host that issues every kernel, `graph`
+rows with the same kernels replayed from a CUDA graph.
+"""
+import csv, json, os, subprocess, sys, tempfile
+
+diffpipe, times = sys.argv[1], sys.argv[2]
+sizes = {"sd15_unet": (512, 77), "sdxl_unet": (1024, 77), "sd3_medium": (1024, 333), "flux_dev": (1024, 512)}
+base = """format = "diffpipe-scenario"
+version = 1
+name = "one H200"
+[model]
+config = "models/{model}.json"
+height = {size}
+width = {size}
+text_tokens = {tokens}
+precision = "bf16"
+[task]
+kind = "{kind}"
+global_batch = {batch}
+steps = 1
+optimizer = "adamw"
+gradient_precision = "model"
+implementation = "{implementation}"
+cuda_graphs = {graphs}
+[cluster]
+name = "one H200"
+[[cluster.node]]
+[[cluster.node.device]]
+model = "H200-SXM-141GB"
+[plan]
+stages = 1
+microbatch_size = {batch}
+"""
+
+
+def predict(model, work, batch, implementation, graphs):
+    size, tokens = sizes[model]
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as f:
+        f.write(base.format(model=model, size=size, tokens=tokens, kind="train" if work == "train" else "sample", batch=batch,
+                            implementation=implementation, graphs="true" if graphs else "false"))
+        f.flush()
+        out = subprocess.run([diffpipe, "simulate", f.name, "--json"], capture_output=True, text=True)
+    if out.returncode:
+        sys.exit(out.stderr)
+    return json.loads(out.stdout)
+
+
+def row(model, work, batch, how, measured, peak, implementation, graphs):
+    p = predict(model, work, batch, implementation, graphs)
+    memory = ""
+    if peak:
+        mine = p["workers"][0]["peak_memory_bytes"]
+        memory = f"{mine / 1e9:.1f} / {peak / 1e9:.1f}"
+    error = p["step_s"] / measured - 1
+    print(f"| {model} | {work} | {batch} | {how} | {p['step_s'] * 1e3:.1f} | {measured * 1e3:.1f} | {error:+.0%} | {memory} |")
+    return abs(error)
+
+
+print("| model | work | batch | how | predicted ms | measured ms | error | memory GB, predicted / measured |")
+print("|---|---|---|---|---|---|---|---|")
+errors = []
+for r in csv.DictReader(line for line in open(times) if not line.startswith("#")):
+    peak = float(r["peak_allocated_bytes"] or 0)
+    batch = int(r["batch"])
+    errors.append(row(r["model"], r["work"], batch, "PyTorch eager", float(r["eager_seconds"]), peak, "pytorch-eager", False))
+    if r["cuda_graph_seconds"]:
+        errors.append(row(r["model"], r["work"], batch, "PyTorch, CUDA graph", float(r["cuda_graph_seconds"]), 0, "pytorch-eager", True))
+for model, work, batch, seconds in (("sd15_unet", "forward", 8, 0.0220), ("sdxl_unet", "forward", 8, 0.1238),
+                                    ("sd15_unet", "train", 8, 0.107), ("sdxl_unet", "train", 8, 0.4245)):
+    errors.append(row(model, work, batch, "torch.compile", seconds, 0, "fused", True))
+errors.sort()
+print(f"\nMedian error {errors[len(errors) // 2]:.0%}, worst {errors[-1]:.0%}, {len(errors)} rows.")
