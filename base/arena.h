@@ -7,6 +7,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct dp_arena_block dp_arena_block;
 
 /* Zero-initialised is a valid empty arena. */
@@ -24,4 +28,7 @@ void dp_arena_free(dp_arena *arena);
 
 #define DP_ARENA_NEW(arena, type, count) ((type *)dp_arena_alloc((arena), (count), sizeof(type)))
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -8,6 +8,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define DP_ARRAY(type)      \
   struct {                  \
     type *items;            \
@@ -26,4 +30,7 @@
 bool dp_array_grow(void **items, size_t *capacity, size_t count, size_t extra, size_t item_bytes);
 void dp_array_release(void **items, size_t *count, size_t *capacity);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

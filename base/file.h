@@ -7,6 +7,10 @@
 #include "base/arena.h"
 #include "base/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Reads a regular file of at most `limit_bytes` into malloc'ed, NUL-terminated memory that the caller frees. A missing
  * or unreadable file is DP_BAD_INPUT, since the user named it. */
 dp_status dp_file_read(const char *path, size_t limit_bytes, char **text, size_t *length, dp_error *error);
@@ -34,4 +38,7 @@ const char *dp_data_folder(void);
  * so that the error of opening it names what the user expects. Arena-owned; NULL: no memory. */
 const char *dp_path_resolve(dp_arena *arena, const char *from_file, const char *name);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

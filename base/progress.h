@@ -6,6 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct dp_progress {
   bool shown;
   const char *what; /* borrowed */
@@ -17,4 +21,7 @@ void dp_progress_begin(dp_progress *progress, const char *what, uint64_t total);
 void dp_progress_update(dp_progress *progress, uint64_t done, const char *note); /* note may be NULL ("best 1.2 s") */
 void dp_progress_end(dp_progress *progress);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -6,6 +6,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct dp_random {
   uint32_t key[2], counter[4], block[4];
   int used; /* words of block already given out */
@@ -19,4 +23,7 @@ uint64_t dp_random_below(dp_random *random, uint64_t bound);     /* in [0, bound
 /* One block of the bijection, for those who count themselves. */
 void dp_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

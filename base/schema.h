@@ -13,6 +13,10 @@
 #include "base/node.h"
 #include "base/str.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum dp_field_type {
   DP_FIELD_BOOLEAN, /* target: bool */
   DP_FIELD_INTEGER, /* target: int64_t */
@@ -49,4 +53,7 @@ void dp_schema_describe(const dp_field *fields, size_t field_count, dp_str *out)
 
 #define DP_COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
+#ifdef __cplusplus
+}
+#endif
 #endif

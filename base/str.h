@@ -10,6 +10,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct dp_str {
   char *text;
   size_t length, capacity;
@@ -29,4 +33,7 @@ const char *dp_format_bytes(double bytes, char out[32]);
 const char *dp_format_count(double count, char out[32]);
 const char *dp_format_seconds(double seconds, char out[32]);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,0 +1,85 @@
+#include "base/str.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+
+static bool reserve(dp_str *str, size_t extra) {
+  if (str->failed) return false;
+  /* dp_array_grow counts items in use: the text and its terminator */
+  if (!dp_array_grow((void **)&str->text, &str->capacity, str->text ? str->length + 1 : 0, extra + 1, 1)) str->failed = true;
+  return !str->failed;
+}
+
+void dp_str_add_bytes(dp_str *str, const char *bytes, size_t count) {
+  if (!reserve(str, count)) return;
+  if (count) memcpy(str->text + str->length, bytes, count);
+  str->length += count;
+  str->text[str->length] = 0;
+}
+
+void dp_str_add(dp_str *str, const char *text) { dp_str_add_bytes(str, text, strlen(text)); }
+
+void dp_str_addf(dp_str *str, const char *format, ...) {
+  va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  const int length = vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  if (length < 0) {
+    str->failed = true;
+  } else if (reserve(str, (size_t)length)) {
+    (void)vsnprintf(str->text + str->length, (size_t)length + 1, format, again);
+    str->length += (size_t)length;
+  }
+  va_end(again);
+}
+
+void dp_str_clear(dp_str *str) {
+  str->length = 0;
+  if (str->text) str->text[0] = 0;
+}
+
+void dp_str_free(dp_str *str) {
+  free(str->text);
+  *str = (dp_str){0};
+}
+
+const char *dp_str_text(const dp_str *str) { return str->text ? str->text : ""; }
+
+static const char *scaled(double value, const char *const *units, int count, double step, char out[32], const char *suffix) {
+  int unit = 0;
+  double size = fabs(value);
+  while (unit + 1 < count && size >= 0.99995 * step) {
+    size /= step;
+    value /= step;
+    unit++;
+  }
+  const int digits = size >= 99.95 || unit == 0 ? (size == floor(size) ? 0 : 1) : size >= 9.995 ? 1 : 2;
+  (void)snprintf(out, 32, "%.*f%s%s%s", digits, value, units[unit][0] || suffix[0] ? " " : "", units[unit], suffix);
+  return out;
+}
+
+const char *dp_format_bytes(double bytes, char out[32]) {
+  static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  return scaled(bytes, units, 7, 1000, out, "");
+}
+
+const char *dp_format_count(double count, char out[32]) {
+  static const char *const units[] = {"", "k", "M", "G", "T", "P", "E"};
+  return scaled(count, units, 7, 1000, out, "");
+}
+
+const char *dp_format_seconds(double seconds, char out[32]) {
+  const double size = fabs(seconds);
+  if (size >= 1 || size == 0) {
+    (void)snprintf(out, 32, size >= 1000 ? "%.0f s" : size >= 100 ? "%.1f s" : "%.3f s", seconds);
+    return out;
+  }
+  static const char *const units[] = {"ns", "us", "ms"};
+  return scaled(seconds * 1e9, units, 3, 1000, out, "");
+}
