@@ -1,0 +1,14 @@
+noinst_LIBRARIES += libbase.a
+libbase_a_SOURCES = \
+	base/arena.c base/arena.h \
+	base/array.c base/array.h \
+	base/file.c base/file.h \
+	base/json.c \
+	base/node.c base/node.h \
+	base/progress.c base/progress.h \
+	base/random.c base/random.h \
+	base/schema.c base/schema.h \
+	base/status.c base/status.h \
+	base/str.c base/str.h \
+	base/toml.cc
+BASE_LIBS = libbase.a $(JANSSON_LIBS) -lstdc++

@@ -1,0 +1,21 @@
+/* The subcommands: one row and one file each. */
+#ifndef DP_CLI_COMMAND_H
+#define DP_CLI_COMMAND_H
+
+#include "base/status.h"
+#include "cli/options.h"
+
+typedef struct cli_command {
+  const char *name;
+  const char *arguments; /* "SCENARIO", "MODEL.json", "" */
+  const char *summary;   /* one line */
+  const char *help;      /* paragraphs after the options, or NULL */
+  const cli_option *options;
+  int option_count;
+  /* Gets the parsed options; returns the status of the work; the error is printed by main. */
+  dp_status (*run)(const cli_values *values, dp_error *error);
+} cli_command;
+
+extern const cli_command cli_inspect, cli_simulate, cli_version;
+
+#endif

@@ -1,0 +1,84 @@
+/* diffpipe: finds the subcommand, parses its options, prints its one error line. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+#include "cli/command.h"
+
+static const cli_command *const commands[] = {&cli_version};
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+static void print_help(FILE *out) {
+  fprintf(out, "Usage: diffpipe COMMAND [ARGUMENT]... [OPTION]...\n\n"
+               "Plan, simulate and profile pipeline-parallel diffusion models.\n\nCommands:\n");
+  for (int i = 0; i < COMMAND_COUNT; i++) fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
+  fprintf(out, "\n`diffpipe help COMMAND` tells the options of a command.\n"
+               "Data goes to stdout, talk to stderr. Exit status: 0 done, 1 it failed, 2 the input is wrong.\n");
+}
+
+static int fail(const dp_error *error, dp_status status) {
+  fprintf(stderr, "diffpipe: %s\n", error->text[0] ? error->text : "failed without a word: a bug");
+  return dp_exit_status(status);
+}
+
+static const cli_command *find(const char *name) {
+  for (int i = 0; i < COMMAND_COUNT; i++)
+    if (strcmp(commands[i]->name, name) == 0) return commands[i];
+  return NULL;
+}
+
+static int fail_command(const char *name) {
+  fprintf(stderr, "diffpipe: unknown command \"%s\", allowed: help", name);
+  for (int i = 0; i < COMMAND_COUNT; i++) fprintf(stderr, ", %s", commands[i]->name);
+  fprintf(stderr, "\n");
+  return 2;
+}
+
+static bool wants_help(int argc, char **argv) {
+  for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+  return false;
+}
+
+static int run(const cli_command *command, int argc, char **argv) {
+  dp_error error = DP_ERROR_INIT;
+  const char **storage = calloc((size_t)(2 * argc + 1), sizeof *storage);
+  if (!storage) return fail(&error, dp_fail_memory(&error));
+  cli_values values;
+  dp_status status = cli_options_parse(command, argc, argv, storage, &values, &error);
+  if (status == DP_OK) status = command->run(&values, &error);
+  if (status == DP_OK && (fflush(stdout) != 0 || ferror(stdout)))
+    status = dp_fail(&error, DP_IO_FAILED, "the output could not be written");
+  free(storage);
+  return status == DP_OK ? 0 : fail(&error, status);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) {
+    print_help(stderr);
+    return 2;
+  }
+  const char *name = argv[1];
+  if (strcmp(name, "--version") == 0) name = "version";
+  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
+  if (strcmp(name, "help") == 0) {
+    if (argc < 3) {
+      print_help(stdout);
+      return 0;
+    }
+    const cli_command *asked = find(argv[2]);
+    if (!asked) return fail_command(argv[2]);
+    cli_options_help(asked, stdout);
+    return 0;
+  }
+  const cli_command *command = find(name);
+  if (!command) return fail_command(name);
+  if (wants_help(argc - 2, argv + 2)) {
+    cli_options_help(command, stdout);
+    return 0;
+  }
+  return run(command, argc - 2, argv + 2);
+}

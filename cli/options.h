@@ -1,0 +1,51 @@
+/* Options of a subcommand: the same rows make the parser and the help. */
+#ifndef DP_CLI_OPTIONS_H
+#define DP_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+typedef enum cli_option_type {
+  CLI_FLAG,    /* target: bool */
+  CLI_INTEGER, /* target: int64_t, within [min, max] */
+  CLI_STRING,  /* target: const char * */
+  CLI_CHOICE,  /* target: int, index into choices */
+  CLI_LIST     /* may be repeated; collected in cli_values.sets (only --set) */
+} cli_option_type;
+
+typedef struct cli_option {
+  const char *name;    /* without the dashes */
+  cli_option_type type;
+  const char *argument; /* "DIR", "N"; NULL for flags */
+  const char *help;
+  int slot;            /* index into cli_values.slots */
+  int64_t min, max;    /* CLI_INTEGER */
+  const char *const *choices;
+} cli_option;
+
+enum { CLI_MAX_SLOTS = 16 };
+
+/* What was given. Slots that were not given keep `given` false; arguments and strings are borrowed from argv. */
+typedef struct cli_values {
+  struct {
+    bool given;
+    int64_t integer; /* CLI_INTEGER, and the index of CLI_CHOICE */
+    const char *string;
+  } slots[CLI_MAX_SLOTS];
+  const char *const *arguments;
+  int argument_count;
+  const char *const *sets;
+  int set_count;
+} cli_values;
+
+struct cli_command;
+
+/* Parses argv after the subcommand's name. `storage` has room for argc pointers twice: arguments and sets. */
+dp_status cli_options_parse(const struct cli_command *command, int argc, char **argv, const char **storage,
+                            cli_values *values, dp_error *error);
+void cli_options_help(const struct cli_command *command, FILE *out);
+
+#endif

@@ -1,0 +1,1 @@
+# Nothing is built here yet: see DESIGN of the kernels house in CONTRIBUTING.md.

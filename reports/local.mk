@@ -1,0 +1,2 @@
+noinst_LIBRARIES += libreports.a
+libreports_a_SOURCES =

@@ -1,0 +1,17 @@
+# Installed with the folders kept, since a scenario names its model and cluster by a path relative to itself.
+scenariosdir = $(pkgdatadir)
+dist_scenarios_DATA =
+cataloguedir = $(pkgdatadir)/catalogue
+dist_catalogue_DATA = scenarios/catalogue/efficiency.toml
+clustersdir = $(pkgdatadir)/clusters
+dist_clusters_DATA =
+modelsdir = $(pkgdatadir)/models
+dist_models_DATA = \
+	scenarios/models/flux_dev.json \
+	scenarios/models/flux_schnell.json \
+	scenarios/models/sd15_unet.json \
+	scenarios/models/sd21_unet.json \
+	scenarios/models/sd35_large.json \
+	scenarios/models/sd35_medium.json \
+	scenarios/models/sd3_medium.json \
+	scenarios/models/sdxl_unet.json
