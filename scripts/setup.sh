@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs what diffpipe is built with, where it is missing, on Debian and Ubuntu. On another system it prints what is
+# needed and stops. Shared by quickstart.sh and check.sh.
+#
+# usage: scripts/setup.sh [build|check]     (check: what the tests need too)
+set -euo pipefail
+
+what=${1:-build}
+packages=(build-essential autoconf automake pkg-config libjansson-dev libtomlplusplus-dev libopenblas-dev libopenmpi-dev
+  gnuplot-nox fonts-dejavu-core)
+if [ "$what" = check ]; then
+  packages+=(check clang valgrind graphviz help2man)
+fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  cat >&2 <<'EOF'
+diffpipe: this is not Debian or Ubuntu; please install by hand:
+  a C11 and a C++17 compiler, make, autoconf >= 2.69, automake >= 1.16, pkg-config, jansson, toml++;
+  optional: OpenBLAS, OpenMPI, gnuplot, CUDA Toolkit 13 with cuDNN and NCCL;
+  for the tests: Check, clang with libFuzzer, valgrind, graphviz, help2man.
+Then: ./autogen.sh && ./configure && make
+EOF
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+  [ "$status" = "install ok installed" ] || missing+=("$package")
+done
+# clang's fuzzer runtime has the version in its name
+if [ "$what" = check ] && ! dpkg-query -W -f='${Status}\n' 'libclang-rt-*-dev' 2>/dev/null | grep -q '^install ok installed'; then
+  missing+=(libclang-rt-dev)
+fi
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "diffpipe: please install as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "diffpipe: installing ${missing[*]}" >&2
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+# Some releases have no libclang-rt-dev: there clang itself brings the runtime.
+if ! apt-cache show libclang-rt-dev >/dev/null 2>&1; then
+  kept=()
+  for package in "${missing[@]}"; do [ "$package" = libclang-rt-dev ] || kept+=("$package"); done
+  missing=("${kept[@]}")
+fi
+[ ${#missing[@]} -eq 0 ] || "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
