@@ -32,8 +32,13 @@ typedef struct graph_tensor {
   graph_dtype dtype;
   int64_t bytes;
   int producer_op, producer_unit; /* GRAPH_NONE for a graph input (latent, timestep, text): every worker is fed those */
-  int *consumer_units;            /* ascending, unique */
+  int *consumer_units;            /* ascending, unique; the producer's own unit too when an op of it reads the tensor */
   int consumer_unit_count;
+  int consumer_op_count; /* ops that read it */
+  int view_of;       /* the tensor whose memory it shows (reshape, split); GRAPH_NONE: has memory of its own */
+  bool is_constant;  /* a graph input that no sample changes (table of positions): kept once, in no per-microbatch sum */
+  int *saver_units;  /* ascending, unique: units whose backward keeps it */
+  int saver_unit_count;
   bool needs_gradient; /* some trainable weight lies upstream */
   bool is_output;      /* of the graph: consumed by the loss or the sampler */
 } graph_tensor;
@@ -76,7 +81,12 @@ typedef struct graph_op {
   graph_trainable trainable;
   int64_t adapter_parameters; /* LoRA: rank * (in + out); else 0 */
   graph_work forward, backward_input, backward_weight;
-  int *saved, saved_count;   /* tensor ids that backward needs and that therefore stay in memory */
+  /* Elementwise on what the op just before made in this unit for nobody else: a fused implementation runs it inside
+   * that op's kernel and never writes the tensor between them. `forward` still counts it as a kernel of its own. */
+  bool fused;
+  /* Tensor ids that backward needs and that therefore stay in memory. A view made in this unit is given as the tensor
+   * that it shows, so that memory is counted once. */
+  int *saved, saved_count;
   int64_t saved_extra_bytes; /* private to the op: mean and rstd, log-sum-exp, masks */
 } graph_op;
 
@@ -95,9 +105,12 @@ typedef struct graph_unit {
   int64_t forward_flops, matrix_flops; /* forward, this microbatch */
   int64_t output_bytes;                /* tensors made here and consumed by later units or the loss */
   int64_t saved_bytes;                 /* unique tensors that its backward needs, made here or received, plus extras */
-  int64_t input_bytes;                 /* tensors from earlier units that it reads: what recomputation keeps instead */
+  int64_t saved_extra_bytes;           /* the part of it private to its ops: statistics, adapters' hidden values */
+  int64_t input_bytes;                 /* graph inputs and tensors of earlier units that it reads: what recomputation
+                                        * keeps instead */
   int64_t forward_transient_bytes;     /* peak of live intermediates that are neither saved nor outputs */
-  int64_t backward_transient_bytes;    /* peak of live gradients and intermediates during its backward */
+  int64_t inference_transient_bytes;   /* the same when nothing is saved, as in sampling */
+  int64_t backward_transient_bytes;    /* peak of live gradients during its backward, those of its inputs and outputs too */
   graph_fixed_cost fixed;
 } graph_unit;
 
@@ -112,6 +125,7 @@ typedef struct graph {
   DP_ARRAY(graph_unit) units;
   DP_ARRAY(graph_weight) weights;
   int64_t parameters, trainable_parameters, forward_flops, matrix_flops; /* totals */
+  int64_t saved_bytes; /* of the whole graph as one range: its activation memory per microbatch */
   int64_t latent_bytes; /* one microbatch of latents: what a sampler hands from the last stage to the first */
 } graph;
 
@@ -121,12 +135,21 @@ void graph_free(graph *graph);
  * save it. Units whose recompute flag is set keep only what they read from earlier units. recompute may be NULL, else
  * one byte per unit of the graph. Tensors made outside the range are counted too (they live on this worker). When
  * `received_bytes` is not NULL it gets the part of the result made by units outside the range (so that receive buffers
- * are not counted twice). */
+ * are not counted twice); graph inputs are made by no unit and are not in it. */
 int64_t graph_saved_bytes(const graph *graph, int first, int count, const uint8_t *recompute, int64_t *received_bytes);
 
-/* The tensors made by units before `cut` and consumed by units at or after it (or that are outputs made before it are
- * not included). Writes ids into `tensors` (room for graph.tensors.count) and returns how many. */
+/* The tensors made by units before `cut` and consumed by units at or after it (graph inputs and tensors that are only
+ * outputs of the graph are not). Ascending. Writes ids into `tensors` (room for graph.tensors.count) and returns how many. */
 int graph_cut_tensors(const graph *graph, int cut, int *tensors);
+
+/* Peaks of live memory over the units [first, first + count) run one after another on one worker: the units' own transients
+ * and the tensors (backward: gradients) that pass from one of them to a later one. Forward excludes what training saves;
+ * inference saves nothing. Tensors that leave the range or come from outside it are excluded from both; backward
+ * includes their gradients. */
+typedef struct graph_transients {
+  int64_t forward_bytes, inference_bytes, backward_bytes;
+} graph_transients;
+dp_status graph_transient_bytes(const graph *graph, int first, int count, graph_transients *transients, dp_error *error);
 
 /* A skip tensor: made in a unit and consumed by a unit that is not the next one. */
 bool graph_tensor_is_skip(const graph *graph, int tensor);

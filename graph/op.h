@@ -31,9 +31,11 @@ typedef enum graph_op_kind {
   GRAPH_PATCHIFY,
   GRAPH_UNPATCHIFY,
   GRAPH_RESHAPE, /* a view or layout change */
-  GRAPH_LOSS,
+  GRAPH_LOSS,    /* mean squared error of prediction and target */
+  GRAPH_SYNTHETIC, /* no arithmetic: stands for a unit of fixed cost */
   GRAPH_OP_KIND_COUNT
 } graph_op_kind;
+const char *graph_op_kind_name(graph_op_kind kind); /* "conv2d", "attention", ... */
 
 /* The efficiency class, by which the cost model picks a curve. */
 typedef enum graph_op_class {
@@ -47,17 +49,22 @@ const char *graph_op_class_name(graph_op_class op_class); /* "gemm", "convolutio
 
 typedef enum graph_attention_form { GRAPH_ATTENTION_SELF, GRAPH_ATTENTION_CROSS, GRAPH_ATTENTION_JOINT } graph_attention_form;
 
+enum { GRAPH_MAX_PIECES = 16 }; /* outputs of a split */
+
 /* Only what the kind uses is set. */
 typedef struct graph_attributes {
   int64_t in_channels, out_channels;
-  int64_t kernel[3], stride[3], padding[3]; /* [T,] H, W */
+  int64_t kernel[3], stride[3], padding[3]; /* T, H, W; the first is not used in two dimensions */
   bool bias, affine;
   int64_t groups;
   int64_t heads, head_dim;
   graph_attention_form form;
   int64_t scale;   /* up- and down-sampling */
   int64_t axis;    /* concat, split */
-  int64_t patch[3];
+  int64_t parts;   /* split: so many equal pieces; 0: two pieces, the first of size `first` */
+  int64_t first;
+  int64_t grid[3];  /* T, H, W: reshape of tokens to an image (T 0: rank 4), unpatchify (in patches, then) */
+  int64_t patch[3]; /* T, H, W */
   double epsilon;
 } graph_attributes;
 
