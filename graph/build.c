@@ -36,23 +36,23 @@ static bool is_adapted(const char *name) {
   return false;
 }
 
-graph_builder *graph_build_begin(graph *graph, const graph_model_options *options, const dp_node *config) {
+graph_builder *graph_build_begin(graph *g, const graph_model_options *options, const dp_node *config) {
   graph_builder *b = calloc(1, sizeof *b);
   if (b == NULL) return NULL;
-  b->graph = graph;
+  b->graph = g;
   b->config = config;
   b->trainable = options->trainable;
   b->lora_rank = options->lora_rank;
-  graph->batch = options->batch;
-  graph->height = options->height;
-  graph->width = options->width;
-  graph->frames = options->frames;
-  graph->text_tokens = options->text_tokens;
-  graph->precision = options->precision;
-  graph->config_file = "";
+  g->batch = options->batch;
+  g->height = options->height;
+  g->width = options->width;
+  g->frames = options->frames;
+  g->text_tokens = options->text_tokens;
+  g->precision = options->precision;
+  g->config_file = "";
   if (config != NULL && config->file != NULL) {
-    graph->config_file = dp_arena_strdup(&graph->arena, config->file);
-    if (graph->config_file == NULL) b->status = dp_fail_memory(&b->error);
+    g->config_file = dp_arena_strdup(&g->arena, config->file);
+    if (g->config_file == NULL) b->status = dp_fail_memory(&b->error);
   }
   return b;
 }

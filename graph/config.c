@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/schema.h"
+
+enum { MAX_KEYS = 96 };
+
 
 /* The node as JSON text, to be compared with the texts in a row's choices. */
 static const char *show(const dp_node *node, char out[80]) {
@@ -127,52 +131,28 @@ static dp_status read_key(const dp_node *node, const graph_config_key *key, void
   }
 }
 
-/* The nearest known key by edit distance, when it is near: at most 2 changes. */
-static const char *nearest(const char *name, const graph_config_key *keys, size_t key_count) {
-  enum { MAX = 64 };
-  const size_t length = strlen(name);
-  const char *best = NULL;
-  int best_distance = 3;
-  for (size_t k = 0; k < key_count && length < MAX; k++) {
-    const size_t other = strlen(keys[k].key);
-    if (other >= MAX) continue;
-    int row[MAX + 1];
-    for (size_t j = 0; j <= other; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= length; i++) {
-      int diagonal = row[0];
-      row[0] = (int)i;
-      for (size_t j = 1; j <= other; j++) {
-        const int change = diagonal + (name[i - 1] != keys[k].key[j - 1]);
-        const int remove = row[j] + 1, insert = row[j - 1] + 1;
-        diagonal = row[j];
-        row[j] = change < remove ? (change < insert ? change : insert) : (remove < insert ? remove : insert);
-      }
+/* Unknown keys are the schema reader's to refuse: every key is a row of any kind. Keys that start with an underscore are
+ * diffusers' own and become rows as they are met. `nodes` gets the node of each key, NULL where absent. */
+static dp_status find_keys(const dp_node *config, const char *class_name, const graph_config_key *keys, size_t key_count,
+                           const dp_node **nodes, dp_error *error) {
+  dp_field fields[MAX_KEYS] = {{0}};
+  size_t count = 0;
+  for (; count < key_count; count++)
+    fields[count] = (dp_field){.key = keys[count].key, .type = DP_FIELD_NODE, .offset = count * sizeof *nodes};
+  for (size_t i = 0; i < config->count && count < MAX_KEYS; i++)
+    if (config->items[i]->key[0] == '_') {
+      fields[count] = (dp_field){.key = config->items[i]->key, .type = DP_FIELD_NODE, .offset = count * sizeof *nodes};
+      count++;
     }
-    if (row[other] < best_distance) {
-      best_distance = row[other];
-      best = keys[k].key;
-    }
-  }
-  return best;
+  return dp_schema_read(config, config, class_name, fields, count, nodes, error);
 }
 
 dp_status graph_config_read(const dp_node *config, const char *class_name, const graph_config_key *keys, size_t key_count,
                             void *target, dp_error *error) {
-  for (size_t i = 0; i < config->count; i++) {
-    const dp_node *node = config->items[i];
-    size_t k = 0;
-    if (node->key[0] == '_') continue;
-    while (k < key_count && strcmp(keys[k].key, node->key) != 0) k++;
-    if (k == key_count) {
-      char shown[80];
-      const char *near = nearest(node->key, keys, key_count);
-      const dp_node name = {.kind = DP_NODE_STRING, .string = node->key};
-      return dp_fail_at(error, node, "unknown key %s of %s%s%s", dp_node_show(&name, shown), class_name,
-                        near != NULL ? ", did you mean " : ", allowed are the keys of diffusers' class",
-                        near != NULL ? near : "");
-    }
-    DP_TRY(read_key(node, &keys[k], target, error));
-  }
+  const dp_node *nodes[MAX_KEYS] = {NULL};
+  DP_TRY(find_keys(config, class_name, keys, key_count, nodes, error));
+  for (size_t k = 0; k < key_count; k++)
+    if (nodes[k] != NULL) DP_TRY(read_key(nodes[k], &keys[k], target, error));
   return DP_OK;
 }
 

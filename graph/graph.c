@@ -10,13 +10,13 @@ const char *graph_dtype_name(graph_dtype dtype) {
   return names[dtype];
 }
 
-void graph_free(graph *graph) {
-  dp_array_free(&graph->tensors);
-  dp_array_free(&graph->ops);
-  dp_array_free(&graph->units);
-  dp_array_free(&graph->weights);
-  dp_arena_free(&graph->arena);
-  *graph = (struct graph){0};
+void graph_free(graph *g) {
+  dp_array_free(&g->tensors);
+  dp_array_free(&g->ops);
+  dp_array_free(&g->units);
+  dp_array_free(&g->weights);
+  dp_arena_free(&g->arena);
+  *g = (struct graph){0};
 }
 
 /* Some unit of the ascending list lies in [first, last) and passes the filter: flag (its recompute flag) == wanted. */
@@ -28,11 +28,11 @@ static bool any_unit(const int *units, int count, int first, int last, int other
   return false;
 }
 
-int64_t graph_saved_bytes(const graph *graph, int first, int count, const uint8_t *recompute, int64_t *received_bytes) {
+int64_t graph_saved_bytes(const graph *g, int first, int count, const uint8_t *recompute, int64_t *received_bytes) {
   const int last = first + count;
   int64_t total = 0, received = 0;
-  for (size_t i = 0; i < graph->tensors.count; i++) {
-    const graph_tensor *t = &graph->tensors.items[i];
+  for (size_t i = 0; i < g->tensors.count; i++) {
+    const graph_tensor *t = &g->tensors.items[i];
     if (t->is_constant) continue;
     if (!any_unit(t->saver_units, t->saver_unit_count, first, last, GRAPH_NONE, recompute, false) &&
         !(recompute != NULL &&
@@ -43,23 +43,23 @@ int64_t graph_saved_bytes(const graph *graph, int first, int count, const uint8_
       received = graph_add(received, t->bytes);
   }
   for (int u = first; u < last; u++)
-    if (recompute == NULL || recompute[u] == 0) total = graph_add(total, graph->units.items[u].saved_extra_bytes);
+    if (recompute == NULL || recompute[u] == 0) total = graph_add(total, g->units.items[u].saved_extra_bytes);
   if (received_bytes != NULL) *received_bytes = received;
   return total;
 }
 
-int graph_cut_tensors(const graph *graph, int cut, int *tensors) {
+int graph_cut_tensors(const graph *g, int cut, int *tensors) {
   int count = 0;
-  for (size_t i = 0; i < graph->tensors.count; i++) {
-    const graph_tensor *t = &graph->tensors.items[i];
+  for (size_t i = 0; i < g->tensors.count; i++) {
+    const graph_tensor *t = &g->tensors.items[i];
     if (t->producer_unit == GRAPH_NONE || t->producer_unit >= cut || t->consumer_unit_count == 0) continue;
     if (t->consumer_units[t->consumer_unit_count - 1] >= cut) tensors[count++] = (int)i;
   }
   return count;
 }
 
-bool graph_tensor_is_skip(const graph *graph, int tensor) {
-  const graph_tensor *t = &graph->tensors.items[tensor];
+bool graph_tensor_is_skip(const graph *g, int tensor) {
+  const graph_tensor *t = &g->tensors.items[tensor];
   return t->producer_unit != GRAPH_NONE && t->consumer_unit_count > 0 &&
          t->consumer_units[t->consumer_unit_count - 1] > t->producer_unit + 1;
 }

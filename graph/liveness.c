@@ -12,15 +12,15 @@ typedef struct range {
   int first, last, op_first, op_last;
 } range;
 
-static range range_of(const graph *graph, int first, int count) {
-  const graph_unit *units = graph->units.items;
+static range range_of(const graph *g, int first, int count) {
+  const graph_unit *units = g->units.items;
   return (range){first, first + count, count > 0 ? units[first].first_op : 0,
                  count > 0 ? units[first + count - 1].first_op + units[first + count - 1].op_count : 0};
 }
 
-dp_status graph_liveness_init(const graph *graph, graph_liveness *liveness, dp_error *error) {
-  const size_t count = graph->tensors.count + 1;
-  *liveness = (graph_liveness){.graph = graph,
+dp_status graph_liveness_init(const graph *g, graph_liveness *liveness, dp_error *error) {
+  const size_t count = g->tensors.count + 1;
+  *liveness = (graph_liveness){.graph = g,
                                .last_use = malloc(count * sizeof(int)),
                                .buffer = malloc(count * sizeof(int)),
                                .holders = malloc(count * sizeof(int)),
@@ -38,20 +38,20 @@ void graph_liveness_free(graph_liveness *liveness) {
   *liveness = (graph_liveness){0};
 }
 
-int graph_liveness_root(const graph *graph, int tensor, int first, int last) {
-  const graph_tensor *t = &graph->tensors.items[tensor];
+int graph_liveness_root(const graph *g, int tensor, int first, int last) {
+  const graph_tensor *t = &g->tensors.items[tensor];
   while (t->view_of != GRAPH_NONE && t->producer_unit >= first && t->producer_unit < last) {
     tensor = t->view_of;
-    t = &graph->tensors.items[tensor];
+    t = &g->tensors.items[tensor];
   }
   return tensor;
 }
 
 /* The op that made it and the next one are one kernel, and nobody else reads it: it never exists in memory. */
-static bool is_fused_away(const graph *graph, int tensor) {
-  const graph_tensor *t = &graph->tensors.items[tensor];
-  if (t->producer_op == GRAPH_NONE || t->is_output || (size_t)t->producer_op + 1 >= graph->ops.count) return false;
-  const graph_op *next = &graph->ops.items[t->producer_op + 1];
+static bool is_fused_away(const graph *g, int tensor) {
+  const graph_tensor *t = &g->tensors.items[tensor];
+  if (t->producer_op == GRAPH_NONE || t->is_output || (size_t)t->producer_op + 1 >= g->ops.count) return false;
+  const graph_op *next = &g->ops.items[t->producer_op + 1];
   if (!next->fused || t->consumer_unit_count != 1 || t->consumer_units[0] != t->producer_unit) return false;
   for (int i = 0; i < next->input_count; i++)
     if (next->inputs[i] == tensor) return t->consumer_op_count == 1;
@@ -171,9 +171,9 @@ graph_transients graph_liveness_transients(graph_liveness *l, int first, int cou
   return transients;
 }
 
-dp_status graph_transient_bytes(const graph *graph, int first, int count, graph_transients *transients, dp_error *error) {
+dp_status graph_transient_bytes(const graph *g, int first, int count, graph_transients *transients, dp_error *error) {
   graph_liveness liveness;
-  DP_TRY(graph_liveness_init(graph, &liveness, error));
+  DP_TRY(graph_liveness_init(g, &liveness, error));
   *transients = graph_liveness_transients(&liveness, first, count);
   graph_liveness_free(&liveness);
   return DP_OK;

@@ -1,3 +1,15 @@
 noinst_LIBRARIES += libgraph.a
-libgraph_a_SOURCES = graph/build.h graph/graph.h graph/model.h graph/op.h
+libgraph_a_SOURCES = \
+	graph/build.c graph/build.h \
+	graph/checked.h \
+	graph/config.c graph/config.h \
+	graph/graph.c graph/graph.h \
+	graph/layers.c graph/layers.h \
+	graph/liveness.c graph/liveness.h \
+	graph/model.c graph/model.h \
+	graph/models/models.h \
+	graph/models/unet2d.c \
+	graph/op.c graph/op.h \
+	graph/op_cost.c graph/op_shape.c graph/op_table.h \
+	graph/synthetic.c
 GRAPH_LIBS = libgraph.a $(BASE_LIBS)

@@ -9,8 +9,6 @@ enum { MAX_SIDE = 65536, MAX_BATCH = 65536, MAX_FRAMES = 65536, MAX_TEXT_TOKENS 
 
 const graph_family graph_families[] = {
     {"UNet2DConditionModel", graph_unet2d_build},
-    {"SD3Transformer2DModel", graph_sd3_build},
-    {"FluxTransformer2DModel", graph_flux_build},
 };
 const int graph_family_count = sizeof graph_families / sizeof *graph_families;
 
@@ -48,7 +46,7 @@ static dp_status fail_class(const dp_node *config, const dp_node *class_node, dp
   return dp_fail_at(error, class_node, "_class_name is %s, must be %s", dp_node_show(class_node, shown), known);
 }
 
-dp_status graph_model_build(const dp_node *config, const graph_model_options *options, graph *graph, dp_error *error) {
+dp_status graph_model_build(const dp_node *config, const graph_model_options *options, graph *g, dp_error *error) {
   char shown[80];
   if (config->kind != DP_NODE_TABLE)
     return dp_fail_at(error, config, "the file is %s, must be an object with diffusers' keys", dp_node_show(config, shown));
@@ -58,15 +56,15 @@ dp_status graph_model_build(const dp_node *config, const graph_model_options *op
     if (strcmp(graph_families[i].class_name, class_node->string) == 0) family = &graph_families[i];
   if (family == NULL) return fail_class(config, class_node, error);
   DP_TRY(check_options(config, options, error));
-  DP_TRY(family->build(config, options, graph, error));
-  graph->class_name = family->class_name;
+  DP_TRY(family->build(config, options, g, error));
+  g->class_name = family->class_name;
   return DP_OK;
 }
 
-dp_status graph_model_read(const char *config_path, const graph_model_options *options, graph *graph, dp_error *error) {
+dp_status graph_model_read(const char *config_path, const graph_model_options *options, graph *g, dp_error *error) {
   dp_document document = {0};
   DP_TRY(dp_document_read(config_path, &document, error));
-  const dp_status status = graph_model_build(document.root, options, graph, error);
+  const dp_status status = graph_model_build(document.root, options, g, error);
   dp_document_free(&document);
   return status;
 }

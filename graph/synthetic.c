@@ -41,34 +41,34 @@ static dp_status check(const graph_synthetic_options *o, dp_error *error) {
 }
 
 /* Sets every figure that the options give; op costs cannot know them. Values: dims[1] is in bytes. */
-static void fix(const graph_synthetic_options *o, graph *graph) {
+static void fix(const graph_synthetic_options *o, graph *g) {
   const int64_t boundary_bytes = graph_mul(o->boundary_bytes, o->batch);
   const int64_t activation_bytes = graph_mul(o->activation_bytes, o->batch);
   const double batch = (double)o->batch;
-  for (size_t t = 0; t < graph->tensors.count; t++) {
-    graph->tensors.items[t].dims[1] = o->boundary_bytes;
-    graph->tensors.items[t].bytes = boundary_bytes;
+  for (size_t t = 0; t < g->tensors.count; t++) {
+    g->tensors.items[t].dims[1] = o->boundary_bytes;
+    g->tensors.items[t].bytes = boundary_bytes;
   }
-  for (size_t u = 0; u < graph->units.count; u++) {
-    graph_unit *unit = &graph->units.items[u];
+  for (size_t u = 0; u < g->units.count; u++) {
+    graph_unit *unit = &g->units.items[u];
     unit->output_bytes = unit->input_bytes = boundary_bytes;
     unit->saved_bytes = unit->saved_extra_bytes = activation_bytes;
-    graph->ops.items[unit->first_op].saved_extra_bytes = activation_bytes;
+    g->ops.items[unit->first_op].saved_extra_bytes = activation_bytes;
     unit->forward_transient_bytes = unit->inference_transient_bytes = unit->backward_transient_bytes = 0;
     unit->fixed = (graph_fixed_cost){.present = true,
                                      .forward_s = o->forward_s * batch,
                                      .backward_input_s = (o->backward_s - o->weight_backward_s) * batch,
                                      .backward_weight_s = o->weight_backward_s * batch};
   }
-  graph->saved_bytes = graph_mul(activation_bytes, o->units);
-  graph->latent_bytes = boundary_bytes;
+  g->saved_bytes = graph_mul(activation_bytes, o->units);
+  g->latent_bytes = boundary_bytes;
 }
 
-dp_status graph_synthetic_build(const graph_synthetic_options *o, graph *graph, dp_error *error) {
+dp_status graph_synthetic_build(const graph_synthetic_options *o, graph *g, dp_error *error) {
   DP_TRY(check(o, error));
   const graph_model_options options = {.batch = o->batch, .frames = 1, .precision = o->precision};
   const graph_attributes attributes = {.in_channels = o->parameters};
-  graph_builder *b = graph_build_begin(graph, &options, NULL);
+  graph_builder *b = graph_build_begin(g, &options, NULL);
   if (b == NULL) return dp_fail_memory(error);
   int x = graph_build_input(b, "input", 2, (const int64_t[]){o->batch, 1});
   for (int64_t u = 0; u < o->units; u++) {
@@ -78,7 +78,7 @@ dp_status graph_synthetic_build(const graph_synthetic_options *o, graph *graph, 
   }
   graph_build_output(b, x);
   DP_TRY(graph_build_finish(b, error));
-  graph->class_name = "synthetic";
-  fix(o, graph);
+  g->class_name = "synthetic";
+  fix(o, g);
   return DP_OK;
 }

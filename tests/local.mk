@@ -15,3 +15,6 @@ AM_TESTS_ENVIRONMENT = SRCDIR='$(abs_top_srcdir)'; BUILDDIR='$(abs_top_builddir)
 SCRIPT_TESTS = tests/check_banned.sh tests/check_headers.sh tests/check_includes.sh
 TESTS += $(SCRIPT_TESTS)
 EXTRA_DIST += $(SCRIPT_TESTS)
+CHECK_SUITES += test_graph
+test_graph_SOURCES = tests/test_graph.c
+test_graph_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)

@@ -396,7 +396,7 @@ static dp_status read_config(const dp_node *config, unet_config *c, dp_error *er
   return check_channels(config, c, error);
 }
 
-dp_status graph_unet2d_build(const dp_node *config, const graph_model_options *options, graph *graph, dp_error *error) {
+dp_status graph_unet2d_build(const dp_node *config, const graph_model_options *options, graph *g, dp_error *error) {
   unet_config c;
   graph_model_options o = *options;
   DP_TRY(read_config(config, &c, error));
@@ -405,12 +405,12 @@ dp_status graph_unet2d_build(const dp_node *config, const graph_model_options *o
   DP_TRY(graph_model_check_image(config, &o, error));
   const size_t skips = count_skips(&c);
   unet u = {.config = &c,
-            .b = graph_build_begin(graph, &o, config),
+            .b = graph_build_begin(g, &o, config),
             .height = o.height / GRAPH_VAE_FACTOR,
             .width = o.width / GRAPH_VAE_FACTOR};
   if (u.b == NULL) return dp_fail_memory(error);
-  u.skips = DP_ARENA_NEW(&graph->arena, int, skips);
-  u.skip_channels = DP_ARENA_NEW(&graph->arena, int64_t, skips);
+  u.skips = DP_ARENA_NEW(&g->arena, int, skips);
+  u.skip_channels = DP_ARENA_NEW(&g->arena, int64_t, skips);
   if (u.skips != NULL && u.skip_channels != NULL)
     build_all(&u, &o);
   else
