@@ -65,8 +65,8 @@ static dp_status read_integer(const dp_node *node, const graph_config_key *key, 
 }
 
 static dp_status check_length(const dp_node *node, const graph_config_key *key, dp_error *error) {
-  if (node->count >= 1 && node->count <= GRAPH_CONFIG_MAX_LIST) return DP_OK;
-  return dp_fail_at(error, node, "%s has %zu items, must have 1 to %d", key->key, node->count, GRAPH_CONFIG_MAX_LIST);
+  if (node->count <= GRAPH_CONFIG_MAX_LIST) return DP_OK;
+  return dp_fail_at(error, node, "%s has %zu items, must have at most %d", key->key, node->count, GRAPH_CONFIG_MAX_LIST);
 }
 
 static dp_status read_integers(const dp_node *node, const graph_config_key *key, graph_integers *target,

@@ -7,7 +7,10 @@ libgraph_a_SOURCES = \
 	graph/layers.c graph/layers.h \
 	graph/liveness.c graph/liveness.h \
 	graph/model.c graph/model.h \
+	graph/models/flux.c \
+	graph/models/joint.c graph/models/joint.h \
 	graph/models/models.h \
+	graph/models/sd3.c \
 	graph/models/unet2d.c \
 	graph/op.c graph/op.h \
 	graph/op_cost.c graph/op_shape.c graph/op_table.h \

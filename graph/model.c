@@ -9,6 +9,8 @@ enum { MAX_SIDE = 65536, MAX_BATCH = 65536, MAX_FRAMES = 65536, MAX_TEXT_TOKENS 
 
 const graph_family graph_families[] = {
     {"UNet2DConditionModel", graph_unet2d_build},
+    {"SD3Transformer2DModel", graph_sd3_build},
+    {"FluxTransformer2DModel", graph_flux_build},
 };
 const int graph_family_count = sizeof graph_families / sizeof *graph_families;
 

@@ -125,8 +125,8 @@ static dp_status check_blocks(const dp_node *config, const unet_config *c, dp_er
   const int blocks = c->down_block_types.count;
   const dp_node *const down = c->down_block_types.node != NULL ? c->down_block_types.node : config;
   const dp_node *const up = c->up_block_types.node != NULL ? c->up_block_types.node : config;
-  if (blocks > MAX_BLOCKS)
-    return dp_fail_at(error, down, "down_block_types has %d items, must have at most %d", blocks, MAX_BLOCKS);
+  if (blocks < 1 || blocks > MAX_BLOCKS)
+    return dp_fail_at(error, down, "down_block_types has %d items, must have 1 to %d", blocks, MAX_BLOCKS);
   if (c->up_block_types.count != blocks)
     return dp_fail_at(error, up, "up_block_types has %d items, must have %d as down_block_types", c->up_block_types.count,
                       blocks);
