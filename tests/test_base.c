@@ -89,6 +89,8 @@ static const struct {
     {false, "a = [1, 2", "t:1: not valid TOML"},
     {false, "a = 99999999999999999999", "t:1: not valid TOML"},
     {false, "a = \"\xff\"", "t:1: not valid TOML"},
+    {false, "a = 1\nb = 2\n[~[x]]\nc = 1\n", "t:3: not valid TOML: malformed key or value"}, /* toml++ 3.3 asserts */
+    {false, "a = \"\xc3\xa9\" # \xc3\xa9\nb\xcd\x82 = 1", "t:2: not valid TOML"},
     {true, "{\"a\": 1,\n \"a\": 2}", "t:2: not valid JSON: duplicate object key"},
     {true, "{\"a\": 1,\n", "t:2: not valid JSON"},
     {true, "{\"a\": NaN}", "t:1: not valid JSON"},
