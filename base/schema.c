@@ -5,32 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Levenshtein distance, cut at 3: only close names are suggested. */
-static int distance(const char *a, const char *b) {
-  const size_t n = strlen(a), m = strlen(b);
-  if (n > 40 || m > 40) return 3;
-  int row[41];
-  for (size_t j = 0; j <= m; j++) row[j] = (int)j;
-  for (size_t i = 1; i <= n; i++) {
-    int diagonal = row[0];
-    row[0] = (int)i;
-    for (size_t j = 1; j <= m; j++) {
-      const int above = row[j];
-      int best = diagonal + (a[i - 1] != b[j - 1]);
-      if (above + 1 < best) best = above + 1;
-      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-      diagonal = above;
-      row[j] = best;
-    }
-  }
-  return row[m] > 3 ? 3 : row[m];
-}
-
 static dp_status fail_unknown(const dp_node *item, const char *section, const dp_field *fields, size_t count, dp_error *error) {
   const char *nearest = NULL;
   int best = 3;
   for (size_t i = 0; i < count; i++) {
-    const int d = distance(item->key, fields[i].key);
+    const int d = dp_name_distance(item->key, fields[i].key);
     if (d < best) {
       best = d;
       nearest = fields[i].key;

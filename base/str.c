@@ -83,3 +83,23 @@ const char *dp_format_seconds(double seconds, char out[32]) {
   static const char *const units[] = {"ns", "us", "ms"};
   return scaled(seconds * 1e9, units, 3, 1000, out, "");
 }
+
+int dp_name_distance(const char *a, const char *b) {
+  const size_t n = strlen(a), m = strlen(b);
+  if (n > 40 || m > 40) return 3;
+  int row[41];
+  for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+  for (size_t i = 1; i <= n; i++) {
+    int diagonal = row[0];
+    row[0] = (int)i;
+    for (size_t j = 1; j <= m; j++) {
+      const int above = row[j];
+      int best = diagonal + (a[i - 1] != b[j - 1]);
+      if (above + 1 < best) best = above + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      diagonal = above;
+      row[j] = best;
+    }
+  }
+  return row[m] > 3 ? 3 : row[m];
+}

@@ -30,11 +30,11 @@ static const cli_command *find(const char *name) {
   return NULL;
 }
 
-static int fail_command(const char *name) {
-  fprintf(stderr, "diffpipe: unknown command \"%s\", allowed: help", name);
-  for (int i = 0; i < COMMAND_COUNT; i++) fprintf(stderr, ", %s", commands[i]->name);
-  fprintf(stderr, "\n");
-  return 2;
+static int fail_command(const char *given) {
+  const char *names[COMMAND_COUNT + 1] = {"help"};
+  for (int i = 0; i < COMMAND_COUNT; i++) names[i + 1] = commands[i]->name;
+  dp_error error = DP_ERROR_INIT;
+  return fail(&error, cli_fail_name("unknown command ", given, names, COMMAND_COUNT + 1, "", &error));
 }
 
 static bool wants_help(int argc, char **argv) {

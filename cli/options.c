@@ -14,22 +14,51 @@ static const cli_option *find(const cli_command *command, const char *name, size
   return NULL;
 }
 
-static dp_status fail_unknown(const cli_command *command, const char *given, dp_error *error) {
-  dp_str known = {0};
-  for (int i = 0; i < command->option_count; i++) dp_str_addf(&known, "%s--%s", i ? ", " : "", command->options[i].name);
-  const dp_status status = dp_fail(error, DP_BAD_INPUT, "%s: unknown option \"%s\", allowed: %s", command->name, given,
-                                   command->option_count ? dp_str_text(&known) : "none");
-  dp_str_free(&known);
+static const char *nearest_name(const char *given, size_t length, const char *const *names, int count) {
+  char name[41]; /* longer ones are near to nothing */
+  if (length >= sizeof name) return NULL;
+  memcpy(name, given, length);
+  name[length] = 0;
+  const char *nearest = NULL;
+  int best = 3;
+  for (int i = 0; i < count; i++) {
+    const int distance = dp_name_distance(name, names[i]);
+    if (distance >= best || (size_t)distance >= length) continue;
+    best = distance;
+    nearest = names[i];
+  }
+  return nearest;
+}
+
+dp_status cli_fail_name(const char *lead, const char *given, const char *const *names, int count, const char *dashes,
+                        dp_error *error) {
+  const char *bare = given + strspn(given, "-");
+  const char *nearest = nearest_name(bare, strcspn(bare, "="), names, count);
+  dp_str text = {0};
+  dp_str_addf(&text, "%s\"%s\", ", lead, given);
+  if (nearest) dp_str_addf(&text, "did you mean %s%s? ", dashes, nearest);
+  dp_str_addf(&text, "allowed: %s", count ? "" : "none");
+  for (int i = 0; i < count; i++) dp_str_addf(&text, "%s%s%s", i ? ", " : "", dashes, names[i]);
+  const dp_status status = dp_fail(error, DP_BAD_INPUT, "%s", dp_str_text(&text));
+  dp_str_free(&text);
   return status;
 }
 
+static dp_status fail_unknown(const cli_command *command, const char *given, dp_error *error) {
+  const char *names[CLI_MAX_SLOTS];
+  char lead[64];
+  int count = 0;
+  for (int i = 0; i < command->option_count && count < CLI_MAX_SLOTS; i++) names[count++] = command->options[i].name;
+  (void)snprintf(lead, sizeof lead, "%s: unknown option ", command->name);
+  return cli_fail_name(lead, given, names, count, "--", error);
+}
+
 static dp_status fail_choice(const cli_command *command, const cli_option *option, const char *value, dp_error *error) {
-  dp_str known = {0};
-  for (int i = 0; option->choices[i]; i++) dp_str_addf(&known, "%s%s", i ? ", " : "", option->choices[i]);
-  const dp_status status = dp_fail(error, DP_BAD_INPUT, "%s: --%s: found \"%s\", allowed: %s", command->name, option->name,
-                                   value, dp_str_text(&known));
-  dp_str_free(&known);
-  return status;
+  char lead[64];
+  int count = 0;
+  while (option->choices[count]) count++;
+  (void)snprintf(lead, sizeof lead, "%s: --%s: found ", command->name, option->name);
+  return cli_fail_name(lead, value, option->choices, count, "", error);
 }
 
 static dp_status take(const cli_command *command, const cli_option *option, const char *value, const char **sets,

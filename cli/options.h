@@ -48,4 +48,9 @@ dp_status cli_options_parse(const struct cli_command *command, int argc, char **
                             cli_values *values, dp_error *error);
 void cli_options_help(const struct cli_command *command, FILE *out);
 
+/* DP_BAD_INPUT for a name that is none of `count` names: `lead`, the given text quoted, the nearest name when one is close,
+ * and all that is allowed, each with `dashes` in front. Of `given` the part from its dashes to `=` is compared. */
+dp_status cli_fail_name(const char *lead, const char *given, const char *const *names, int count, const char *dashes,
+                        dp_error *error);
+
 #endif

@@ -1,9 +1,11 @@
 # Check suites: one program a house. To add one: a name in CHECK_SUITES and its _SOURCES and _LDADD.
 TEST_LIBS = $(SIM_LIBS) $(CHECK_LIBS)
 AM_CFLAGS += $(CHECK_CFLAGS)
-CHECK_SUITES = tests/test_base
-tests_test_base_SOURCES = tests/test_base.c
+CHECK_SUITES = tests/test_base tests/test_cli
+tests_test_base_SOURCES = tests/test_base.c tests/suite.h
 tests_test_base_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
+tests_test_cli_SOURCES = tests/test_cli.c cli/options.c
+tests_test_cli_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
 if HAVE_CHECK
 check_PROGRAMS += $(CHECK_SUITES)
 TESTS += $(CHECK_SUITES)
@@ -11,8 +13,9 @@ endif
 
 # Scripts run with the folders and the program in their environment.
 AM_TESTS_ENVIRONMENT = SRCDIR='$(abs_top_srcdir)'; BUILDDIR='$(abs_top_builddir)'; DIFFPIPE='$(abs_top_builddir)/diffpipe'; \
-	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios'; CC='$(CC)'; export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC;
-SCRIPT_TESTS = tests/check_banned.sh tests/check_headers.sh tests/check_includes.sh
+	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios'; CC='$(CC)'; CXX='$(CXX)'; \
+	export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC CXX;
+SCRIPT_TESTS = tests/check_banned.sh tests/check_headers.sh tests/check_includes.sh tests/test_program.sh
 TESTS += $(SCRIPT_TESTS)
 EXTRA_DIST += $(SCRIPT_TESTS)
 CHECK_SUITES += test_graph
