@@ -49,7 +49,7 @@ static double curve_time_s(const sim_cost_context *context, int op_class, int ba
   return narrow + t * (wide - narrow);
 }
 
-static double work_s(const sim_cost_context *context, const graph_op *op, const graph_work *work, int backward) {
+static double work_s(const sim_cost_context *context, const graph_work *work, int backward) {
   const plan_device *device = context->device;
   const plan_device_model *model = device->model;
   const double share = device->compute_share;
@@ -57,8 +57,7 @@ static double work_s(const sim_cost_context *context, const graph_op *op, const 
   const double traffic = (double)(work->bytes_read + work->bytes_written);
   const double traffic_s =
       sim_curve_time_s(sim_efficiency_curve(context->efficiency, GRAPH_CLASS_MEMORY, backward, 0, 0), traffic / bandwidth);
-  if (work->op_class == GRAPH_CLASS_MEMORY || work->matrix_flops == 0)
-    return traffic_s * context->implementation->kernel_share[op->kind];
+  if (work->op_class == GRAPH_CLASS_MEMORY || work->matrix_flops == 0) return traffic_s;
   double flops = (double)work->matrix_flops;
   int64_t head_dim = 0;
   if (work->op_class == GRAPH_CLASS_ATTENTION) {
@@ -81,7 +80,7 @@ static const graph_work *work_of(const graph_op *op, sim_direction direction) {
 double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_direction direction) {
   const graph_work *work = work_of(op, direction);
   if (work->kernels == 0) return 0;
-  return work_s(context, op, work, direction != SIM_FORWARD);
+  return context->implementation->kernel_share[op->kind] * work_s(context, work, direction != SIM_FORWARD);
 }
 
 void sim_cost_units(const sim_cost_context *context, const graph *graph, sim_unit_cost *units) {
@@ -104,7 +103,7 @@ void sim_cost_units(const sim_cost_context *context, const graph *graph, sim_uni
         cost->class_s[d][work->op_class] += seconds;
         /* a kernel that is fused away is not launched either */
         if (!context->cuda_graphs && seconds > 0)
-          cost->issue_s[d] += work->kernels * context->implementation->issue_s_per_kernel * context->host_issue_factor;
+          cost->issue_s[d] += work->kernels * context->implementation->issue_s_per_kernel[d != SIM_FORWARD] * context->host_issue_factor;
       }
     }
   }

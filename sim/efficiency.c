@@ -121,7 +121,7 @@ static dp_status read_architecture(const dp_node *table, sim_efficiency *efficie
 typedef struct implementation_row {
   const char *name, *source;
   int attention;
-  double issue_us_per_kernel, issue_us_per_instruction, optimizer_efficiency;
+  double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, optimizer_efficiency;
   double context_gb, communicator_gb, workspace_gb;
   const dp_node *kernel_share;
 } implementation_row;
@@ -130,6 +130,8 @@ static const dp_field implementation_fields[] = {
     {"name", DP_FIELD_STRING, offsetof(implementation_row, name), true, 0, 0, NULL, "as the scenario says"},
     {"attention", DP_FIELD_CHOICE, offsetof(implementation_row, attention), true, 0, 0, backend_choices, "kernel"},
     {"issue_us_per_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_kernel), true, 0, 1e6, NULL, "host"},
+    {"issue_us_per_backward_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_backward_kernel), true, 0, 1e6,
+     NULL, "host"},
     {"issue_us_per_instruction", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_instruction), true, 0, 1e6, NULL,
      "host"},
     {"optimizer_efficiency", DP_FIELD_REAL, offsetof(implementation_row, optimizer_efficiency), true, 0.001, 1, NULL,
@@ -165,7 +167,7 @@ static dp_status read_implementation(const dp_node *table, sim_efficiency *effic
                         error));
   sim_implementation implementation = {.name = row.name,
                                        .attention_backend = row.attention,
-                                       .issue_s_per_kernel = row.issue_us_per_kernel * 1e-6,
+                                       .issue_s_per_kernel = {row.issue_us_per_kernel * 1e-6, row.issue_us_per_backward_kernel * 1e-6},
                                        .issue_s_per_instruction = row.issue_us_per_instruction * 1e-6,
                                        .optimizer_efficiency = row.optimizer_efficiency,
                                        .context_bytes = row.context_gb * 1e9,

@@ -25,7 +25,8 @@ typedef struct sim_architecture {
 struct sim_implementation {
   const char *name;
   int attention_backend;
-  double issue_s_per_kernel, issue_s_per_instruction;
+  double issue_s_per_kernel[2]; /* forward, backward */
+  double issue_s_per_instruction;
   double optimizer_efficiency;
   double context_bytes, communicator_bytes, workspace_bytes;
   double kernel_share[GRAPH_OP_KIND_COUNT];
