@@ -1,6 +1,12 @@
 /* A cluster: nodes, devices, and the links between them as a graph of vertices (devices, switches, root complexes, NICs,
  * fabrics) and directed edges. Routes are shortest paths; transfers over a common edge share its bandwidth.
  *
+ * The shape of a node: a card has one link to its PCIe switch or root complex (parts of a card share it), a root complex
+ * one to the memory of its socket (the host vertex), sockets are joined pairwise. NVLink is a port into a switch, or
+ * links between pairs. A route never passes through a device, and cards that cannot copy to their peers directly
+ * (`peer_to_peer` of the card) go through the host's memory. The latency of a link class is that of a whole transfer:
+ * the first and the last link of a crossing carry half of it each, the links between none.
+ *
  * Ownership: the cluster's arena owns all; the catalogue and the document it was read from must outlive it.
  */
 #ifndef DP_PLAN_CLUSTER_H
@@ -39,7 +45,8 @@ typedef enum plan_vertex_kind {
   PLAN_VERTEX_PCIE_ROOT,
   PLAN_VERTEX_HOST,
   PLAN_VERTEX_NIC,
-  PLAN_VERTEX_FABRIC
+  PLAN_VERTEX_FABRIC,
+  PLAN_VERTEX_CARD /* a card cut into parts: its parts share its ports */
 } plan_vertex_kind;
 
 typedef struct plan_vertex {
@@ -69,7 +76,10 @@ typedef struct plan_cluster {
   double host_issue_factor; /* how much slower than the reference this host issues work; 1 by default */
   int *first_link;        /* adjacency, CSR over vertices: for the route search */
   int *adjacent_links;
+  struct plan_topology *topology; /* what routes are found with: plan/topology.h */
 } plan_cluster;
+
+enum { PLAN_MAX_DEVICES = 65536, PLAN_MAX_VERTICES = 400000 };
 
 /* Reads a cluster file (format = "diffpipe-cluster"), or the same keys inline under a scenario's [cluster]. */
 dp_status plan_cluster_read(const char *path, plan_catalogue *catalogue, dp_document *document, plan_cluster *cluster,
@@ -77,10 +87,13 @@ dp_status plan_cluster_read(const char *path, plan_catalogue *catalogue, dp_docu
 dp_status plan_cluster_build(const dp_node *table, plan_catalogue *catalogue, plan_cluster *cluster, dp_error *error);
 void plan_cluster_free(plan_cluster *cluster);
 
-/* Shortest path by hops, then widest, then lowest link ids: reproducible. DP_BAD_INPUT when the devices are not connected. */
+/* Shortest path by hops, then widest, then lowest link ids: reproducible. Where several NICs are equally near, a device
+ * takes the one of its own place among its node's cards, as NCCL spreads them. DP_BAD_INPUT when the devices are not
+ * connected. Allocates nothing; takes time in proportion to the switches of the two nodes, not to the cluster. */
 dp_status plan_cluster_route(const plan_cluster *cluster, int from_device, int to_device, plan_route *route, dp_error *error);
 
-/* "nvlink", "pcie" or "network": what a ring over these devices must cross at its weakest. */
+/* "nvlink", "pcie" or "network": what a ring over these devices must cross at its weakest (copies inside a card count as
+ * nvlink, links between sockets as pcie). */
 plan_link_kind plan_cluster_weakest_kind(const plan_cluster *cluster, const int *devices, int count);
 
 #endif

@@ -15,3 +15,17 @@ dist_models_DATA = \
 	scenarios/models/sd35_medium.json \
 	scenarios/models/sd3_medium.json \
 	scenarios/models/sdxl_unet.json
+dist_catalogue_DATA += \
+	scenarios/catalogue/devices.toml \
+	scenarios/catalogue/links.toml \
+	scenarios/catalogue/nccl.toml
+dist_clusters_DATA += \
+	scenarios/clusters/1xh200-virtual4.toml \
+	scenarios/clusters/2x8xa100-ib.toml \
+	scenarios/clusters/4xrtx3090-pcie.toml \
+	scenarios/clusters/4xrtx4090.toml \
+	scenarios/clusters/8xa100-80gb-pcie.toml \
+	scenarios/clusters/8xa100-80gb-sxm.toml \
+	scenarios/clusters/8xh100-sxm.toml \
+	scenarios/clusters/8xh200-sxm.toml \
+	scenarios/clusters/unlike-16gb-24gb.toml

@@ -21,3 +21,6 @@ EXTRA_DIST += $(SCRIPT_TESTS)
 CHECK_SUITES += test_graph
 test_graph_SOURCES = tests/test_graph.c
 test_graph_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_plan_cluster
+tests_test_plan_cluster_SOURCES = tests/test_plan_cluster.c
+tests_test_plan_cluster_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
