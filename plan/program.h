@@ -39,7 +39,7 @@ typedef struct plan_lane {
   uint32_t first, count; /* instructions */
 } plan_lane;
 
-enum { PLAN_NO_PEER = 0xffffffffu };
+#define PLAN_NO_PEER UINT32_MAX
 
 typedef struct plan_instruction {
   uint8_t opcode;

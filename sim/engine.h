@@ -1,14 +1,27 @@
 /* The event engine: plays a program in virtual time.
  *
- * Rules. A compute instruction starts when it heads its lane, its waits are done, and the host has begun to issue it; it
- * ends at the later of start + work and the end of its issue (host-bound work runs at the host's pace). The host of a
- * worker issues that worker's compute instructions in lane order, one after another, from time 0, and runs ahead freely.
- * A SEND and its RECV start together when both head their lanes and have their waits done; they last alpha + n/beta on
- * the message's route, sharing links by max-min fairness. An ALL_REDUCE starts when every member is ready and is one flow
- * over all links of its ring. While a transfer or collective touches a worker's device, its compute runs
- * (1 + slowdown) times longer; while either end computes at the start of a transfer, the transfer has the busy latency
- * and busy cap. Ties break by time, then instruction id (worker, lane, position), so a run is reproducible to the bit.
- * Times are doubles in seconds. Nothing is allocated while it runs.
+ * Rules
+ * - A compute instruction starts when it heads its lane, its waits are done, and the host has begun to issue it. It ends
+ *   at the later of start + work and the end of its issue (host-bound work runs at the host's pace).
+ * - The host of a worker issues that worker's compute instructions in lane order, one after another, from time 0, and
+ *   runs ahead freely. A host thread that several workers share issues position 0 of each of them in worker order, then
+ *   position 1, and so on. Transfers and collectives cost hosts nothing.
+ * - A SEND and its RECV start together when both head their lanes and have their waits done, and end together. They move
+ *   their bytes at the rate that max-min fairness over the links gives them (sim/network.h) and end one latency after
+ *   the last byte has left; the links are free by then. Alone: latency + bytes / min(cap, least capacity on the path).
+ *   Zero bytes take no time at all.
+ * - An ALL_REDUCE starts when every member is ready and is one flow over all links of its ring; it ends for all alike.
+ * - While transfers or collectives touch a worker, its compute runs (1 + the largest slowdown among them) times longer.
+ * - A transfer that starts while a worker it touches computes has the busy latency and the busy cap throughout.
+ * - An instant is one set of changes: first all that ends at time t ends, and what can start does, zero-time work to its
+ *   end; then all transfers that can start at t start together, and only now is it asked who computes (work that starts
+ *   at t does, work that ends at t does not). So the order in which ties are taken has no influence.
+ *
+ * With neither busy figures, nor slowdown, nor shared hosts or links, start times are sums and maxima of durations, so
+ * nothing that gets shorter makes anything later. With them, a change that speeds up one thing can slow another down (a
+ * transfer now meets compute that it missed before), as on real machines.
+ *
+ * Times are doubles in seconds. The same input gives the same bits. Nothing is allocated while it runs.
  */
 #ifndef DP_SIM_ENGINE_H
 #define DP_SIM_ENGINE_H
@@ -18,12 +31,12 @@
 
 /* How a message class or a collective class travels. */
 typedef struct sim_transfer {
-  const int *links; /* link ids; none: the transfer is bound only by its cap */
+  const int *links; /* link ids, repeats allowed (a link crossed twice carries twice); none: bound only by the cap */
   int hops;
-  double bytes;     /* bytes of the flow: 0 = no time at all */
+  double bytes;     /* bytes of the flow, >= 0; 0 = no time at all */
   double latency_s, cap_bytes_per_s;           /* alone; cap <= 0 means unbounded */
-  double busy_latency_s, busy_cap_bytes_per_s; /* when either end computes as it starts */
-  double compute_slowdown;                     /* of compute on both ends' devices while it lasts */
+  double busy_latency_s, busy_cap_bytes_per_s; /* when a worker it touches computes as it starts */
+  double compute_slowdown;                     /* of compute on the workers it touches while it lasts, >= 0 */
 } sim_transfer;
 
 typedef struct sim_input {
@@ -38,13 +51,17 @@ typedef struct sim_input {
 } sim_input;
 
 typedef struct sim_statistics {
-  uint64_t events;         /* heap pops */
-  uint64_t rate_changes;   /* flow or compute finish times that moved */
+  uint64_t events;         /* taken from the queue */
+  uint64_t rate_changes;   /* flow or compute finish times that moved, and new flows on shared links */
+  uint64_t shared_flows;   /* transfers that crossed a link which another lane's transfers use too */
+  uint64_t solved_flows;   /* flows over all runs of the max-min solver */
   uint64_t memory_bytes;   /* what the engine itself allocated */
 } sim_statistics;
 
-/* The timeline must have been made for input->program. DP_INTERNAL with the stuck instruction of each worker when the
- * program cannot go on (plan_program_check would have said so). statistics may be NULL. */
+/* The timeline must have been made for input->program. Where work_issue_s is given and timeline->issue_s is NULL, it is
+ * allocated here, for plan_timeline_free to free; transfers have 0 in it. DP_INTERNAL for figures that are negative or no
+ * numbers, and, with the stuck instruction of each worker, when the program cannot go on (plan_program_check would have
+ * said so). statistics may be NULL. */
 dp_status sim_run(const sim_input *input, plan_timeline *timeline, sim_statistics *statistics, dp_error *error);
 
 #endif

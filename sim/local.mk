@@ -2,7 +2,10 @@ noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
 	sim/cost.h \
 	sim/efficiency.h \
-	sim/engine.h \
-	sim/network.h \
+	sim/engine.c sim/engine.h \
+	sim/engine_prepare.c sim/engine_state.h \
+	sim/heap.h \
+	sim/issue.c \
+	sim/network.c sim/network.h \
 	sim/predict.h
 SIM_LIBS = libsim.a $(PLAN_LIBS)

@@ -24,3 +24,6 @@ test_graph_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_cluster
 tests_test_plan_cluster_SOURCES = tests/test_plan_cluster.c
 tests_test_plan_cluster_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_sim_network
+tests_test_sim_network_SOURCES = tests/test_sim_network.c tests/sim_reference.c tests/sim_reference.h
+tests_test_sim_network_LDADD = $(TEST_LIBS)
