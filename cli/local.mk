@@ -5,3 +5,11 @@ diffpipe_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 diffpipe_LDFLAGS = $(AM_LDFLAGS) $(CUDA_LDFLAGS)
 diffpipe_LDADD += $(CUDART_LIBS)
 endif
+
+# The man page is made from the program's own help, so that it cannot go stale.
+if HAVE_HELP2MAN
+man_MANS += diffpipe.1
+CLEANFILES += diffpipe.1
+diffpipe.1: diffpipe$(EXEEXT) $(srcdir)/scripts/man.sh
+	$(AM_V_GEN)$(srcdir)/scripts/man.sh ./diffpipe$(EXEEXT) $(HELP2MAN) $@
+endif

@@ -1,1 +1,2 @@
-
+dist_doc_DATA += LICENSE CONTRIBUTING.md
+dist_doc_DATA += doc/predictions.md

@@ -17,7 +17,16 @@ AM_TESTS_ENVIRONMENT = SRCDIR='$(abs_top_srcdir)'; BUILDDIR='$(abs_top_builddir)
 	export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC CXX;
 SCRIPT_TESTS = tests/check_banned.sh tests/check_headers.sh tests/check_includes.sh tests/test_program.sh
 TESTS += $(SCRIPT_TESTS)
-EXTRA_DIST += $(SCRIPT_TESTS)
+EXTRA_DIST += $(SCRIPT_TESTS) tests/fuzz tests/reference
+
+# Benchmarks: `make bench` writes bench.json. To add one: a name in BENCHES, its _SOURCES (with tests/bench.h) and _LDADD.
+BENCHES =
+EXTRA_PROGRAMS += $(BENCHES)
+EXTRA_DIST += tests/bench.h tests/bench.sh
+CLEANFILES += $(BENCHES) bench.json
+bench: $(BENCHES)
+	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios' $(srcdir)/tests/bench.sh bench.json $(BENCHES)
+.PHONY: bench
 CHECK_SUITES += test_graph
 test_graph_SOURCES = tests/test_graph.c
 test_graph_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Makes the man page from what the program says about itself: its help, and the help of each command.
+#
+# usage: scripts/man.sh PROGRAM HELP2MAN OUTPUT
+set -euo pipefail
+program=$1 help2man=$2 output=$3
+sections=$output.sections
+trap 'rm -f "$sections" "$output.new"' EXIT
+
+{
+  echo "[name]"
+  echo "diffpipe \\- plan, simulate and profile pipeline-parallel diffusion models"
+  echo
+  echo "[command options]"
+  "$program" help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' | while read -r command; do
+    echo ".SS $command"
+    echo ".nf"
+    # a leading dot or quote and every backslash and hyphen mean something to roff
+    "$program" help "$command" | sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^[.']/\\\\\&&/"
+    echo ".fi"
+  done
+  cat <<'END'
+
+[environment]
+.TP
+DIFFPIPE_DATA_DIR
+the folder of catalogue, clusters, models and scenarios, in place of the installed one
+.TP
+NO_PROGRESS
+when set, no progress bar is drawn
+END
+} >"$sections"
+# what --version says beyond its first line is about this machine
+version=$("$program" --version | sed -n '1s/.* //p')
+"$help2man" --no-info --version-string "$version" --section 1 --include "$sections" --output "$output.new" "$program"
+mv "$output.new" "$output"
