@@ -83,10 +83,10 @@ double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_dire
   return context->implementation->kernel_share[op->kind] * work_s(context, work, direction != SIM_FORWARD);
 }
 
-void sim_cost_units(const sim_cost_context *context, const graph *graph, sim_unit_cost *units) {
-  memset(units, 0, graph->units.count * sizeof *units);
-  for (size_t u = 0; u < graph->units.count; u++) {
-    const graph_unit *unit = &graph->units.items[u];
+void sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units) {
+  memset(units, 0, model->units.count * sizeof *units);
+  for (size_t u = 0; u < model->units.count; u++) {
+    const graph_unit *unit = &model->units.items[u];
     sim_unit_cost *cost = &units[u];
     if (unit->fixed.present) {
       cost->device_s[SIM_FORWARD] = unit->fixed.forward_s;
@@ -95,7 +95,7 @@ void sim_cost_units(const sim_cost_context *context, const graph *graph, sim_uni
       continue;
     }
     for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
-      const graph_op *op = &graph->ops.items[o];
+      const graph_op *op = &model->ops.items[o];
       for (int d = SIM_FORWARD; d <= SIM_BACKWARD_WEIGHT; d++) {
         const graph_work *work = work_of(op, (sim_direction)d);
         const double seconds = sim_cost_op(context, op, (sim_direction)d);

@@ -7,7 +7,8 @@
  *   t = max(compute_s / e_class(compute_s), traffic_s / e_memory(traffic_s))
  *
  * e is an efficiency curve of catalogue/efficiency.toml: the achieved share of the peak as a function of the ideal time,
- * log-linear between its points, flat above the last, and of constant time below the first (a launch cannot be shorter).
+ * the time log-log interpolated between its points, the share flat above the last, the time constant below the first (a
+ * launch cannot be shorter).
  * Curves are functions of ideal time, not of size, because what spoils small kernels (launch, ramp-up, the last wave)
  * takes about the same time on a fast card and on a slow one. Matrix products and convolutions are scaled by what the
  * card's best product reaches against what the curves' card reaches. Attention pads its keys to a tile of 128 and
@@ -53,8 +54,8 @@ typedef struct sim_unit_cost {
   double issue_s[3];                      /* host seconds to issue it, kernel by kernel; 0 with CUDA graphs */
   double class_s[3][GRAPH_CLASS_COUNT];   /* device_s by op class */
 } sim_unit_cost;
-/* unit[graph->units.count]. Units with fixed costs have exactly those. */
-void sim_cost_units(const sim_cost_context *context, const graph *graph, sim_unit_cost *units);
+/* units[model->units.count]. Units with fixed costs have exactly those. */
+void sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units);
 
 /* Host seconds to issue one instruction whatever is in it (a graph launch, bookkeeping). */
 double sim_cost_instruction_issue_s(const sim_cost_context *context);

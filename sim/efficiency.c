@@ -12,20 +12,17 @@ static const char *const class_choices[] = {"gemm", "convolution", "attention", 
 static const char *const direction_choices[] = {"forward", "backward", NULL};
 static const char *const backend_choices[] = {"cudnn", "flash", NULL};
 
-double sim_curve_share(const sim_curve *curve, double ideal_s) {
-  const int n = curve->points;
-  if (ideal_s <= curve->ideal_s[0]) return curve->share[0];
-  if (ideal_s >= curve->ideal_s[n - 1]) return curve->share[n - 1];
-  int i = 1;
-  while (curve->ideal_s[i] < ideal_s) i++;
-  const double t = log(ideal_s / curve->ideal_s[i - 1]) / log(curve->ideal_s[i] / curve->ideal_s[i - 1]);
-  return curve->share[i - 1] + t * (curve->share[i] - curve->share[i - 1]);
-}
-
 double sim_curve_time_s(const sim_curve *curve, double ideal_s) {
+  const int n = curve->points;
+  const double *x = curve->ideal_s, *e = curve->share;
   if (ideal_s <= 0) return 0;
-  if (ideal_s < curve->ideal_s[0]) return curve->ideal_s[0] / curve->share[0];
-  return ideal_s / sim_curve_share(curve, ideal_s);
+  if (ideal_s <= x[0]) return x[0] / e[0];
+  if (ideal_s >= x[n - 1]) return ideal_s / e[n - 1];
+  int i = 1;
+  while (x[i] < ideal_s) i++;
+  const double t = log(ideal_s / x[i - 1]) / log(x[i] / x[i - 1]);
+  const double before = log(x[i - 1] / e[i - 1]), after = log(x[i] / e[i]);
+  return exp(before + t * (after - before));
 }
 
 const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, int op_class, int backward, int backend,
@@ -89,6 +86,10 @@ static dp_status read_curve(const dp_node *table, sim_efficiency *efficiency, dp
   DP_TRY(read_numbers(row.ideal_us, table, "ideal_us", 1e-6, 1e9, 1e-6, &curve.points, curve.ideal_s, error));
   DP_TRY(check_ascending(row.ideal_us, curve.ideal_s, curve.points, error));
   DP_TRY(read_numbers(row.efficiency, table, "efficiency", 1e-6, 1, 1, &curve.points, curve.share, error));
+  for (int i = 1; i < curve.points; i++) /* more work must not take less time */
+    if (curve.ideal_s[i] / curve.share[i] < curve.ideal_s[i - 1] / curve.share[i - 1])
+      return dp_fail_at(error, row.efficiency, "efficiency[%d]: found %g, allowed: at most %g, else more work takes less time", i,
+                        curve.share[i], curve.ideal_s[i] / curve.ideal_s[i - 1] * curve.share[i - 1]);
   if (!dp_array_push(&efficiency->curves, curve)) return dp_fail_memory(error);
   return DP_OK;
 }

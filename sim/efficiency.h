@@ -44,10 +44,9 @@ struct sim_efficiency {
   double band_reference, band_other, band_recalled;
 };
 
-/* Seconds for work whose ideal time is ideal_s: log-linear between points, constant time below the first. */
+/* Seconds for work whose ideal time is ideal_s: the logarithm of the time is linear in that of ideal_s between points;
+ * constant time below the first point, constant share above the last. Never decreases. */
 double sim_curve_time_s(const sim_curve *curve, double ideal_s);
-/* The share at ideal_s (flat outside the points). */
-double sim_curve_share(const sim_curve *curve, double ideal_s);
 /* NULL when the file has none (the reader makes sure that it has the ones cost.c asks for). */
 const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, int op_class, int backward, int backend,
                                       int64_t head_dim);

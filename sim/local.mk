@@ -1,7 +1,7 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
-	sim/cost.h \
-	sim/efficiency.h \
+	sim/cost.c sim/cost.h \
+	sim/efficiency.c sim/efficiency.h \
 	sim/engine.c sim/engine.h \
 	sim/engine_prepare.c sim/engine_state.h \
 	sim/heap.h \

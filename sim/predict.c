@@ -72,8 +72,8 @@ static dp_status find_kinds(predictor *p) {
 }
 
 static dp_status cost_kinds(predictor *p) {
-  const graph *graph = &p->out->graph;
-  const size_t n = graph->units.count;
+  const graph *model = &p->out->graph;
+  const size_t n = model->units.count;
   const uint8_t *recompute = p->out->plan.recompute;
   for (int k = 0; k < p->kind_count; k++) {
     device_kind *kind = &p->kinds[k];
@@ -81,7 +81,7 @@ static dp_status cost_kinds(predictor *p) {
     kind->recompute_prefix = SCRATCH(p, double, n + 1);
     kind->recompute_issue_prefix = SCRATCH(p, double, n + 1);
     if (!kind->units || !kind->recompute_prefix || !kind->recompute_issue_prefix) return dp_fail_memory(p->error);
-    sim_cost_units(&kind->context, graph, kind->units);
+    sim_cost_units(&kind->context, model, kind->units);
     for (int d = 0; d < 3; d++) {
       kind->prefix[d] = SCRATCH(p, double, n + 1);
       kind->issue_prefix[d] = SCRATCH(p, double, n + 1);
@@ -114,8 +114,8 @@ static double exact_span(const device_kind *kind, int direction, int first, int 
 
 static dp_status set_recompute(predictor *p) {
   const plan_scenario *scenario = p->scenario;
-  const graph *graph = &p->out->graph;
-  const size_t n = graph->units.count;
+  const graph *model = &p->out->graph;
+  const size_t n = model->units.count;
   plan_plan *plan = &p->out->plan;
   plan->recompute = DP_ARENA_NEW(&plan->arena, uint8_t, n);
   if (!plan->recompute) return dp_fail_memory(p->error);
@@ -131,7 +131,7 @@ static dp_status set_recompute(predictor *p) {
       continue;
     }
     size_t u = 0;
-    while (u < n && (item->kind != DP_NODE_STRING || strcmp(graph->units.items[u].name, item->string) != 0)) u++;
+    while (u < n && (item->kind != DP_NODE_STRING || strcmp(model->units.items[u].name, item->string) != 0)) u++;
     if (u == n) {
       char shown[80];
       return dp_fail_at(p->error, item, "plan.recompute: found %s, allowed: a unit's name (diffpipe inspect lists them) or index",
@@ -162,8 +162,8 @@ static double unit_s(const predictor *p, const device_kind *kind, int unit) {
 
 static dp_status default_cuts(predictor *p, int *cuts) {
   const plan_plan *plan = &p->out->plan;
-  const graph *graph = &p->out->graph;
-  const int n = (int)graph->units.count, chunks = plan->chunk_count;
+  const graph *model = &p->out->graph;
+  const int n = (int)model->units.count, chunks = plan->chunk_count;
   double *unit_cost = SCRATCH(p, double, n), *speed = SCRATCH(p, double, chunks);
   double *total = SCRATCH(p, double, p->kind_count);
   if (!unit_cost || !speed || !total) return dp_fail_memory(p->error);
@@ -184,7 +184,7 @@ static dp_status default_cuts(predictor *p, int *cuts) {
     DP_TRY(plan_cluster_route(&p->scenario->cluster, plan->devices[r], plan->devices[r + 1], &route, p->error));
     if (route.count > 0 && 1 / route.bandwidth_bytes_per_s > s_per_byte) s_per_byte = 1 / route.bandwidth_bytes_per_s;
   }
-  return plan_split_folded(graph, unit_cost, plan->ranks, (plan->training ? 2 : 1) * s_per_byte, speed, cuts, p->error);
+  return plan_split_folded(model, unit_cost, plan->ranks, (plan->training ? 2 : 1) * s_per_byte, speed, cuts, p->error);
 }
 
 static dp_status set_chunks(predictor *p) {
@@ -243,7 +243,7 @@ static dp_status set_order(predictor *p) {
 static dp_status cost_compression(predictor *p) {
   const plan_program *program = &p->out->program;
   const plan_plan *plan = &p->out->plan;
-  const graph *graph = &p->out->graph;
+  const graph *model = &p->out->graph;
   for (int k = 0; k < p->kind_count; k++) {
     p->kinds[k].compress_s = SCRATCH(p, double, plan->chunk_count);
     if (!p->kinds[k].compress_s) return dp_fail_memory(p->error);
@@ -254,10 +254,10 @@ static dp_status cost_compression(predictor *p) {
     if (message->backward || message->from_worker >= (uint32_t)plan->ranks) continue;
     for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++) {
       const int tensor = program->message_tensors[t];
-      if (!graph_tensor_is_skip(graph, tensor)) continue;
+      if (!graph_tensor_is_skip(model, tensor)) continue;
       for (int k = 0; k < p->kind_count; k++) {
         const double s =
-            sim_cost_compress(&p->kinds[k].context, graph->tensors.items[tensor].bytes, plan->microbatch_size, plan->k);
+            sim_cost_compress(&p->kinds[k].context, model->tensors.items[tensor].bytes, plan->microbatch_size, plan->k);
         p->kinds[k].compress_s[message->from_chunk] += s;
         p->kinds[k].compress_s[message->to_chunk] += s;
       }
@@ -337,8 +337,8 @@ static dp_status route_messages(predictor *p) {
     transfer->hops = route.count;
     transfer->latency_s = route.latency_s;
     transfer->cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_factor(link, transfer->bytes);
-    transfer->busy_latency_s = link->busy_latency_s > 0 ? fmax(link->busy_latency_s, route.latency_s) : route.latency_s;
-    transfer->busy_cap_bytes_per_s = transfer->cap_bytes_per_s * link->busy_bandwidth_factor;
+    transfer->busy_latency_s = fmax(route.latency_s, plan_link_busy_latency_s(link));
+    transfer->busy_cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_busy_factor(link, transfer->bytes);
     transfer->compute_slowdown = link->compute_slowdown;
   }
   return DP_OK;
@@ -381,7 +381,8 @@ static dp_status route_collectives(predictor *p) {
     transfer->bytes = (double)collective->bytes * 2 * (n - 1) / n;
     transfer->latency_s = transfer->busy_latency_s = cost.latency_s;
     transfer->cap_bytes_per_s = cost.bus_bytes_per_s;
-    transfer->busy_cap_bytes_per_s = transfer->cap_bytes_per_s * limiting->busy_bandwidth_factor;
+    transfer->busy_cap_bytes_per_s = transfer->cap_bytes_per_s * plan_link_busy_factor(limiting, transfer->bytes) /
+                                     plan_link_factor(limiting, transfer->bytes);
     transfer->compute_slowdown = limiting->compute_slowdown;
   }
   return DP_OK;

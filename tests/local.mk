@@ -36,3 +36,6 @@ tests_test_plan_cluster_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_sim_network
 tests_test_sim_network_SOURCES = tests/test_sim_network.c tests/sim_reference.c tests/sim_reference.h
 tests_test_sim_network_LDADD = $(TEST_LIBS)
+CHECK_SUITES += tests/test_sim_cost
+tests_test_sim_cost_SOURCES = tests/test_sim_cost.c
+tests_test_sim_cost_LDADD = $(TEST_LIBS)
