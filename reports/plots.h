@@ -1,0 +1,54 @@
+/* Plots by gnuplot: each is a table of figures and a script, kept beside each other so that anyone can draw them again.
+ *
+ * A plot writes its figures as tab separated values, a comment line first, and the script's middle part; the frame
+ * around it (terminals, files, margins) is the same for all. Positions are computed here and not by gnuplot, so that
+ * what fits and what is cut is known.
+ */
+#ifndef DP_REPORTS_PLOTS_H
+#define DP_REPORTS_PLOTS_H
+
+#include <stdio.h>
+
+#include "reports/report.h"
+
+/* The frame, in pixels of the SVG (the PNG has twice as many). */
+enum { REPORT_PLOT_WIDTH = 1200, REPORT_PLOT_LEFT = 110, REPORT_PLOT_RIGHT = 24, REPORT_PLOT_TOP = 64, REPORT_PLOT_BOTTOM = 78 };
+
+/* Ink for text and axes: no other colour of a plot equals it, so that a page can replace it by its own. */
+#define REPORT_INK "#202124"
+#define REPORT_INK_SVG_TEXT "rgb(32,33,36)"
+#define REPORT_INK_SVG_LINE "rgb( 32,  33,  36)"
+
+typedef struct report_plot {
+  const char *name;    /* of its files */
+  const char *caption; /* what a reader sees, for the page */
+  /* Writes the figures to `data`, the script's middle to `body`, the height of the drawing area and its left margin. */
+  dp_status (*write)(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error);
+} report_plot;
+
+enum { REPORT_PLOT_COUNT = 3 };
+extern const report_plot report_plots[REPORT_PLOT_COUNT]; /* timeline, memory, bounds */
+
+dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error);
+dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error);
+dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error);
+
+/* Writes plots/NAME.tsv, plots/NAME.gp and, when gnuplot runs, NAME.svg and NAME.png. A gnuplot that is missing or fails
+ * is no error: `notes` gets a line and `drawn` is false. */
+dp_status report_plots_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,
+                             bool *drawn, dp_error *error);
+
+/* gnuplot: appends 'text' with its quotes doubled, the one escape inside single quotes. */
+void report_plot_quote(const char *text, dp_str *out);
+/* The two lines above a plot; the texts are cleaned. */
+void report_plot_title(const char *title, const char *subtitle, dp_str *body);
+/* The largest of 1, 2, 5 times a power of ten that is at most `most` (> 0). */
+double report_plot_nice(double most);
+/* "#rrggbb" */
+const char *report_plot_colour(unsigned rgb, char out[8]);
+
+/* Runs `gnuplot script` with data, svg and png set; DP_UNSUPPORTED with gnuplot's first words when it cannot or fails. */
+dp_status report_gnuplot_run(const char *gnuplot, const char *script, const char *data, const char *svg, const char *png,
+                             dp_error *error);
+
+#endif

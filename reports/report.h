@@ -1,0 +1,74 @@
+/* Reports: what a run (predicted or measured) tells, as a table, as JSON, as a trace, as plots and as a page.
+ *
+ * reports/ knows plan/ and what lies below, not who made the run: the simulator's and the executor's results both come
+ * here as a report_run, a view that borrows everything. Nothing here decides or estimates; figures are printed as given.
+ * GB is 1e9 bytes in all that is written for people, and every table says so.
+ */
+#ifndef DP_REPORTS_REPORT_H
+#define DP_REPORTS_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "plan/cluster.h"
+#include "plan/memory.h"
+#include "plan/timeline.h"
+
+/* What bounds the step, largest first. */
+typedef struct report_bound {
+  const char *name;
+  double share; /* of workers * step_s; all shares sum to 1 */
+} report_bound;
+
+/* All pointers are borrowed and mandatory unless said otherwise; program->plan is the plan. */
+typedef struct report_run {
+  const char *name;   /* the scenario's */
+  const char *origin; /* "predicted" or "measured" */
+  const graph *graph;
+  const plan_cluster *cluster;
+  const plan_program *program;
+  const plan_timeline *timeline;
+  const plan_metrics *metrics;
+  const plan_memory *memory;
+  const int64_t *memory_limit_bytes; /* [worker] */
+  bool fits;
+  int tightest_worker;
+  const report_bound *bounds; /* may be NULL when bound_count is 0 */
+  int bound_count;
+  double error_band;              /* relative, of step_s; 0: none is claimed */
+  double usd_per_million_samples; /* 0: unknown */
+  double joules_per_sample;       /* 0: unknown */
+  int64_t job_steps;              /* training steps of the whole job; 0: unknown */
+} report_run;
+
+/* The summary for a terminal: at most REPORT_WIDTH columns, UTF-8. More than REPORT_MAX_ROWS workers are summarised. */
+enum { REPORT_WIDTH = 100, REPORT_MAX_ROWS = 16 };
+dp_status report_summary(const report_run *run, dp_str *out, dp_error *error);
+
+/* "2 of 8 devices are idle: node0/gpu6, node0/gpu7" appended to `out`; nothing when all work. */
+void report_idle_devices(const report_run *run, dp_str *out);
+
+/* metrics.json and `--json`: a new json_t * (typed void so that this header stays light). See doc/formats.md. */
+dp_status report_metrics_json(const report_run *run, void **json, dp_error *error);
+
+/* timeline.json: Chrome trace event format, written as it goes. A process a worker, a thread a lane, a complete event
+ * an instruction, a flow from every SEND to its RECV. Times are rounded to ns, starts and ends alike, so that spans
+ * that touch still touch and none overlap. */
+dp_status report_trace_write(const report_run *run, const char *path, dp_error *error);
+
+typedef struct report_options {
+  const char *gnuplot; /* program, searched in PATH when it has no slash; NULL: no plots */
+} report_options;
+
+/* Writes the folder of a run, which is made when missing:
+ *   plan.json metrics.json timeline.json report.html
+ *   {timeline,memory,bounds}.{svg,png}          by gnuplot
+ *   plots/{timeline,memory,bounds}.{gp,tsv}     what they were drawn from: `gnuplot timeline.gp` draws them again
+ * Each file is written beside and renamed. When gnuplot cannot be run, everything else is written, and `notes` (which
+ * may not be NULL) gets a line that says so. */
+dp_status report_folder_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,
+                              dp_error *error);
+
+#endif
