@@ -16,11 +16,11 @@ static const char style[] =
     "main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}h1{font-size:26px;line-height:1.25;margin:0 0 4px;"
     "overflow-wrap:anywhere}h2{font-size:17px;margin:34px 0 10px}.sub,.note,figcaption{color:var(--soft)}.sub{margin:0 0 20px}\n"
     ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:12px;margin:18px 0}\n"
-    ".tile{background:var(--card);border-radius:10px;padding:12px 16px}.tile b{display:block;font-size:24px;line-height:1.3;"
+    ".tile{background:var(--card);border-radius:10px;padding:12px 16px}.tile b{display:block;font-size:22px;line-height:1.35;"
     "font-weight:600}.tile span{color:var(--soft);font-size:13px}\n"
     ".verdict{border-left:4px solid var(--bar);background:var(--card);padding:10px 16px;border-radius:4px;margin:16px 0}"
     ".verdict.bad{border-color:var(--bad);background:var(--badback)}\n"
-    "figure{margin:26px 0;overflow-x:auto}figure svg{display:block;width:100%;min-width:860px;height:auto;color:var(--ink)}"
+    "figure{margin:26px 0;overflow-x:auto}figure svg{display:block;width:100%;min-width:960px;height:auto}figure svg g{color:var(--ink)}"
     "figcaption{font-size:13px;margin-top:4px;position:sticky;left:0}\n"
     ".scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:14px}"
     "th,td{padding:5px 14px 5px 0;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap;vertical-align:top}"
@@ -48,7 +48,7 @@ static void add_tiles(const report_run *run, dp_str *out) {
   add_tile(out, text, "bubble ratio");
   add_tile(out, dp_format_bytes((double)run->metrics->comm_bytes, figure), "traffic between workers");
   if (run->usd_per_million_samples > 0) {
-    (void)snprintf(text, sizeof text, "%.2f USD", run->usd_per_million_samples);
+    (void)snprintf(text, sizeof text, run->usd_per_million_samples >= 1000 ? "%.0f USD" : "%.2f USD", run->usd_per_million_samples);
     add_tile(out, text, "per million samples");
   }
   if (run->joules_per_sample > 0) {
@@ -71,7 +71,8 @@ static void add_replaced(dp_str *out, const char *text, const char *from, const 
 /* The plot as part of the page: without its XML prologue and white ground, its ink the page's. */
 static void add_svg(dp_str *out, const char *svg) {
   static const char *const changes[][2] = {
-      {REPORT_INK_SVG_TEXT, "currentColor"}, {REPORT_INK_SVG_LINE, "currentColor"}, {"fill=\"#ffffff\"", "fill=\"none\""}};
+      {REPORT_INK_SVG_TEXT, "currentColor"}, {REPORT_INK_SVG_LINE, "currentColor"}, {"fill=\"#ffffff\"", "fill=\"none\""},
+      {REPORT_BAND_SVG, "fill='currentColor' fill-opacity='0.08'"}, {REPORT_GRID_SVG, "stroke='currentColor' stroke-opacity='0.25'"}};
   const char *start = strstr(svg, "<svg");
   dp_str work[2] = {{0}, {0}};
   dp_str_add(&work[0], start ? start : "");

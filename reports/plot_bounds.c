@@ -17,12 +17,13 @@ static unsigned colour_of(const char *name) {
   return families[f].rgb;
 }
 
-dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error) {
+dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error) {
   enum { BAR_PX = 30 };
   dp_arena arena = {0};
   double most = 0;
-  *height_px = BAR_PX * (run->bound_count ? run->bound_count : 1) + 10;
-  *left_px = 210;
+  size->height_px = BAR_PX * (run->bound_count ? run->bound_count : 1) + 10;
+  size->left_px = 260;
+  size->bottom_px = 50;
   fprintf(data, "# name\tshare_percent\ty\trgb\tlabel\n");
   dp_str_add(body, "set ytics ()\n");
   for (int b = 0; b < run->bound_count; b++) {
@@ -47,8 +48,8 @@ dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, in
   dp_str_free(&title);
   dp_str_addf(body, "set xrange [0:%.6f]\nset yrange [%.1f:-0.6]\nset border 2\nset tics out\n", most > 0 ? most * 1.1 : 1,
               (run->bound_count ? run->bound_count : 1) - 0.4);
-  dp_str_add(body, "unset key\nset ytics scale 0\nset xtics\nset xlabel '% of workers × step time' offset 0,0.4 textcolor rgb '" REPORT_INK
-                   "'\nset grid xtics lt 1 lw 0.5 lc rgb '#c4c7cc'\n");
+  dp_str_add(body, "unset key\nset ytics scale 0\nset xtics\nset xlabel '% of workers × step time' offset 0,0.6 textcolor rgb '" REPORT_INK
+                   "'\nset grid xtics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
   dp_str_add(body, "plot data using ($2/2):3:(0):2:($3-0.34):($3+0.34):4 with boxxyerror fillstyle solid 1.0 noborder lc rgb variable"
                    " notitle, \\\n  data using 2:3:5 with labels left offset 0.6,0 font ',12' textcolor rgb '" REPORT_INK "' notitle\n");
   return DP_OK;

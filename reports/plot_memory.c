@@ -45,14 +45,15 @@ static candidate *choose(const report_run *run, int *count) {
   return chosen;
 }
 
-dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error) {
+dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error) {
   int count = 0;
   bool seen[PART_COUNT] = {false};
   double most = 0;
   candidate *chosen = choose(run, &count);
   if (!chosen) return dp_fail_memory(error);
-  *height_px = 320;
-  *left_px = 70;
+  size->height_px = 320;
+  size->left_px = 70;
+  size->bottom_px = 104;
   fprintf(data, "# worker\tclass\tgb\tx0\tx1\ty0_gb\ty1_gb\trgb\n");
   for (int b = 0; b < count; b++) {
     const plan_worker_memory *memory = &run->memory->workers[chosen[b].worker];
@@ -72,7 +73,7 @@ dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, in
   for (int b = 0; b < count; b++) {
     const int w = chosen[b].worker;
     const double peak = (double)run->memory->workers[w].peak_bytes / 1e9, limit = (double)run->memory_limit_bytes[w] / 1e9;
-    fprintf(data, "%d\t%.6f\t%.6f\t%.2f\t0.92\t%.*f\n", w, peak, limit, b - 0.46, count > 16 ? 0 : 1, peak);
+    fprintf(data, "%d\t%.6f\t%.6f\t%.1f\t1\t%.*f\n", w, peak, limit, b - 0.5, count > 16 ? 0 : 1, peak);
     dp_str_addf(body, "set xtics add ('%d' %d)\n", w, b);
   }
   free(chosen);
@@ -86,16 +87,16 @@ dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, in
   dp_str_free(&subtitle);
   if (most <= 0) most = 1;
   dp_str_addf(body, "set xrange [-0.7:%.1f]\nset yrange [0:%.6f]\nset border 3\nset tics out\n", count - 0.3, most * 1.1);
-  dp_str_add(body, "set xlabel 'worker' offset 0,0.4 textcolor rgb '" REPORT_INK "'\nset grid ytics lt 1 lw 0.5 lc rgb '#c4c7cc'\n");
+  dp_str_add(body, "set xlabel 'worker' offset 0,0.6 textcolor rgb '" REPORT_INK "'\nset grid ytics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
   dp_str_add(body, "plot data index 0 using (($4+$5)/2):(($6+$7)/2):4:5:6:7:8 with boxxyerror fillstyle solid 1.0 noborder"
-                   " lc rgb variable notitle, \\\n  data index 1 using 4:3:5:(0) with vectors nohead lw 2 lc rgb '#b3261e' notitle"
-                   ", \\\n  data index 1 using ($4+0.46):2:6 with labels offset 0,0.6 font ',11' textcolor rgb '" REPORT_INK "' notitle");
+                   " lc rgb variable notitle, \\\n  data index 1 using 4:3:5:(0) with vectors nohead lw 2 lc rgb '#d93025' notitle"
+                   ", \\\n  data index 1 using ($4+0.5):2:6 with labels offset 0,0.6 font ',11' textcolor rgb '" REPORT_INK "' notitle");
   for (int c = 0; c < PART_COUNT; c++) {
     char colour[8];
     if (seen[c])
       dp_str_addf(body, ", \\\n  keyentry with boxes fillstyle solid 1.0 noborder lc rgb '%s' title '%s'",
                   report_plot_colour(parts[c].rgb, colour), parts[c].name);
   }
-  dp_str_add(body, ", \\\n  keyentry with lines lw 2 lc rgb '#b3261e' title 'limit'\n");
+  dp_str_add(body, ", \\\n  keyentry with lines lw 2 lc rgb '#d93025' title 'limit'\n");
   return DP_OK;
 }

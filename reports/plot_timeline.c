@@ -22,7 +22,7 @@ static const struct {
     [REDUCE] = {"all-reduce", 0x882255},
 };
 
-enum { MAX_WORKERS = 16, MAX_BOXES = 130, WINDOW_BOXES = 50, CUT_PX = 30, MAX_STRIPS = 5 };
+enum { MAX_WORKERS = 16, MAX_BOXES = 110, WINDOW_BOXES = 30, CUT_PX = 30, MAX_STRIPS = 5 };
 
 typedef struct span {
   double start_ms, end_ms;
@@ -154,7 +154,7 @@ static void draw_box(drawing *d, int worker, const char *lane, int kind, unsigne
     const double wide_px = (x1 - x0) * d->px_per_ms, inset = labelled && wide_px > 4 ? 0.5 / d->px_per_ms : 0;
     x0 += inset;
     x1 -= inset;
-    const bool fits = labelled && wide_px >= 6.6 * (double)strlen(microbatch) + 3;
+    const bool fits = labelled && wide_px >= 6.2 * (double)strlen(microbatch) + 2.5;
     d->seen[kind] = true;
     fprintf(d->data, "%d\t%s\t%s\t%s\t%s\t%.6f\t%.6f\t%.6f\t%.6f\t%.1f\t%.1f\t%u\t%u\t%s\n", worker, lane, kinds[kind].name, chunk,
             microbatch, when.start_ms, when.end_ms, x0, x1, top_px, top_px + height_px, rgb, readable_on(rgb),
@@ -252,6 +252,14 @@ static void add_tics(const drawing *d, dp_str *body) {
     add_tic(body, (double)i * step, place(d, fmin((double)i * step, d->whole_ms)));
 }
 
+/* The ground of a compute row, on which bubbles show. */
+static void add_band(const drawing *d, double top_px, dp_str *body) {
+  const double starts[2] = {0, d->window_ms + d->cut_ms}, width = d->window_ms > 0 ? d->window_ms : d->whole_ms;
+  for (int part = 0; part < (d->window_ms > 0 ? 2 : 1); part++)
+    dp_str_addf(body, "set object rectangle from %.6f,%.1f to %.6f,%.1f fillstyle solid 1.0 noborder fc rgb '" REPORT_BAND "' behind\n",
+                starts[part], top_px, starts[part] + width, top_px + d->look.compute_px);
+}
+
 static void add_cut(const drawing *d, int height_px, dp_str *body) {
   if (d->window_ms <= 0) return;
   const double left = d->window_ms, right = left + d->cut_ms;
@@ -297,19 +305,22 @@ static void add_legend(const drawing *d, dp_str *body) {
   dp_str_add(body, "\n");
 }
 
-dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error) {
+dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error) {
   drawing d = {.run = run, .data = data};
-  *left_px = REPORT_PLOT_LEFT;
+  size->left_px = 110;
+  size->bottom_px = 104;
   choose_workers(&d);
   choose_window(&d);
-  choose_scale(&d, *left_px);
+  choose_scale(&d, size->left_px);
   choose_look(&d);
   strip strips[MAX_STRIPS];
   const int strip_count = strips_of(&d, strips);
   fprintf(data, "# worker\tlane\tkind\tchunk\tmicrobatch\tstart_ms\tend_ms\tx0\tx1\ty0\ty1\trgb\ttext_rgb\tlabel\n");
-  dp_str_add(body, "set ytics ()\n");
+  add_titles(&d, body);
+  dp_str_add(body, "set ytics scale 0 ()\n");
   double top = d.look.gap_px;
   for (int w = 0; w < d.worker_count; w++) {
+    add_band(&d, top, body);
     draw_compute(&d, d.workers[w], top);
     dp_str_addf(body, "set ytics add ('worker %d' %.1f)\n", d.workers[w], top + d.look.compute_px / 2.0);
     top += d.look.compute_px + 2;
@@ -324,12 +335,11 @@ dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, 
     }
     top += d.look.gap_px;
   }
-  *height_px = (int)ceil(top);
-  add_titles(&d, body);
+  size->height_px = (int)ceil(top);
   add_tics(&d, body);
-  add_cut(&d, *height_px, body);
-  dp_str_addf(body, "set xrange [0:%.6f]\nset yrange [%d:0]\nset border 1\nset tics out\n", d.span_ms, *height_px);
-  dp_str_add(body, "set xlabel 'ms' offset 0,0.4 textcolor rgb '" REPORT_INK "'\nset grid xtics lt 1 lw 0.5 lc rgb '#c4c7cc'\n");
+  add_cut(&d, size->height_px, body);
+  dp_str_addf(body, "set xrange [0:%.6f]\nset yrange [%d:0]\nset border 1\nset tics out\n", d.span_ms, size->height_px);
+  dp_str_add(body, "set xlabel 'ms' offset 0,0.6 textcolor rgb '" REPORT_INK "'\nset grid xtics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
   add_legend(&d, body);
   return d.failed ? dp_fail_memory(error) : DP_OK;
 }

@@ -49,19 +49,19 @@ const char *report_plot_colour(unsigned rgb, char out[8]) {
 }
 
 /* The whole script: gnuplot run by hand in plots/ finds its files beside it. */
-static void frame(const char *name, int height_px, int left_px, const char *body, FILE *out) {
-  const int height = height_px + REPORT_PLOT_TOP + REPORT_PLOT_BOTTOM;
+static void frame(const char *name, const report_plot_size *size, const char *body, FILE *out) {
+  const int height = size->height_px + REPORT_PLOT_TOP + size->bottom_px;
   fprintf(out, "# Written by diffpipe. Draw again, in this folder: gnuplot %s.gp\n", name);
   fprintf(out, "if (!exists('data')) data = '%s.tsv'\n", name);
   fprintf(out, "if (!exists('svg')) svg = '../%s.svg'\n", name);
   fprintf(out, "if (!exists('png')) png = '../%s.png'\n", name);
   fprintf(out, "set encoding utf8\nset datafile separator '\\t'\n");
-  fprintf(out, "set lmargin at screen %.6f\nset rmargin at screen %.6f\n", (double)left_px / REPORT_PLOT_WIDTH,
+  fprintf(out, "set lmargin at screen %.6f\nset rmargin at screen %.6f\n", (double)size->left_px / REPORT_PLOT_WIDTH,
           1 - (double)REPORT_PLOT_RIGHT / REPORT_PLOT_WIDTH);
   fprintf(out, "set tmargin at screen %.6f\nset bmargin at screen %.6f\n", 1 - (double)REPORT_PLOT_TOP / height,
-          (double)REPORT_PLOT_BOTTOM / height);
+          (double)size->bottom_px / height);
   fprintf(out, "set key at screen %.6f, screen 0.012 left bottom horizontal Left reverse samplen 1.2 spacing 1.1 textcolor rgb '%s'\n",
-          (double)left_px / REPORT_PLOT_WIDTH - 0.01, REPORT_INK);
+          (double)size->left_px / REPORT_PLOT_WIDTH - 0.01, REPORT_INK);
   fprintf(out, "set tics nomirror scale 0.4 textcolor rgb '%s'\nset border lc rgb '%s'\n", REPORT_INK, REPORT_INK);
   fprintf(out, "set terminal svg noenhanced size %d,%d dynamic font 'sans-serif,12' background '#ffffff' name 'diffpipe_%s'\n",
           REPORT_PLOT_WIDTH, height, name);
@@ -75,15 +75,15 @@ static dp_status write_sources(const report_plot *plot, const report_run *run, c
                                dp_error *error) {
   dp_output data, script;
   dp_str body = {0};
-  int height_px = 0, left_px = REPORT_PLOT_LEFT;
+  report_plot_size size = {0};
   DP_TRY(dp_output_open(data_path, &data, error));
-  dp_status status = plot->write(run, data.stream, &body, &height_px, &left_px, error);
+  dp_status status = plot->write(run, data.stream, &body, &size, error);
   if (status == DP_OK && body.failed) status = dp_fail_memory(error);
   if (status == DP_OK) status = dp_output_commit(&data, error);
   else dp_output_abandon(&data);
   if (status == DP_OK) status = dp_output_open(script_path, &script, error);
   if (status == DP_OK) {
-    frame(plot->name, height_px, left_px, dp_str_text(&body), script.stream);
+    frame(plot->name, &size, dp_str_text(&body), script.stream);
     status = dp_output_commit(&script, error);
   }
   dp_str_free(&body);

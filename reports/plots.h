@@ -12,26 +12,34 @@
 #include "reports/report.h"
 
 /* The frame, in pixels of the SVG (the PNG has twice as many). */
-enum { REPORT_PLOT_WIDTH = 1200, REPORT_PLOT_LEFT = 110, REPORT_PLOT_RIGHT = 24, REPORT_PLOT_TOP = 64, REPORT_PLOT_BOTTOM = 78 };
+enum { REPORT_PLOT_WIDTH = 1200, REPORT_PLOT_RIGHT = 24, REPORT_PLOT_TOP = 72 };
+typedef struct report_plot_size {
+  int height_px;          /* of the drawing area */
+  int left_px, bottom_px; /* margins; the legend stands in the lower one */
+} report_plot_size;
 
-/* Ink for text and axes: no other colour of a plot equals it, so that a page can replace it by its own. */
+/* Ink for text and axes, ground and grid: no other colour of a plot equals them, so that a page can put its own there. */
 #define REPORT_INK "#202124"
+#define REPORT_BAND "#eceef1" /* the ground of a row */
+#define REPORT_GRID "#c4c7cc"
 #define REPORT_INK_SVG_TEXT "rgb(32,33,36)"
 #define REPORT_INK_SVG_LINE "rgb( 32,  33,  36)"
+#define REPORT_BAND_SVG "fill = 'rgb(236, 238, 241)'"
+#define REPORT_GRID_SVG "stroke='rgb(196, 199, 204)'"
 
 typedef struct report_plot {
   const char *name;    /* of its files */
   const char *caption; /* what a reader sees, for the page */
-  /* Writes the figures to `data`, the script's middle to `body`, the height of the drawing area and its left margin. */
-  dp_status (*write)(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error);
+  /* Writes the figures to `data` and the script's middle to `body`, and says how large the plot is. */
+  dp_status (*write)(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
 } report_plot;
 
 enum { REPORT_PLOT_COUNT = 3 };
 extern const report_plot report_plots[REPORT_PLOT_COUNT]; /* timeline, memory, bounds */
 
-dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error);
-dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error);
-dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, int *height_px, int *left_px, dp_error *error);
+dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
+dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
+dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
 
 /* Writes plots/NAME.tsv, plots/NAME.gp and, when gnuplot runs, NAME.svg and NAME.png. A gnuplot that is missing or fails
  * is no error: `notes` gets a line and `drawn` is false. */

@@ -79,17 +79,17 @@ static void add_fact(report_table *table, bool warned, const char *name, dp_str 
 }
 
 static void describe_model(const report_run *run, dp_str *text) {
-  const graph *graph = run->graph;
+  const graph *model = run->graph;
   char count[32];
-  dp_str_addf(text, "%s", graph->class_name ? graph->class_name : "model");
-  if (graph->parameters) dp_str_addf(text, ", %s parameters", dp_format_count((double)graph->parameters, count));
-  if (graph->trainable_parameters && graph->trainable_parameters != graph->parameters && run->program->plan->training)
-    dp_str_addf(text, " (%s trainable)", dp_format_count((double)graph->trainable_parameters, count));
-  dp_str_addf(text, ", %zu units", graph->units.count);
-  if (graph->height) dp_str_addf(text, ", %lld × %lld pixels", (long long)graph->height, (long long)graph->width);
-  if (graph->frames > 1) dp_str_addf(text, " × %lld frames", (long long)graph->frames);
-  if (graph->text_tokens) dp_str_addf(text, ", %lld text tokens", (long long)graph->text_tokens);
-  dp_str_addf(text, ", %s", graph_dtype_name(graph->precision));
+  dp_str_addf(text, "%s", model->class_name ? model->class_name : "model");
+  if (model->parameters) dp_str_addf(text, ", %s parameters", dp_format_count((double)model->parameters, count));
+  if (model->trainable_parameters && model->trainable_parameters != model->parameters && run->program->plan->training)
+    dp_str_addf(text, " (%s trainable)", dp_format_count((double)model->trainable_parameters, count));
+  dp_str_addf(text, ", %zu units", model->units.count);
+  if (model->height) dp_str_addf(text, ", %lld × %lld pixels", (long long)model->height, (long long)model->width);
+  if (model->frames > 1) dp_str_addf(text, " × %lld frames", (long long)model->frames);
+  if (model->text_tokens) dp_str_addf(text, ", %lld text tokens", (long long)model->text_tokens);
+  dp_str_addf(text, ", %s", graph_dtype_name(model->precision));
 }
 
 static void describe_cluster(const report_run *run, dp_str *text) {
@@ -281,7 +281,14 @@ static void build_time(const report_run *run, report_table *table) {
   const int workers = metrics->worker_count;
   const double scale = metrics->step_s >= 100 ? 1 : metrics->step_s >= 1e-3 ? 1e3 : 1e6;
   const char *unit = scale == 1 ? "s" : scale == 1e3 ? "ms" : "µs";
-  report_table_title(table, "Time by worker (%s; traffic in GB = 1e9 bytes; exposed: transfers while compute waits)", unit);
+  int64_t most_bytes = 0;
+  for (int w = 0; w < workers; w++) {
+    if (metrics->workers[w].sent_bytes > most_bytes) most_bytes = metrics->workers[w].sent_bytes;
+    if (metrics->workers[w].received_bytes > most_bytes) most_bytes = metrics->workers[w].received_bytes;
+  }
+  const double byte_scale = most_bytes >= 1000000000 ? 1e9 : 1e6;
+  report_table_title(table, "Time by worker (%s; traffic in %s bytes; exposed: transfers while compute waits)", unit,
+                     byte_scale > 1e8 ? "GB = 1e9" : "MB = 1e6");
   enum { FIGURES = 10 };
   static const char *const heads[FIGURES] = {"compute", "forward", "backward", "optim.", "comm", "exposed", "idle", "busy",
                                              "sent", "recvd"};
@@ -307,8 +314,8 @@ static void build_time(const report_run *run, report_table *table) {
     const double whole = m->compute_s + m->idle_s;
     const double values[FIGURES] = {m->compute_s * scale, m->forward_s * scale, m->backward_s * scale, m->optimizer_s * scale,
                                     m->comm_s * scale, m->exposed_comm_s * scale, m->idle_s * scale,
-                                    whole > 0 ? 100 * m->compute_s / whole : 0, (double)m->sent_bytes / 1e9,
-                                    (double)m->received_bytes / 1e9};
+                                    whole > 0 ? 100 * m->compute_s / whole : 0, (double)m->sent_bytes / byte_scale,
+                                    (double)m->received_bytes / byte_scale};
     for (int f = 0, at = 0; f < FIGURES; f++)
       if (shown[f]) figures[w * figure_count + at++] = values[f];
     if (m->compute_s > metrics->workers[busiest].compute_s) busiest = w;
