@@ -71,17 +71,32 @@ typedef struct plan_plan {
 
 void plan_plan_free(plan_plan *plan);
 int plan_worker_count(const plan_plan *plan); /* ranks * replicas; worker id = replica * ranks + rank */
+/* Where a schedule places chunks: folded and zb-v as a V (chunk c on rank c, then back: 2 * ranks - 1 - c), the others
+ * round robin (c % ranks). */
+int plan_schedule_chunk_rank(plan_schedule schedule, int ranks, int chunk);
+/* Whether a skip tensor travels projected under the plan's policy (feature maps [B, C, H, W] or [B, C, T, H, W] that k
+ * values a sample make smaller), and then its bytes on the wire. */
+bool plan_skip_is_compressed(const plan_plan *plan, const graph *graph, int tensor, int64_t *bytes);
 
 /* Seconds per chunk for balance and list scheduling; [chunk_count] each. */
 typedef struct plan_chunk_costs {
   const double *forward_s, *backward_input_s, *backward_weight_s;
 } plan_chunk_costs;
 
-/* The compute order of every rank for plan->schedule. Closed orders (gpipe, 1f1b, interleaved, zb-h1, zb-v) need no
- * costs; `folded` is list scheduled with `costs` (NULL: all forwards 1, backwards 2) and keeps at most
- * `in_flight_limit[rank]` microbatches begun and not finished (NULL: 2 * ranks... see order.h). Sources: GPipe (Huang 2019), 1F1B (Narayanan 2019),
- * interleaved (Narayanan 2021), ZB-H1 and ZB-V (Qi 2024, "Zero bubble pipeline parallelism"; "Pipeline parallelism with
- * controllable memory"). */
+/* The compute order of every rank for plan->schedule; needs everything of the plan but devices and recompute. Closed
+ * orders (gpipe, 1f1b, interleaved, zb-h1, zb-v) need no costs; `folded` is list scheduled with `costs` (NULL: all
+ * forwards 1, backwards 2) and keeps at most `in_flight_limit[rank]` microbatches begun and not finished (NULL:
+ * 2 * ranks, twice what 1F1B keeps). In every order each chunk takes its microbatches in ascending order.
+ *
+ * p ranks, m microbatches, v chunks a rank, T = time of one chunk's forward, of its input-backward and of its
+ * weight-backward, F and B = whole forward and backward of a rank; equal stages and no communication give
+ *   gpipe, 1f1b, interleaved   (v * max(m, p) + min(m, p) - 1) * (F + B) / v   any m, m >= p or not, multiple of p or not
+ *   zb-h1 (v = 1)              (3 m + p - 1 + max(0, p - m)) * T               in flight: at most p
+ *   zb-v (v = 2)               max(6 m + p - 1, 4 m + 4 p - 2) * T             in flight: at most 2 p chunks, p microbatches
+ *   forward only               (d * v * max(m, p) + min(m, p) - 1) * F / v     d denoise steps; gpipe .. zb-h1
+ * Sources: GPipe (Huang 2019), 1F1B (Narayanan 2019), interleaved (Narayanan 2021), ZB-H1 and ZB-V (Qi 2024, "Zero
+ * bubble pipeline parallelism"; "Pipeline parallelism with controllable memory"). DP_BAD_INPUT when the schedule does
+ * not take that many chunks a rank. */
 dp_status plan_order_generate(plan_plan *plan, const plan_chunk_costs *costs, const int *in_flight_limit, dp_error *error);
 
 /* Cut points that minimise the largest chunk's cost (dynamic programming over contiguous splits, exact; ties to the

@@ -54,9 +54,9 @@ typedef struct plan_instruction {
 typedef struct plan_work {
   uint8_t opcode;
   uint8_t part, parts; /* backward split into buckets: part `part` of `parts`, from the chunk's end to its start */
-  uint16_t chunk;
+  uint16_t chunk;                  /* OPTIMIZER_STEP: the rank's first chunk */
   uint32_t worker;
-  uint16_t first_unit, unit_count; /* the units this part covers; OPTIMIZER_STEP: the rank's first chunk */
+  uint32_t first_unit, unit_count; /* the units this part covers */
 } plan_work;
 
 typedef enum plan_traffic {

@@ -1,0 +1,313 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/compile.h"
+
+enum { MAX_PARTS = 255 };
+
+/* Lanes other than compute, before they have numbers. */
+typedef struct lane_key {
+  uint32_t rank, peer;
+  uint16_t kind, backward;
+} lane_key;
+
+/* ---- flows and lanes ---- */
+
+uint32_t plan_compile_flow_items(const plan_compiler *c, const plan_flow *flow) {
+  const bool latent = !flow->backward && flow->to_chunk < flow->from_chunk;
+  return (uint32_t)(latent ? c->items - c->plan->microbatches : c->items);
+}
+
+/* Forward tensors in training stay where they were made until that microbatch's backward, which proves that they were
+ * sent. Everything else is sent from buffers that are used in turns. */
+static int flow_slots(const plan_compiler *c, const plan_flow *flow) {
+  if (c->plan->training && !flow->backward && !flow->relayed) return 0;
+  const int distance = abs(flow->to_chunk - flow->from_chunk);
+  const bool latent = !flow->backward && flow->to_chunk < flow->from_chunk;
+  return distance <= 1 || latent ? 2 : 1 + distance;
+}
+
+static int compare_lanes(const void *left, const void *right) {
+  const lane_key *a = left, *b = right;
+  if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+  if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+  if (a->peer != b->peer) return a->peer < b->peer ? -1 : 1;
+  return (a->backward > b->backward) - (a->backward < b->backward);
+}
+
+static dp_status index_flows(plan_compiler *c) {
+  const plan_plan *plan = c->plan;
+  const plan_traffic_table *table = &c->traffic;
+  c->entering = PLAN_SCRATCH(c, int, table->flow_count);
+  c->slots = PLAN_SCRATCH(c, int, table->flow_count);
+  c->send_lane = PLAN_SCRATCH(c, uint32_t, table->flow_count);
+  c->recv_lane = PLAN_SCRATCH(c, uint32_t, table->flow_count);
+  if (!c->entering || !c->slots || !c->send_lane || !c->recv_lane) return dp_fail_memory(c->error);
+  for (int f = 0; f < table->flow_count; f++) {
+    const plan_flow *flow = &table->flows[f];
+    plan_compile_chunk *from = &c->chunks[flow->from_chunk];
+    if (from->out_count[flow->backward]++ == 0) from->first_out[flow->backward] = f;
+    c->chunks[flow->to_chunk].in_count[flow->backward]++;
+    c->slots[f] = flow_slots(c, flow);
+  }
+  int at = 0;
+  for (int k = 0; k < plan->chunk_count; k++)
+    for (int d = 0; d < 2; d++) {
+      c->chunks[k].first_in[d] = at;
+      at += c->chunks[k].in_count[d];
+      c->chunks[k].in_count[d] = 0;
+    }
+  for (int f = 0; f < table->flow_count; f++) {
+    plan_compile_chunk *to = &c->chunks[table->flows[f].to_chunk];
+    const int d = table->flows[f].backward;
+    c->entering[to->first_in[d] + to->in_count[d]++] = f;
+  }
+  return DP_OK;
+}
+
+static dp_status index_ranks(plan_compiler *c) {
+  const plan_plan *plan = c->plan;
+  c->rank_chunks = PLAN_SCRATCH(c, int, plan->chunk_count);
+  c->rank_first = PLAN_SCRATCH(c, int, plan->ranks + 1);
+  int *next = PLAN_SCRATCH(c, int, plan->ranks);
+  if (!c->rank_chunks || !c->rank_first || !next) return dp_fail_memory(c->error);
+  for (int k = 0; k < plan->chunk_count; k++) c->rank_first[plan->chunks[k].rank + 1]++;
+  for (int r = 0; r < plan->ranks; r++)
+    if (c->rank_first[r + 1] == 0) return dp_fail(c->error, DP_BAD_INPUT, "plan: found no chunk on stage %d, allowed: 1 or more", r);
+  for (int r = 0; r < plan->ranks; r++) next[r] = c->rank_first[r + 1] += c->rank_first[r];
+  for (int k = plan->chunk_count - 1; k >= 0; k--) c->rank_chunks[--next[plan->chunks[k].rank]] = k;
+  return DP_OK;
+}
+
+/* The parts of the last backward, whose gradients are reduced between replicas as soon as each is done. */
+static void set_parts(plan_compiler *c) {
+  const plan_plan *plan = c->plan;
+  for (int k = 0; k < plan->chunk_count; k++) {
+    int parts = plan->training && plan->replicas > 1 ? plan->gradient_buckets : 1;
+    if (parts > plan->chunks[k].unit_count) parts = plan->chunks[k].unit_count;
+    if (parts > MAX_PARTS) parts = MAX_PARTS;
+    c->chunks[k].parts = parts > 1 ? parts : 1;
+  }
+}
+
+static lane_key send_key(const plan_compiler *c, const plan_flow *flow) {
+  const plan_chunk *chunks = c->plan->chunks;
+  return (lane_key){(uint32_t)chunks[flow->from_chunk].rank, (uint32_t)chunks[flow->to_chunk].rank, PLAN_LANE_SEND, flow->backward};
+}
+
+static lane_key recv_key(const plan_compiler *c, const plan_flow *flow) {
+  const plan_chunk *chunks = c->plan->chunks;
+  return (lane_key){(uint32_t)chunks[flow->to_chunk].rank, (uint32_t)chunks[flow->from_chunk].rank, PLAN_LANE_RECV, flow->backward};
+}
+
+static uint32_t find_lane(const lane_key *keys, uint32_t count, const lane_key *key) {
+  return (uint32_t)((const lane_key *)bsearch(key, keys, count, sizeof *keys, compare_lanes) - keys);
+}
+
+/* Numbers and sizes of lanes and instructions of one replica. */
+static dp_status lay_out_lanes(plan_compiler *c) {
+  const plan_plan *plan = c->plan;
+  const uint32_t flows = (uint32_t)c->traffic.flow_count, ranks = (uint32_t)plan->ranks;
+  const bool collective = plan->training && plan->replicas > 1;
+  lane_key *keys = PLAN_SCRATCH(c, lane_key, 2 * (size_t)flows + 2 * (size_t)ranks);
+  if (!keys) return dp_fail_memory(c->error);
+  uint32_t count = 0;
+  for (uint32_t r = 0; r < ranks; r++) {
+    keys[count++] = (lane_key){r, PLAN_NO_PEER, PLAN_LANE_COMPUTE, 0};
+    if (collective) keys[count++] = (lane_key){r, PLAN_NO_PEER, PLAN_LANE_COLLECTIVE, 0};
+  }
+  for (uint32_t f = 0; f < flows; f++) {
+    keys[count++] = send_key(c, &c->traffic.flows[f]);
+    keys[count++] = recv_key(c, &c->traffic.flows[f]);
+  }
+  qsort(keys, count, sizeof *keys, compare_lanes);
+  uint32_t unique = 0;
+  for (uint32_t i = 0; i < count; i++)
+    if (i == 0 || compare_lanes(&keys[i], &keys[unique - 1]) != 0) keys[unique++] = keys[i];
+  c->lanes = unique;
+
+  uint64_t *size = PLAN_SCRATCH(c, uint64_t, unique);
+  c->cursor = PLAN_SCRATCH(c, uint32_t, unique);
+  if (!size || !c->cursor) return dp_fail_memory(c->error);
+  for (uint32_t f = 0; f < flows; f++) {
+    const plan_flow *flow = &c->traffic.flows[f];
+    const lane_key send = send_key(c, flow), recv = recv_key(c, flow);
+    c->send_lane[f] = find_lane(keys, unique, &send);
+    c->recv_lane[f] = find_lane(keys, unique, &recv);
+    size[c->send_lane[f]] += plan_compile_flow_items(c, flow);
+    size[c->recv_lane[f]] += plan_compile_flow_items(c, flow);
+  }
+  uint64_t total = 0;
+  for (uint32_t l = 0; l < unique; l++) {
+    const int rank = (int)keys[l].rank;
+    uint64_t parts = 0, chunks = 0;
+    for (int k = c->rank_first[rank]; k < c->rank_first[rank + 1]; k++, chunks++)
+      parts += (uint64_t)c->chunks[c->rank_chunks[k]].parts;
+    if (keys[l].kind == PLAN_LANE_COMPUTE) size[l] = (uint64_t)plan->order_count[rank] + parts - chunks + plan->training;
+    if (keys[l].kind == PLAN_LANE_COLLECTIVE) size[l] = parts;
+    total += size[l];
+  }
+  if (total * (uint64_t)plan->replicas >= PLAN_NO_PEER / 2)
+    return dp_fail(c->error, DP_BAD_INPUT, "plan: found %.3g instructions, allowed: at most %u",
+                   (double)total * plan->replicas, PLAN_NO_PEER / 2);
+  plan_program *program = c->program;
+  c->instructions = (uint32_t)total;
+  program->worker_count = plan_worker_count(plan);
+  program->lane_count = unique * (uint32_t)plan->replicas;
+  program->instruction_count = c->instructions * (uint32_t)plan->replicas;
+  program->worker_lane = PLAN_KEEP(c, uint32_t, program->worker_count + 1);
+  program->lanes = PLAN_KEEP(c, plan_lane, program->lane_count);
+  program->instructions = PLAN_KEEP(c, plan_instruction, program->instruction_count);
+  program->wait_first = PLAN_KEEP(c, uint32_t, (size_t)program->instruction_count + 1);
+  if (!program->worker_lane || !program->lanes || !program->instructions || !program->wait_first) return dp_fail_memory(c->error);
+  uint32_t first = 0;
+  for (uint32_t l = 0; l < unique; l++) {
+    program->lanes[l] = (plan_lane){keys[l].rank, keys[l].kind, keys[l].backward, keys[l].peer, first, (uint32_t)size[l]};
+    if (keys[l].kind == PLAN_LANE_COMPUTE) program->worker_lane[keys[l].rank] = l;
+    first += (uint32_t)size[l];
+  }
+  return DP_OK;
+}
+
+/* ---- classes ---- */
+
+/* Cuts the chunk's units from its end into `parts` runs of about equal parameters, each of one unit or more. */
+static void cut_part(const plan_compiler *c, int chunk, int part, uint32_t *first, uint32_t *count) {
+  const plan_chunk *units = &c->plan->chunks[chunk];
+  const graph_unit *all = &c->graph->units.items[units->first_unit];
+  const int parts = c->chunks[chunk].parts;
+  double total = 0, sum = 0;
+  for (int u = 0; u < units->unit_count; u++) total += (double)all[u].trainable_parameters;
+  int end = units->unit_count;
+  for (int p = 0; p <= part; p++) {
+    int start = end;
+    while (start > parts - 1 - p) { /* leave a unit for each part to come */
+      const double unit = total > 0 ? (double)all[start - 1].trainable_parameters : 1;
+      const double goal = (total > 0 ? total : units->unit_count) * (p + 1) / parts;
+      if (start < end && p < parts - 1 && sum + unit / 2 > goal) break;
+      sum += unit;
+      start--;
+    }
+    *first = (uint32_t)(units->first_unit + start);
+    *count = (uint32_t)(end - start);
+    end = start;
+  }
+}
+
+static int64_t gradient_bytes(const plan_compiler *c, uint32_t first, uint32_t count) {
+  int64_t parameters = 0;
+  for (uint32_t u = first; u < first + count; u++) parameters += c->graph->units.items[u].trainable_parameters;
+  return parameters * (c->plan->gradient_fp32 ? 4 : graph_dtype_bytes(c->graph->precision));
+}
+
+static dp_status make_works(plan_compiler *c) {
+  const plan_plan *plan = c->plan;
+  plan_program *program = c->program;
+  uint32_t count = plan->training ? (uint32_t)plan->ranks : 0;
+  for (int k = 0; k < plan->chunk_count; k++)
+    count += (!plan->training ? 1u : c->split_backward ? 3u : 2u) + (uint32_t)(c->chunks[k].parts > 1 ? c->chunks[k].parts : 0);
+  c->works = count;
+  program->work_count = count * (uint32_t)plan->replicas;
+  program->works = PLAN_KEEP(c, plan_work, program->work_count);
+  if (!program->works) return dp_fail_memory(c->error);
+  c->optimizer_work = PLAN_SCRATCH(c, uint32_t, plan->ranks);
+  if (!c->optimizer_work) return dp_fail_memory(c->error);
+  plan_work *work = program->works;
+  for (int r = 0; r < plan->ranks; r++) {
+    for (int i = c->rank_first[r]; i < c->rank_first[r + 1]; i++) {
+      const int k = c->rank_chunks[i];
+      plan_compile_chunk *chunk = &c->chunks[k];
+      const plan_chunk *units = &plan->chunks[k];
+      const plan_work whole = {PLAN_FORWARD, 0, 1, (uint16_t)k, (uint32_t)r, (uint32_t)units->first_unit, (uint32_t)units->unit_count};
+      const uint8_t opcodes[PLAN_PASS_COUNT] = {PLAN_FORWARD, c->split_backward ? PLAN_BACKWARD_INPUT : PLAN_BACKWARD, PLAN_BACKWARD_WEIGHT};
+      for (int pass = 0; pass < (!plan->training ? 1 : c->split_backward ? 3 : 2); pass++) {
+        chunk->work[pass] = (uint32_t)(work - program->works);
+        *work = whole;
+        (work++)->opcode = opcodes[pass];
+      }
+      chunk->part_work = (uint32_t)(work - program->works);
+      for (int p = 0; chunk->parts > 1 && p < chunk->parts; p++, work++) {
+        *work = whole;
+        work->opcode = opcodes[c->split_backward ? PLAN_PASS_WEIGHT : PLAN_PASS_BACKWARD];
+        work->part = (uint8_t)p;
+        work->parts = (uint8_t)chunk->parts;
+        cut_part(c, k, p, &work->first_unit, &work->unit_count);
+      }
+    }
+    if (!plan->training) continue;
+    const plan_chunk *first = &plan->chunks[c->rank_chunks[c->rank_first[r]]];
+    c->optimizer_work[r] = (uint32_t)(work - program->works);
+    *work++ = (plan_work){PLAN_OPTIMIZER_STEP, 0, 1, (uint16_t)c->rank_chunks[c->rank_first[r]], (uint32_t)r,
+                          (uint32_t)first->first_unit, (uint32_t)first->unit_count};
+  }
+  return DP_OK;
+}
+
+static dp_status make_messages(plan_compiler *c) {
+  const plan_plan *plan = c->plan;
+  plan_program *program = c->program;
+  c->messages = (uint32_t)c->traffic.flow_count;
+  program->message_count = c->messages * (uint32_t)plan->replicas;
+  program->messages = PLAN_KEEP(c, plan_message, program->message_count);
+  if (!program->messages) return dp_fail_memory(c->error);
+  program->message_tensors = c->traffic.tensors;
+  program->message_tensor_count = (uint32_t)c->traffic.tensor_count;
+  for (uint32_t f = 0; f < c->messages; f++) {
+    const plan_flow *flow = &c->traffic.flows[f];
+    plan_message *message = &program->messages[f];
+    *message = (plan_message){.from_worker = (uint32_t)plan->chunks[flow->from_chunk].rank,
+                              .to_worker = (uint32_t)plan->chunks[flow->to_chunk].rank,
+                              .from_chunk = (uint16_t)flow->from_chunk,
+                              .to_chunk = (uint16_t)flow->to_chunk,
+                              .backward = flow->backward,
+                              .bytes = flow->bytes,
+                              .first_tensor = flow->first_tensor,
+                              .tensor_count = flow->tensor_count};
+    memcpy(message->kind_bytes, flow->kind_bytes, sizeof message->kind_bytes);
+  }
+  return DP_OK;
+}
+
+/* A collective class and a group for each part of each chunk's last backward: the same for all replicas. */
+static dp_status make_collectives(plan_compiler *c) {
+  const plan_plan *plan = c->plan;
+  plan_program *program = c->program;
+  if (!plan->training || plan->replicas == 1) return DP_OK;
+  uint32_t count = 0;
+  for (int k = 0; k < plan->chunk_count; k++) count += (uint32_t)c->chunks[k].parts;
+  program->collectives = PLAN_KEEP(c, plan_collective, count);
+  program->group_class = PLAN_KEEP(c, uint32_t, count);
+  program->group_members = PLAN_KEEP(c, uint32_t, program->worker_count);
+  if (!program->collectives || !program->group_class || !program->group_members) return dp_fail_memory(c->error);
+  program->collective_count = program->group_count = count;
+  program->group_member_count = (uint32_t)program->worker_count;
+  for (int r = 0; r < plan->ranks; r++)
+    for (int i = 0; i < plan->replicas; i++)
+      program->group_members[r * plan->replicas + i] = (uint32_t)(i * plan->ranks + r);
+  count = 0;
+  for (int k = 0; k < plan->chunk_count; k++) {
+    c->chunks[k].first_group = count;
+    for (int p = 0; p < c->chunks[k].parts; p++, count++) {
+      uint32_t first, units;
+      cut_part(c, k, p, &first, &units);
+      program->group_class[count] = count;
+      program->collectives[count] = (plan_collective){.bytes = gradient_bytes(c, first, units),
+                                                      .first_member = (uint32_t)(plan->chunks[k].rank * plan->replicas),
+                                                      .member_count = (uint32_t)plan->replicas,
+                                                      .chunk = (uint16_t)k,
+                                                      .part = (uint8_t)p};
+    }
+  }
+  return DP_OK;
+}
+
+dp_status plan_compile_layout(plan_compiler *c) {
+  DP_TRY(plan_traffic_build(c->plan, c->graph, &c->program->arena, &c->traffic, c->error));
+  DP_TRY(index_ranks(c));
+  DP_TRY(index_flows(c));
+  set_parts(c);
+  DP_TRY(lay_out_lanes(c));
+  DP_TRY(make_works(c));
+  DP_TRY(make_messages(c));
+  return make_collectives(c);
+}

@@ -1,0 +1,107 @@
+#include "plan/plan.h"
+
+#include <jansson.h>
+
+const char *const plan_schedule_names[] = {"gpipe", "1f1b", "interleaved", "folded", "zb-h1", "zb-v", NULL};
+const char *const plan_skip_policy_names[] = {"direct", "relay", "compress", "local", NULL};
+const char *const plan_optimizer_names[] = {"adamw", "adamw-8bit", "adafactor", "sgd", NULL};
+
+void plan_plan_free(plan_plan *plan) {
+  dp_arena_free(&plan->arena);
+  *plan = (plan_plan){0};
+}
+
+int plan_worker_count(const plan_plan *plan) { return plan->ranks * plan->replicas; }
+
+int plan_schedule_chunk_rank(plan_schedule schedule, int ranks, int chunk) {
+  if (schedule == PLAN_FOLDED || schedule == PLAN_ZB_V) return chunk < ranks ? chunk : 2 * ranks - 1 - chunk;
+  return chunk % ranks;
+}
+
+bool plan_skip_is_compressed(const plan_plan *plan, const graph *g, int tensor, int64_t *bytes) {
+  const graph_tensor *t = &g->tensors.items[tensor];
+  if (plan->skip_policy != PLAN_SKIP_COMPRESS || t->rank < 4) return false;
+  const int64_t compressed_bytes = t->dims[0] * plan->k * graph_dtype_bytes(t->dtype);
+  if (compressed_bytes >= t->bytes) return false;
+  *bytes = compressed_bytes;
+  return true;
+}
+
+/* ---- plan.json ---- */
+
+static int set(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value); }
+
+static json_t *chunk_json(const plan_plan *plan, const graph *g, int chunk) {
+  const plan_chunk *c = &plan->chunks[chunk];
+  json_t *object = json_object(), *recomputed = json_array();
+  int failed = set(object, "rank", json_integer(c->rank)) | set(object, "first_unit", json_integer(c->first_unit)) |
+               set(object, "unit_count", json_integer(c->unit_count));
+  if (g)
+    failed |= set(object, "first", json_string(g->units.items[c->first_unit].name)) |
+              set(object, "last", json_string(g->units.items[c->first_unit + c->unit_count - 1].name));
+  for (int u = c->first_unit; plan->recompute && u < c->first_unit + c->unit_count; u++)
+    if (plan->recompute[u]) failed |= json_array_append_new(recomputed, json_integer(u));
+  failed |= set(object, "recompute", recomputed);
+  if (!failed) return object;
+  json_decref(object);
+  return NULL;
+}
+
+static json_t *devices_json(const plan_plan *plan, const plan_cluster *cluster) {
+  json_t *array = json_array();
+  int failed = array == NULL;
+  for (int w = 0; !failed && w < plan_worker_count(plan); w++) {
+    const int device = plan->devices[w];
+    failed = json_array_append_new(array, cluster && device >= 0 && (size_t)device < cluster->devices.count
+                                              ? json_string(cluster->devices.items[device].name)
+                                              : json_integer(device));
+  }
+  if (!failed) return array;
+  json_decref(array);
+  return NULL;
+}
+
+/* One string a rank, an entry a step: "F0.3" is FORWARD of chunk 0, microbatch 3; B, I and W are the backwards. */
+static json_t *order_json(const plan_plan *plan) {
+  static const char letters[] = {'F', 'B', 'I', 'W'};
+  json_t *ranks = json_array();
+  int failed = ranks == NULL;
+  for (int r = 0; !failed && r < plan->ranks; r++) {
+    json_t *steps = json_array();
+    for (int i = 0; i < plan->order_count[r]; i++) {
+      const plan_step *step = &plan->order[r][i];
+      failed |= json_array_append_new(
+          steps, json_sprintf("%c%d.%u", letters[step->opcode & 3], (int)step->chunk, (unsigned)step->microbatch));
+    }
+    failed |= json_array_append_new(ranks, steps);
+  }
+  if (!failed) return ranks;
+  json_decref(ranks);
+  return NULL;
+}
+
+void *plan_plan_json(const plan_plan *plan, const graph *g, const plan_cluster *cluster) {
+  json_t *object = json_object(), *chunks = json_array();
+  int failed = set(object, "format", json_string("diffpipe-plan")) | set(object, "version", json_integer(1)) |
+               set(object, "kind", json_string(plan->training ? "train" : "sample")) |
+               set(object, "schedule", json_string(plan_schedule_names[plan->schedule])) |
+               set(object, "stages", json_integer(plan->ranks)) |
+               set(object, "chunks", json_integer(plan->chunks_per_rank)) |
+               set(object, "data_parallel", json_integer(plan->replicas)) |
+               set(object, "microbatches", json_integer(plan->microbatches)) |
+               set(object, "microbatch_size", json_integer(plan->microbatch_size)) |
+               set(object, "denoise_steps", json_integer(plan->denoise_steps)) |
+               set(object, "skip_policy", json_string(plan_skip_policy_names[plan->skip_policy])) |
+               set(object, "k", json_integer(plan->skip_policy == PLAN_SKIP_COMPRESS ? plan->k : 0)) |
+               set(object, "optimizer", plan->training ? json_string(plan_optimizer_names[plan->optimizer]) : json_null()) |
+               set(object, "gradient_fp32", json_boolean(plan->gradient_fp32)) |
+               set(object, "gradient_buckets", json_integer(plan->gradient_buckets));
+  for (int c = 0; !failed && c < plan->chunk_count; c++)
+    failed |= json_array_append_new(chunks, chunk_json(plan, g, c));
+  failed |= set(object, "placement", chunks);
+  if (!failed && plan->devices) failed |= set(object, "devices", devices_json(plan, cluster));
+  if (!failed && plan->order) failed |= set(object, "order", order_json(plan));
+  if (!failed) return object;
+  json_decref(object);
+  return NULL;
+}
