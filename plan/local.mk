@@ -15,3 +15,15 @@ libplan_a_SOURCES += \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
 	plan/topology.h
+libplan_a_SOURCES += \
+	plan/check.c \
+	plan/compile.c plan/compile.h \
+	plan/compile_layout.c \
+	plan/compile_order.c \
+	plan/metrics.c \
+	plan/order.c plan/order.h \
+	plan/order_list.c \
+	plan/plan.c \
+	plan/program.c \
+	plan/timeline.c \
+	plan/traffic.c plan/traffic.h

@@ -39,3 +39,6 @@ tests_test_sim_network_LDADD = $(TEST_LIBS)
 CHECK_SUITES += tests/test_sim_cost
 tests_test_sim_cost_SOURCES = tests/test_sim_cost.c
 tests_test_sim_cost_LDADD = $(TEST_LIBS)
+CHECK_SUITES += tests/test_plan_schedule
+tests_test_plan_schedule_SOURCES = tests/test_plan_schedule.c tests/plan_reference.c tests/plan_reference.h
+tests_test_plan_schedule_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)

@@ -1,0 +1,97 @@
+#include "plan/timeline.h"
+
+#include <stdlib.h>
+
+dp_status plan_timeline_init(const plan_program *program, plan_timeline *timeline, dp_error *error) {
+  const size_t count = program->instruction_count ? program->instruction_count : 1;
+  *timeline = (plan_timeline){.program = program,
+                              .start_s = malloc(count * sizeof(double)),
+                              .end_s = malloc(count * sizeof(double)),
+                              .issue_s = NULL};
+  if (timeline->start_s && timeline->end_s) {
+    for (size_t i = 0; i < count; i++) timeline->start_s[i] = timeline->end_s[i] = 0;
+    return DP_OK;
+  }
+  plan_timeline_free(timeline);
+  return dp_fail_memory(error);
+}
+
+void plan_timeline_free(plan_timeline *timeline) {
+  free(timeline->start_s);
+  free(timeline->end_s);
+  free(timeline->issue_s);
+  *timeline = (plan_timeline){0};
+}
+
+/* ---- the critical path ---- */
+
+typedef struct path {
+  const plan_timeline *timeline;
+  uint32_t *group_first; /* [group] 1 + one of its instructions */
+  uint32_t *group_next;  /* [instruction] 1 + the next of the same group; NULL without groups */
+} path;
+
+/* The latest to end of what an instruction on its own lane had to wait for. */
+static void consider(const path *p, uint32_t id, uint32_t *best) {
+  const plan_program *program = p->timeline->program;
+  const plan_lane *lane = &program->lanes[plan_instruction_lane(program, id)];
+  const double *end_s = p->timeline->end_s;
+  if (id > lane->first && (*best == PLAN_NO_PEER || end_s[id - 1] > end_s[*best])) *best = id - 1;
+  for (uint32_t w = program->wait_first[id]; w < program->wait_first[id + 1]; w++)
+    if (*best == PLAN_NO_PEER || end_s[program->waits[w]] > end_s[*best]) *best = program->waits[w];
+}
+
+static uint32_t before(const path *p, uint32_t id) {
+  const plan_instruction *i = &p->timeline->program->instructions[id];
+  uint32_t best = PLAN_NO_PEER;
+  if (i->opcode == PLAN_ALL_REDUCE) {
+    for (uint32_t member = p->group_first[i->peer]; member; member = p->group_next[member - 1]) consider(p, member - 1, &best);
+    return best;
+  }
+  consider(p, id, &best);
+  if (i->opcode == PLAN_SEND || i->opcode == PLAN_RECV) consider(p, i->peer, &best);
+  return best;
+}
+
+static dp_status link_groups(path *p, dp_arena *scratch, dp_error *error) {
+  const plan_program *program = p->timeline->program;
+  if (program->group_count == 0) return DP_OK;
+  p->group_first = DP_ARENA_NEW(scratch, uint32_t, program->group_count);
+  p->group_next = DP_ARENA_NEW(scratch, uint32_t, program->instruction_count);
+  if (!p->group_first || !p->group_next) return dp_fail_memory(error);
+  for (uint32_t l = 0; l < program->lane_count; l++) {
+    const plan_lane *lane = &program->lanes[l];
+    if (lane->kind != PLAN_LANE_COLLECTIVE) continue;
+    for (uint32_t id = lane->first; id < lane->first + lane->count; id++) {
+      const uint32_t group = program->instructions[id].peer;
+      p->group_next[id] = p->group_first[group];
+      p->group_first[group] = id + 1;
+    }
+  }
+  return DP_OK;
+}
+
+dp_status plan_critical_path(const plan_timeline *timeline, uint32_t **ids, uint32_t *count, dp_error *error) {
+  const plan_program *program = timeline->program;
+  dp_arena scratch = {0};
+  path p = {.timeline = timeline};
+  uint32_t *found = NULL;
+  dp_status status = link_groups(&p, &scratch, error);
+  if (status != DP_OK) goto out;
+  uint32_t last = PLAN_NO_PEER, length = 0;
+  for (uint32_t i = 0; i < program->instruction_count; i++)
+    if (last == PLAN_NO_PEER || timeline->end_s[i] > timeline->end_s[last]) last = i;
+  for (uint32_t i = last; i != PLAN_NO_PEER; i = before(&p, i)) length++;
+  found = malloc((length ? length : 1) * sizeof *found);
+  if (!found) {
+    status = dp_fail_memory(error);
+    goto out;
+  }
+  uint32_t at = length;
+  for (uint32_t i = last; i != PLAN_NO_PEER; i = before(&p, i)) found[--at] = i;
+  *ids = found;
+  *count = length;
+out:
+  dp_arena_free(&scratch);
+  return status;
+}
