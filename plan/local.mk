@@ -14,6 +14,7 @@ libplan_a_SOURCES += \
 	plan/device.c \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
+	plan/scenario.c plan/scenario_plan.c \
 	plan/topology.h
 libplan_a_SOURCES += \
 	plan/check.c \

@@ -26,6 +26,7 @@ typedef struct plan_scenario {
   int64_t steps;                            /* training: steps in the job (for cost); sampling: denoise steps */
   bool guidance;                            /* classifier-free guidance: the model sees each sample twice */
   bool gradient_fp32;
+  const char *implementation;               /* how ops are run, a row of catalogue/efficiency.toml; "fused" by default */
   bool cuda_graphs;                         /* host issues one launch a chunk instead of one a kernel */
   /* [plan]: 0 or NULL = not given */
   int64_t stages, chunks, data_parallel, microbatches, microbatch_size, k, gradient_buckets;
@@ -36,9 +37,18 @@ typedef struct plan_scenario {
   const dp_node *search;                    /* [search], read by the tuner */
 } plan_scenario;
 
-/* Reads, applies the assignments ("plan.stages=4"), resolves paths, reads catalogue and cluster, checks everything that
+/* Defaults. task: kind "train", optimizer "adamw", trainable "full", lora_rank 16, steps 1 (sampling 50), gradients fp32,
+ * CUDA graphs on. plan: data_parallel 1; stages = devices / data_parallel; schedule 1f1b; chunks 1 (interleaved, folded
+ * and zb-v 2); skips direct; no recomputation; gradient_buckets 1, with data parallel 4; microbatch_size 1;
+ * microbatches from global_batch, without it 4 * stages (sampling: stages); workers take devices in order.
+ *
+ * Reads, applies the assignments ("plan.stages=4"), resolves paths, reads catalogue and cluster, checks everything that
  * can be checked without building the graph. */
 dp_status plan_scenario_read(const char *path, const char *const *sets, int set_count, plan_scenario *scenario, dp_error *error);
+/* The same from memory; `name` stands in for the path, for errors and relative paths. */
+dp_status plan_scenario_parse(const char *text, size_t length, const char *name, plan_scenario *scenario, dp_error *error);
+/* The node of a key ("plan", "stages"), else of its table, else the root: where an error about it belongs. */
+const dp_node *plan_scenario_node(const plan_scenario *scenario, const char *table, const char *key);
 void plan_scenario_free(plan_scenario *scenario);
 /* The [model] graph for a microbatch size (times two with guidance). */
 dp_status plan_scenario_graph(const plan_scenario *scenario, int64_t microbatch_size, graph *graph, dp_error *error);

@@ -29,3 +29,13 @@ dist_clusters_DATA += \
 	scenarios/clusters/8xh100-sxm.toml \
 	scenarios/clusters/8xh200-sxm.toml \
 	scenarios/clusters/unlike-16gb-24gb.toml
+dist_scenarios_DATA += \
+	scenarios/flux-lora-4xrtx4090.toml \
+	scenarios/sd15-4xrtx3090.toml \
+	scenarios/sd3-8xh100.toml \
+	scenarios/sdxl-2x8xa100-ib.toml \
+	scenarios/sdxl-8xa100-pcie.toml \
+	scenarios/sdxl-8xa100-sxm.toml \
+	scenarios/sdxl-h200-virtual4.toml \
+	scenarios/sdxl-unlike-16gb-24gb.toml \
+	scenarios/study-1f1b.toml

@@ -42,3 +42,6 @@ tests_test_sim_cost_LDADD = $(TEST_LIBS)
 CHECK_SUITES += tests/test_plan_schedule
 tests_test_plan_schedule_SOURCES = tests/test_plan_schedule.c tests/plan_reference.c tests/plan_reference.h
 tests_test_plan_schedule_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_plan_scenario
+tests_test_plan_scenario_SOURCES = tests/test_plan_scenario.c
+tests_test_plan_scenario_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)

@@ -1,0 +1,185 @@
+/* From a scenario's [plan] and [task] to a plan: every count settled, or the contradiction named at its key. */
+#include <limits.h>
+#include <string.h>
+
+#include "plan/scenario.h"
+
+enum { MAX_COMPUTE_STEPS = 1 << 24, MAX_CHUNKS = 65535 };
+
+typedef struct counts {
+  int64_t devices, stages, replicas, chunks, microbatches, microbatch_size, steps;
+} counts;
+
+static dp_status settle_workers(const plan_scenario *s, counts *c, dp_error *error) {
+  const char *where = s->device_map_count ? "entries of plan.devices" : "devices of the cluster";
+  c->devices = s->device_map_count ? (int64_t)s->device_map_count : (int64_t)s->cluster.devices.count;
+  c->replicas = s->data_parallel ? s->data_parallel : 1;
+  if (c->replicas > c->devices)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "data_parallel"),
+                      "plan.data_parallel: found %lld, allowed: at most %lld, the %s", (long long)c->replicas,
+                      (long long)c->devices, where);
+  c->stages = s->stages ? s->stages : c->devices / c->replicas;
+  if (c->stages * c->replicas > c->devices)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "stages"),
+                      "plan.stages: found %lld with data_parallel = %lld, %lld workers, allowed: at most %lld stages, "
+                      "since there are %lld %s",
+                      (long long)c->stages, (long long)c->replicas, (long long)(c->stages * c->replicas),
+                      (long long)(c->devices / c->replicas), (long long)c->devices, where);
+  if (s->device_map_count && c->stages * c->replicas != c->devices)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "devices"),
+                      "plan.devices: found %lld entries for %lld stages * %lld replicas, allowed: %lld",
+                      (long long)c->devices, (long long)c->stages, (long long)c->replicas,
+                      (long long)(c->stages * c->replicas));
+  return DP_OK;
+}
+
+static dp_status settle_chunks(const plan_scenario *s, plan_schedule schedule, counts *c, dp_error *error) {
+  const bool v_shaped = schedule == PLAN_FOLDED || schedule == PLAN_ZB_V;
+  const bool several = v_shaped || schedule == PLAN_INTERLEAVED;
+  c->chunks = s->chunks ? s->chunks : several ? 2 : 1;
+  if (v_shaped && c->chunks != 2)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "chunks"),
+                      "plan.chunks: found %lld with schedule = \"%s\", allowed: 2", (long long)c->chunks,
+                      plan_schedule_names[schedule]);
+  if (!several && c->chunks != 1)
+    return dp_fail_at(
+        error, plan_scenario_node(s, "plan", "chunks"),
+        "plan.chunks: found %lld with schedule = \"%s\", allowed: 1 (interleaved, folded and zb-v take more)",
+        (long long)c->chunks, plan_schedule_names[schedule]);
+  const int64_t all = c->stages * c->chunks;
+  if (all > MAX_CHUNKS)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", c->chunks > 1 ? "chunks" : "stages"),
+                      "plan: found %lld stages of %lld chunks, %lld in all, allowed: at most %d", (long long)c->stages,
+                      (long long)c->chunks, (long long)all, MAX_CHUNKS);
+  if (s->synthetic && all > s->synthetic_options.units)
+    return dp_fail_at(
+        error, plan_scenario_node(s, "plan", "stages"),
+        "plan.stages: found %lld stages of %lld chunks, allowed: at most %lld chunks in all, the model's units",
+        (long long)c->stages, (long long)c->chunks, (long long)s->synthetic_options.units);
+  if (s->split_count && (int64_t)s->split_count != all - 1)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "split"),
+                      "plan.split: found %zu cut points, allowed: %lld (stages * chunks - 1)", s->split_count,
+                      (long long)(all - 1));
+  if (s->synthetic && s->split_count && s->split[s->split_count - 1] >= s->synthetic_options.units)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "split"),
+                      "plan.split: found %lld, allowed: at most %lld (units - 1)",
+                      (long long)s->split[s->split_count - 1], (long long)(s->synthetic_options.units - 1));
+  return DP_OK;
+}
+
+/* global_batch = microbatches * microbatch_size * data_parallel */
+static dp_status settle_batch(const plan_scenario *s, counts *c, dp_error *error) {
+  const int64_t batch = s->global_batch;
+  c->microbatches = s->microbatches;
+  c->microbatch_size = s->microbatch_size;
+  if (batch == 0) {
+    if (!c->microbatch_size) c->microbatch_size = 1;
+    if (!c->microbatches) c->microbatches = s->training ? 4 * c->stages : c->stages;
+    return DP_OK;
+  }
+  if (batch % c->replicas)
+    return dp_fail_at(error, plan_scenario_node(s, "task", "global_batch"),
+                      "task.global_batch: found %lld, allowed: a multiple of data_parallel, %lld", (long long)batch,
+                      (long long)c->replicas);
+  const int64_t share = batch / c->replicas;
+  if (c->microbatches && c->microbatch_size) {
+    if (c->microbatches * c->microbatch_size == share) return DP_OK;
+    return dp_fail_at(error, plan_scenario_node(s, "task", "global_batch"),
+                      "task.global_batch: found %lld, allowed: microbatches * microbatch_size * data_parallel = %lld * "
+                      "%lld * %lld = %lld",
+                      (long long)batch, (long long)c->microbatches, (long long)c->microbatch_size,
+                      (long long)c->replicas, (long long)(c->microbatches * c->microbatch_size * c->replicas));
+  }
+  if (!c->microbatches && !c->microbatch_size) c->microbatch_size = 1;
+  int64_t *unknown = c->microbatches ? &c->microbatch_size : &c->microbatches;
+  const int64_t known = c->microbatches ? c->microbatches : c->microbatch_size;
+  const char *key = c->microbatches ? "microbatches" : "microbatch_size";
+  if (share % known)
+    return dp_fail_at(
+        error, plan_scenario_node(s, "plan", key),
+        "plan.%s: found %lld with global_batch = %lld and data_parallel = %lld, allowed: a divisor of %lld", key,
+        (long long)known, (long long)batch, (long long)c->replicas, (long long)share);
+  *unknown = share / known;
+  return DP_OK;
+}
+
+/* What would not fit into a program, and sizes that later arithmetic takes as int. */
+static dp_status check_size(const plan_scenario *s, const counts *c, dp_error *error) {
+  if (c->microbatch_size > 65536)
+    return dp_fail_at(error, plan_scenario_node(s, "task", "global_batch"),
+                      "task.global_batch: found %lld, which makes microbatches of %lld samples, allowed: at most 65536",
+                      (long long)s->global_batch, (long long)c->microbatch_size);
+  const double passes =
+      (double)c->stages * (double)c->replicas * (double)c->chunks * (double)c->microbatches * (double)c->steps;
+  if (passes > MAX_COMPUTE_STEPS)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "microbatches"),
+                      "plan: found %lld stages * %lld replicas * %lld chunks * %lld microbatches%s = %.9g passes a "
+                      "step, allowed: at most %d",
+                      (long long)c->stages, (long long)c->replicas, (long long)c->chunks, (long long)c->microbatches,
+                      c->steps > 1 ? " * denoise steps" : "", passes, MAX_COMPUTE_STEPS);
+  return DP_OK;
+}
+
+static dp_status place(const plan_scenario *s, const counts *c, plan_plan *plan, dp_error *error) {
+  const size_t workers = (size_t)(c->stages * c->replicas);
+  plan->devices = DP_ARENA_NEW(&plan->arena, int, workers);
+  uint8_t *taken = DP_ARENA_NEW(&plan->arena, uint8_t, s->cluster.devices.count);
+  if (!plan->devices || !taken) return dp_fail_memory(error);
+  for (size_t w = 0; w < workers; w++) {
+    const int device = s->device_map ? (int)s->device_map[w] : (int)w;
+    if (taken[device])
+      return dp_fail_at(error, plan_scenario_node(s, "plan", "devices"),
+                        "plan.devices: found device %d twice, allowed: once", device);
+    taken[device] = 1;
+    plan->devices[w] = device;
+  }
+  return DP_OK;
+}
+
+static dp_status check_precision(const plan_scenario *s, const plan_plan *plan, dp_error *error) {
+  const graph_dtype precision = s->model_options.precision;
+  for (int w = 0; !s->synthetic && w < plan->ranks * plan->replicas; w++) {
+    const plan_device *device = &s->cluster.devices.items[plan->devices[w]];
+    if (device->model->peak_flops_per_s[precision] > 0) continue;
+    const char *other = device->model->peak_flops_per_s[GRAPH_FP16] > 0 ? "fp16 or fp32" : "fp32";
+    return dp_fail_at(error, plan_scenario_node(s, "model", "precision"),
+                      "model.precision: found %s, which device %s, %s, does not compute, allowed: %s",
+                      graph_dtype_name(precision), device->name, device->model->name, other);
+  }
+  return DP_OK;
+}
+
+static dp_status settle(const plan_scenario *s, plan_plan *plan, dp_error *error) {
+  const plan_schedule schedule = s->schedule < 0 ? PLAN_1F1B : (plan_schedule)s->schedule;
+  counts c = {.steps = s->training ? 1 : s->steps};
+  DP_TRY(settle_workers(s, &c, error));
+  DP_TRY(settle_chunks(s, schedule, &c, error));
+  DP_TRY(settle_batch(s, &c, error));
+  DP_TRY(check_size(s, &c, error));
+  plan->training = s->training;
+  plan->ranks = (int)c.stages;
+  plan->chunks_per_rank = (int)c.chunks;
+  plan->chunk_count = (int)(c.stages * c.chunks);
+  plan->replicas = (int)c.replicas;
+  plan->schedule = schedule;
+  plan->microbatches = (int)c.microbatches;
+  plan->microbatch_size = (int)c.microbatch_size;
+  plan->denoise_steps = (int)c.steps;
+  plan->skip_policy = s->skip_policy < 0 ? PLAN_SKIP_DIRECT : (plan_skip_policy)s->skip_policy;
+  plan->k = s->k;
+  plan->optimizer = s->optimizer;
+  plan->gradient_fp32 = s->gradient_fp32;
+  plan->gradient_buckets = s->gradient_buckets ? (int)s->gradient_buckets : c.replicas > 1 ? 4 : 1;
+  DP_TRY(place(s, &c, plan, error));
+  return check_precision(s, plan, error);
+}
+
+dp_status plan_scenario_plan(const plan_scenario *scenario, plan_plan *plan, dp_error *error) {
+  plan_plan made = {0};
+  const dp_status status = settle(scenario, &made, error);
+  if (status != DP_OK)
+    plan_plan_free(&made);
+  else
+    *plan = made;
+  return status;
+}

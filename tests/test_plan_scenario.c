@@ -1,0 +1,301 @@
+/* Scenarios: what is read, what defaults are, how counts settle, and what is refused. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "plan/scenario.h"
+
+static plan_scenario scenario;
+static plan_plan plan;
+
+static void teardown(void) {
+  plan_plan_free(&plan);
+  plan_scenario_free(&scenario);
+}
+
+#define HEAD "format = \"diffpipe-scenario\"\nversion = 1\n"         /* lines 1, 2 */
+#define SYNTHETIC "[model]\nsynthetic_units = 16\nforward_us = 10\n" /* lines 3 to 5 */
+#define EIGHT \
+  "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H100-SXM5-80GB\"\ncount = 8\n" /* 6 to 10 */
+#define BASE HEAD SYNTHETIC EIGHT
+
+static dp_status parse(const char *text, dp_error *error) {
+  teardown();
+  return plan_scenario_parse(text, strlen(text), "s.toml", &scenario, error);
+}
+
+static void settle(const char *text) {
+  dp_error error = DP_ERROR_INIT;
+  ck_assert_msg(parse(text, &error) == DP_OK, "%s", error.text);
+  ck_assert_msg(plan_scenario_plan(&scenario, &plan, &error) == DP_OK, "%s", error.text);
+}
+
+static void read_installed(const char *name, const char *const *sets, int count) {
+  dp_error error = DP_ERROR_INIT;
+  dp_arena arena = {0};
+  const char *path = dp_arena_printf(&arena, "%s/%s.toml", dp_data_folder(), name);
+  teardown();
+  ck_assert_msg(plan_scenario_read(path, sets, count, &scenario, &error) == DP_OK, "%s", error.text);
+  ck_assert_msg(plan_scenario_plan(&scenario, &plan, &error) == DP_OK, "%s", error.text);
+  dp_arena_free(&arena);
+}
+
+START_TEST(defaults_are_as_documented) {
+  settle(BASE);
+  ck_assert_str_eq(scenario.name, "s");
+  ck_assert(scenario.training && scenario.gradient_fp32 && scenario.cuda_graphs && !scenario.guidance);
+  ck_assert_str_eq(scenario.implementation, "fused");
+  ck_assert_int_eq(scenario.optimizer, PLAN_ADAMW);
+  ck_assert_int_eq(scenario.steps, 1);
+  ck_assert_double_eq_tol(scenario.synthetic_options.forward_s, 10e-6, 1e-18);
+  ck_assert_double_eq_tol(scenario.synthetic_options.backward_s, 20e-6, 1e-18);
+  ck_assert_double_eq_tol(scenario.synthetic_options.weight_backward_s, 10e-6, 1e-18);
+  ck_assert_int_eq(plan.ranks, 8);
+  ck_assert_int_eq(plan.replicas, 1);
+  ck_assert_int_eq(plan.chunks_per_rank, 1);
+  ck_assert_int_eq(plan.schedule, PLAN_1F1B);
+  ck_assert_int_eq(plan.microbatches, 32);
+  ck_assert_int_eq(plan.microbatch_size, 1);
+  ck_assert_int_eq(plan.skip_policy, PLAN_SKIP_DIRECT);
+  ck_assert_int_eq(plan.gradient_buckets, 1);
+  ck_assert_int_eq(plan.denoise_steps, 1);
+  for (int w = 0; w < 8; w++) ck_assert_int_eq(plan.devices[w], w);
+  settle(BASE "[plan]\ndata_parallel = 2\nschedule = \"folded\"\n");
+  ck_assert_int_eq(plan.ranks, 4);
+  ck_assert_int_eq(plan.chunks_per_rank, 2);
+  ck_assert_int_eq(plan.gradient_buckets, 4);
+  settle(BASE "[task]\nkind = \"sample\"\nguidance = true\n");
+  ck_assert_int_eq(plan.denoise_steps, 50);
+  ck_assert_int_eq(plan.microbatches, 8);
+  ck_assert(!plan.training && scenario.guidance);
+  graph g = {0};
+  dp_error error = DP_ERROR_INIT;
+  ck_assert_int_eq(plan_scenario_graph(&scenario, 3, &g, &error), DP_OK);
+  ck_assert_int_eq(g.batch, 6); /* guidance: each sample twice */
+  graph_free(&g);
+}
+END_TEST
+
+START_TEST(two_counts_give_the_third) {
+  static const struct {
+    const char *text;
+    int microbatches, microbatch_size;
+  } cases[] = {
+      {"[task]\nglobal_batch = 64\n[plan]\ndata_parallel = 2\n", 32, 1},
+      {"[task]\nglobal_batch = 64\n[plan]\ndata_parallel = 2\nmicrobatch_size = 4\n", 8, 4},
+      {"[task]\nglobal_batch = 64\n[plan]\ndata_parallel = 2\nmicrobatches = 4\n", 4, 8},
+      {"[task]\nglobal_batch = 64\n[plan]\ndata_parallel = 2\nmicrobatches = 4\nmicrobatch_size = 8\n", 4, 8},
+      {"[plan]\nmicrobatches = 5\nmicrobatch_size = 3\n", 5, 3},
+      {"[plan]\nmicrobatches = 5\n", 5, 1},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char text[512];
+    (void)snprintf(text, sizeof text, "%s%s", BASE, cases[i].text);
+    settle(text);
+    ck_assert_int_eq(plan.microbatches, cases[i].microbatches);
+    ck_assert_int_eq(plan.microbatch_size, cases[i].microbatch_size);
+  }
+}
+END_TEST
+
+START_TEST(plan_keys_reach_the_plan) {
+  settle(BASE
+         "[task]\noptimizer = \"adafactor\"\ngradient_precision = \"model\"\ncuda_graphs = false\nimplementation = "
+         "\"pytorch-eager\"\n"
+         "[plan]\nstages = 2\ndata_parallel = 2\ndevices = [7, 5, 3, 1]\nsplit = [2, 5, 9]\nschedule = "
+         "\"interleaved\"\nchunks = 2\n"
+         "skip_policy = \"compress\"\nk = 64\nrecompute = [\"unit0\", 3]\ngradient_buckets = 7\n"
+         "[search]\nschedules = [\"folded\", \"1f1b\"]\nmicrobatch_sizes = [1, 2]\nallow_lossy_skips = "
+         "true\nmax_stages = 4\n");
+  ck_assert_int_eq(plan.optimizer, PLAN_ADAFACTOR);
+  ck_assert(!plan.gradient_fp32 && !scenario.cuda_graphs);
+  ck_assert_str_eq(scenario.implementation, "pytorch-eager");
+  static const int devices[] = {7, 5, 3, 1};
+  for (int w = 0; w < 4; w++) ck_assert_int_eq(plan.devices[w], devices[w]);
+  ck_assert_uint_eq(scenario.split_count, 3);
+  ck_assert_int_eq(scenario.split[2], 9);
+  ck_assert_int_eq(plan.schedule, PLAN_INTERLEAVED);
+  ck_assert_int_eq(plan.skip_policy, PLAN_SKIP_COMPRESS);
+  ck_assert_int_eq(plan.k, 64);
+  ck_assert_int_eq(plan.gradient_buckets, 7);
+  ck_assert_uint_eq(scenario.recompute_node->count, 2);
+  ck_assert(!scenario.recompute_all);
+  ck_assert_ptr_nonnull(scenario.search);
+  settle(BASE "[plan]\nschedule = \"interleaved\"\nchunks = 1\nrecompute = \"all\"\n"); /* plain 1F1B by another name */
+  ck_assert_int_eq(plan.chunks_per_rank, 1);
+  ck_assert(scenario.recompute_all);
+}
+END_TEST
+
+START_TEST(installed_scenarios_are_read) {
+  static const struct {
+    const char *name;
+    size_t devices;
+    int ranks, replicas, microbatches;
+  } cases[] = {
+      {"sd15-4xrtx3090", 4, 4, 1, 16},    {"sdxl-8xa100-sxm", 8, 4, 2, 16},     {"sdxl-8xa100-pcie", 8, 4, 2, 16},
+      {"sd3-8xh100", 8, 4, 2, 16},        {"flux-lora-4xrtx4090", 4, 4, 1, 16}, {"sdxl-unlike-16gb-24gb", 2, 2, 1, 16},
+      {"sdxl-2x8xa100-ib", 16, 4, 4, 16}, {"sdxl-h200-virtual4", 4, 4, 1, 16},  {"study-1f1b", 4, 4, 1, 8},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    read_installed(cases[i].name, NULL, 0);
+    ck_assert_str_eq(scenario.name, cases[i].name);
+    ck_assert_uint_eq(scenario.cluster.devices.count, cases[i].devices);
+    ck_assert_msg(plan.ranks == cases[i].ranks && plan.replicas == cases[i].replicas &&
+                      plan.microbatches == cases[i].microbatches,
+                  "%s", cases[i].name);
+    graph g = {0};
+    dp_error error = DP_ERROR_INIT;
+    ck_assert_msg(plan_scenario_graph(&scenario, plan.microbatch_size, &g, &error) == DP_OK, "%s", error.text);
+    ck_assert_int_eq(g.batch, plan.microbatch_size);
+    ck_assert_int_ge((int)g.units.count, plan.chunk_count);
+    graph_free(&g);
+  }
+}
+END_TEST
+
+START_TEST(command_line_overrides_the_file) {
+  const char *const sets[] = {"plan.stages=2", "plan.data_parallel=4", "task.global_batch=32", "plan.schedule=1f1b",
+                              "cluster.file=clusters/8xh200-sxm.toml"};
+  read_installed("sdxl-8xa100-sxm", sets, 5);
+  ck_assert_int_eq(plan.ranks, 2);
+  ck_assert_int_eq(plan.replicas, 4);
+  ck_assert_int_eq(plan.microbatches, 2);
+  ck_assert_int_eq(plan.schedule, PLAN_1F1B);
+  ck_assert_str_eq(scenario.cluster.name, "8xh200-sxm");
+  const char *const wrong[] = {"plan.stages=9"};
+  dp_error error = DP_ERROR_INIT;
+  dp_arena arena = {0};
+  teardown();
+  ck_assert_int_eq(
+      plan_scenario_read(dp_arena_printf(&arena, "%s/study-1f1b.toml", dp_data_folder()), wrong, 1, &scenario, &error),
+      DP_BAD_INPUT);
+  ck_assert_str_eq(
+      error.text,
+      "--set plan.stages=9: plan.stages: found 9 with data_parallel = 1, 9 workers, allowed: at most 4 stages, since "
+      "there are 4 devices of the cluster");
+  dp_arena_free(&arena);
+}
+END_TEST
+
+START_TEST(errors_name_line_and_value) {
+  static const struct {
+    const char *text, *expected;
+  } cases[] = {
+      {"", "s.toml:1: the key \"format\" is missing, allowed: format = \"diffpipe-scenario\""},
+      {HEAD SYNTHETIC, "s.toml:1: scenario: the key \"cluster\" is missing"},
+      {HEAD EIGHT, "s.toml:1: scenario: the key \"model\" is missing"},
+      {HEAD "[model]\n" EIGHT, "s.toml:3: model: found neither config nor synthetic_units, needed: one of the two"},
+      {HEAD "[model]\nconfig = \"a.json\"\nsynthetic_units = 4\n" EIGHT,
+       "s.toml:5: model.synthetic_units: found beside config, allowed: one of the two"},
+      {HEAD "[model]\nconfig = \"no.json\"\n" EIGHT,
+       "s.toml:4: model.config: found \"no.json\", which cannot be opened, allowed: a file beside the scenario or in "
+       "the installed data"},
+      {HEAD "[model]\nconfig = \"models/sdxl_unet.json\"\nforward_us = 3\n" EIGHT,
+       "s.toml:5: model.forward_us: found beside config, allowed: only with synthetic_units"},
+      {HEAD SYNTHETIC "height = 512\n" EIGHT,
+       "s.toml:6: model.height: found beside synthetic_units, allowed: only with config"},
+      {HEAD SYNTHETIC "backward_us = 5\nweight_backward_us = 6\n" EIGHT,
+       "s.toml:7: model.weight_backward_us: found 6, allowed: at most backward_us, 5"},
+      {HEAD SYNTHETIC "[cluster]\nfile = \"clusters/8xh100-sxm.toml\"\nname = \"x\"\n",
+       "s.toml:8: cluster.name: found beside file, allowed: one of the two"},
+      {HEAD SYNTHETIC "[cluster]\n", "s.toml:6: cluster: found neither file nor node"},
+      {HEAD SYNTHETIC "[cluster]\nfile = \"none.toml\"\n",
+       "s.toml:7: cluster.file: found \"none.toml\", which cannot be opened"},
+      {HEAD SYNTHETIC "[cluster]\nfile = 7\n", "s.toml:7: cluster.file: found 7, allowed: the path of a cluster file"},
+      {HEAD SYNTHETIC "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H1000\"\n",
+       "s.toml:9: [[node.device]].model: found \"H1000\", allowed: V100-SXM2-32GB"},
+      {BASE "[plan]\nstage = 4\n",
+       "s.toml:12: plan: unknown key \"stage\", did you mean \"stages\"? allowed: stages, split"},
+      {BASE "[plan]\nstages = 1000000000\n",
+       "s.toml:12: plan.stages: found 1000000000, allowed: an integer from 1 to 65536"},
+      {BASE "[plan]\nstages = 9\n",
+       "s.toml:12: plan.stages: found 9 with data_parallel = 1, 9 workers, allowed: at most 8 stages, since there are "
+       "8 devices of the cluster"},
+      {BASE "[plan]\ndata_parallel = 9\n",
+       "s.toml:12: plan.data_parallel: found 9, allowed: at most 8, the devices of the cluster"},
+      {BASE "[plan]\nschedule = \"folded\"\nchunks = 3\n",
+       "s.toml:13: plan.chunks: found 3 with schedule = \"folded\", allowed: 2"},
+      {BASE "[plan]\nchunks = 2\n", "s.toml:12: plan.chunks: found 2 with schedule = \"1f1b\", allowed: 1"},
+      {BASE "[plan]\nschedule = \"interleaved\"\nchunks = 3\n",
+       "plan.stages: found 8 stages of 3 chunks, allowed: at most 16 chunks in all, the model's units"},
+      {BASE "[plan]\nk = 8\n",
+       "s.toml:12: plan.k: found with skip_policy = \"direct\", allowed: only with \"compress\""},
+      {BASE "[plan]\nskip_policy = \"compress\"\n", "s.toml:12: plan.skip_policy: found \"compress\" without k"},
+      {BASE "[plan]\nsplit = [3, 2]\nstages = 3\n",
+       "s.toml:12: plan.split: found 2 after 3, allowed: ascending cut points"},
+      {BASE "[plan]\nsplit = [1, 2]\nstages = 2\n",
+       "s.toml:12: plan.split: found 2 cut points, allowed: 1 (stages * chunks - 1)"},
+      {BASE "[plan]\nsplit = [16]\nstages = 2\n", "s.toml:12: plan.split: found 16, allowed: at most 15 (units - 1)"},
+      {BASE "[plan]\ndevices = [0, 8]\n", "s.toml:12: plan.devices: found 8, allowed: integers from 0 to 7"},
+      {BASE "[plan]\ndevices = [0, 0]\n", "s.toml:12: plan.devices: found device 0 twice, allowed: once"},
+      {BASE "[plan]\ndevices = [0, 1, 2]\nstages = 2\n",
+       "s.toml:12: plan.devices: found 3 entries for 2 stages * 1 replicas, allowed: 2"},
+      {BASE "[plan]\nrecompute = 3\n",
+       "s.toml:12: plan.recompute: found 3, allowed: none, all, or a list of unit names or indices"},
+      {BASE "[plan]\nrecompute = [-1]\n", "s.toml:12: plan.recompute: found -1, allowed: unit names or indices from 0"},
+      {BASE "[plan]\nmicrobatches = 1000000\nchunks = 4\nschedule = \"interleaved\"\nstages = 4\ndata_parallel = 2\n",
+       "s.toml:12: plan: found 4 stages * 2 replicas * 4 chunks * 1000000 microbatches = 32000000 passes a step, "
+       "allowed: at most 16777216"},
+      {BASE "[task]\nglobal_batch = 10\n[plan]\ndata_parallel = 4\n",
+       "s.toml:12: task.global_batch: found 10, allowed: a multiple of data_parallel, 4"},
+      {BASE "[task]\nglobal_batch = 64\n[plan]\nmicrobatches = 4\nmicrobatch_size = 4\ndata_parallel = 2\n",
+       "s.toml:12: task.global_batch: found 64, allowed: microbatches * microbatch_size * data_parallel = 4 * 4 * 2 = "
+       "32"},
+      {BASE "[task]\nglobal_batch = 64\n[plan]\nmicrobatch_size = 5\n",
+       "s.toml:14: plan.microbatch_size: found 5 with global_batch = 64 and data_parallel = 1, allowed: a divisor of "
+       "64"},
+      {BASE "[task]\nkind = \"sample\"\noptimizer = \"sgd\"\n",
+       "s.toml:13: task.optimizer: found with kind = \"sample\", allowed: only with kind = \"train\""},
+      {BASE "[task]\nguidance = true\n",
+       "s.toml:12: task.guidance: found with kind = \"train\", allowed: only with kind = \"sample\""},
+      {BASE "[task]\ntrainable = \"lora\"\n",
+       "s.toml:12: task.trainable: found \"lora\" with synthetic units, allowed: full"},
+      {BASE "[task]\nlora_rank = 4\n",
+       "s.toml:12: task.lora_rank: found with trainable = \"full\", allowed: only with trainable = \"lora\""},
+      {BASE "[task]\nkind = \"training\"\n", "s.toml:12: task.kind: found \"training\", allowed: train, sample"},
+      {BASE "[search]\nschedules = [\"1f1b\", \"2f2b\"]\n",
+       "s.toml:12: search.schedules: found \"2f2b\", allowed: gpipe, 1f1b"},
+      {BASE "[search]\nmicrobatch_size = [1]\n",
+       "s.toml:12: search: unknown key \"microbatch_size\", did you mean \"microbatch_sizes\"?"},
+      {BASE "[search]\nk = [0]\n", "s.toml:12: search.k: found 0, allowed: integers from 1 to 1000000000"},
+      {HEAD "plan = 3\n" SYNTHETIC EIGHT, "s.toml:3: plan: found 3, allowed: a table"},
+      {HEAD "[model]\nconfig = \"models/sdxl_unet.json\"\n[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel "
+            "= \"V100-SXM2-32GB\"\ncount = 2\n",
+       "s.toml:3: model.precision: found bf16, which device node0/gpu0, V100-SXM2-32GB, does not compute, allowed: "
+       "fp16 or fp32"},
+      {"format = \"diffpipe-cluster\"\nversion = 1\n",
+       "s.toml:1: format: found \"diffpipe-cluster\", allowed: \"diffpipe-scenario\""},
+      {"format = \"diffpipe-scenario\"\nversion = 2\n", "s.toml:2: version: found 2, allowed: 1"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    dp_error error = DP_ERROR_INIT;
+    const dp_status status = parse(cases[i].text, &error);
+    ck_assert_msg(status == DP_BAD_INPUT, "case %zu: status %d, expected %s", i, (int)status, cases[i].expected);
+    ck_assert_msg(strstr(error.text, cases[i].expected) != NULL, "case %zu:\n%s\nexpected\n%s", i, error.text,
+                  cases[i].expected);
+  }
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("plan: scenario");
+  TCase *tests = tcase_create("all");
+  tcase_add_checked_fixture(tests, NULL, teardown);
+  tcase_set_timeout(tests, 120);
+  tcase_add_test(tests, defaults_are_as_documented);
+  tcase_add_test(tests, two_counts_give_the_third);
+  tcase_add_test(tests, plan_keys_reach_the_plan);
+  tcase_add_test(tests, installed_scenarios_are_read);
+  tcase_add_test(tests, command_line_overrides_the_file);
+  tcase_add_test(tests, errors_name_line_and_value);
+  suite_add_tcase(suite, tests);
+  SRunner *runner = srunner_create(suite);
+  srunner_run_all(runner, CK_NORMAL);
+  const int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
