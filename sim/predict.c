@@ -33,12 +33,6 @@ typedef struct predictor {
 
 #define SCRATCH(p, type, count) DP_ARENA_NEW(&(p)->scratch, type, (size_t)(count))
 
-static const dp_node *plan_key(const plan_scenario *scenario, const char *key) {
-  const dp_node *plan = dp_node_get(scenario->document.root, "plan");
-  const dp_node *node = dp_node_get(plan, key);
-  return node ? node : plan ? plan : scenario->document.root;
-}
-
 static int worker_device(const plan_plan *plan, int worker) { return plan->devices[worker]; }
 
 /* ---- costs ---- */
@@ -142,13 +136,6 @@ static dp_status set_recompute(predictor *p) {
   return DP_OK;
 }
 
-static bool is_folded(const plan_plan *plan) { return plan->schedule == PLAN_FOLDED || plan->schedule == PLAN_ZB_V; }
-
-static int rank_of_chunk(const plan_plan *plan, int chunk) {
-  if (is_folded(plan)) return chunk < plan->ranks ? chunk : 2 * plan->ranks - 1 - chunk;
-  return chunk % plan->ranks;
-}
-
 /* Seconds of a unit on a kind of device, forward and backward, with recomputation. */
 static double unit_s(const predictor *p, const device_kind *kind, int unit) {
   const sim_unit_cost *cost = &kind->units[unit];
@@ -172,7 +159,7 @@ static dp_status default_cuts(predictor *p, int *cuts) {
   for (int u = 0; u < n; u++) unit_cost[u] = unit_s(p, &p->kinds[0], u);
   const int speeds = plan->schedule == PLAN_FOLDED ? plan->ranks : chunks;
   for (int c = 0; c < speeds; c++) {
-    const int rank = plan->schedule == PLAN_FOLDED ? c : rank_of_chunk(plan, c);
+    const int rank = plan->schedule == PLAN_FOLDED ? c : plan_schedule_chunk_rank(plan->schedule, plan->ranks, c);
     const int k = p->kind_of_worker[rank];
     speed[c] = total[k] > 0 ? total[0] / total[k] : 1;
   }
@@ -193,7 +180,7 @@ static dp_status set_chunks(predictor *p) {
   const int n = (int)p->out->graph.units.count;
   plan->chunk_count = plan->ranks * plan->chunks_per_rank;
   if (plan->chunk_count > n)
-    return dp_fail_at(p->error, plan_key(scenario, "stages"),
+    return dp_fail_at(p->error, plan_scenario_node(scenario, "plan", "stages"),
                       "plan: %d stages of %d chunk(s) need %d units, the model has %d, allowed: at most %d stages", plan->ranks,
                       plan->chunks_per_rank, plan->chunk_count, n, n / plan->chunks_per_rank);
   plan->chunks = DP_ARENA_NEW(&plan->arena, plan_chunk, plan->chunk_count);
@@ -201,12 +188,12 @@ static dp_status set_chunks(predictor *p) {
   if (!plan->chunks || !cuts) return dp_fail_memory(p->error);
   if (scenario->split_count) {
     if ((int)scenario->split_count != plan->chunk_count - 1)
-      return dp_fail_at(p->error, plan_key(scenario, "split"), "plan.split: found %zu cut points, allowed: %d (stages * chunks - 1)",
+      return dp_fail_at(p->error, plan_scenario_node(scenario, "plan", "split"), "plan.split: found %zu cut points, allowed: %d (stages * chunks - 1)",
                         scenario->split_count, plan->chunk_count - 1);
     for (int c = 0; c + 1 < plan->chunk_count; c++) {
       const int64_t least = c ? scenario->split[c - 1] + 1 : 1;
       if (scenario->split[c] < least || scenario->split[c] > n - 1)
-        return dp_fail_at(p->error, plan_key(scenario, "split"), "plan.split: found %lld at item %d, allowed: %lld to %d, ascending",
+        return dp_fail_at(p->error, plan_scenario_node(scenario, "plan", "split"), "plan.split: found %lld at item %d, allowed: %lld to %d, ascending",
                           (long long)scenario->split[c], c, (long long)least, n - 1);
       cuts[c] = (int)scenario->split[c];
     }
@@ -215,7 +202,7 @@ static dp_status set_chunks(predictor *p) {
   }
   for (int c = 0; c < plan->chunk_count; c++) {
     const int first = c ? cuts[c - 1] : 0, end = c + 1 < plan->chunk_count ? cuts[c] : n;
-    plan->chunks[c] = (plan_chunk){.first_unit = first, .unit_count = end - first, .rank = rank_of_chunk(plan, c)};
+    plan->chunks[c] = (plan_chunk){.first_unit = first, .unit_count = end - first, .rank = plan_schedule_chunk_rank(plan->schedule, plan->ranks, c)};
   }
   return DP_OK;
 }
@@ -254,7 +241,8 @@ static dp_status cost_compression(predictor *p) {
     if (message->backward || message->from_worker >= (uint32_t)plan->ranks) continue;
     for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++) {
       const int tensor = program->message_tensors[t];
-      if (!graph_tensor_is_skip(model, tensor)) continue;
+      int64_t compressed_bytes;
+      if (!plan_skip_is_compressed(plan, model, tensor, &compressed_bytes)) continue;
       for (int k = 0; k < p->kind_count; k++) {
         const double s =
             sim_cost_compress(&p->kinds[k].context, model->tensors.items[tensor].bytes, plan->microbatch_size, plan->k);
@@ -411,7 +399,7 @@ static dp_status run_engine(predictor *p) {
 
 static int most_peers(const plan_program *program) {
   int most = 0;
-  for (int w = 0; w < program->worker_count; w++) {
+  for (int w = 0; w < (int)program->worker_count; w++) {
     int peers = 0;
     for (uint32_t l = program->worker_lane[w]; l < program->worker_lane[w + 1]; l++)
       if (program->lanes[l].kind != PLAN_LANE_COMPUTE) peers++;
@@ -487,7 +475,7 @@ static dp_status find_bounds(predictor *p) {
   double bound[BOUND_COUNT] = {0};
   double *class_busy = SCRATCH(p, double, program->work_count);
   if (!class_busy) return dp_fail_memory(p->error);
-  for (int w = 0; w < program->worker_count; w++) {
+  for (int w = 0; w < (int)program->worker_count; w++) {
     const plan_lane *lane = &program->lanes[program->worker_lane[w]];
     double free_s = 0, host_s = 0, busy_s = 0;
     for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
