@@ -27,9 +27,6 @@ CLEANFILES += $(BENCHES) bench.json
 bench: $(BENCHES)
 	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios' $(srcdir)/tests/bench.sh bench.json $(BENCHES)
 .PHONY: bench
-CHECK_SUITES += test_graph
-test_graph_SOURCES = tests/test_graph.c
-test_graph_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_cluster
 tests_test_plan_cluster_SOURCES = tests/test_plan_cluster.c
 tests_test_plan_cluster_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
@@ -45,3 +42,10 @@ tests_test_plan_schedule_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_scenario
 tests_test_plan_scenario_SOURCES = tests/test_plan_scenario.c
 tests_test_plan_scenario_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_graph tests/test_graph_memory tests/test_graph_ops
+tests_test_graph_SOURCES = tests/test_graph.c tests/graph_helpers.h tests/suite.h
+tests_test_graph_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
+tests_test_graph_memory_SOURCES = tests/test_graph_memory.c tests/graph_helpers.h tests/suite.h
+tests_test_graph_memory_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
+tests_test_graph_ops_SOURCES = tests/test_graph_ops.c tests/graph_helpers.h tests/suite.h
+tests_test_graph_ops_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
