@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # Sets up as quickstart.sh does, builds in every way that matters, and runs all the tests:
-#   1. the ordinary build: make check (unit suites, scripts, scenarios, malformed inputs), make distcheck without CUDA
-#   2. with AddressSanitizer and UndefinedBehaviorSanitizer: make check again
-#   3. a short libFuzzer run on every reader
+#   1. the ordinary build, with what the machine has: make check (unit suites, scripts, scenarios, malformed inputs);
+#      make install, and the installed program run from where it was put
+#   2. with clang, AddressSanitizer and UndefinedBehaviorSanitizer, without CUDA: make check again
+#   3. a short libFuzzer run on every reader, with the libraries of 2
 #   4. valgrind on the scenario set
-# The last line is `N passed, N failed, N skipped`.
+#   5. make distcheck without CUDA; every file of the tree is in the tarball
+# The last line is `N passed, N failed, N skipped`; the exit status is 0 when nothing failed.
 #
-# usage: ./check.sh        FUZZ_SECONDS=60 and JOBS=<cores> by default
+# usage: ./check.sh
+#   FUZZ_SECONDS=60    for all fuzz targets together
+#   JOBS=<cores>
+#   WARNINGS_FAIL=1    a compiler warning is a failure (for a machine whose compilers are known)
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 top=$PWD
@@ -14,104 +19,180 @@ jobs=${JOBS:-$(nproc)}
 fuzz_seconds=${FUZZ_SECONDS:-60}
 passed=0 failed=0 skipped=0
 export NO_PROGRESS=1
+shopt -s nullglob
 
-say() { printf '\n== %s\n' "$*"; }
-die() { echo "check.sh: $*" >&2; echo; echo "$passed passed, $((failed + 1)) failed, $skipped skipped"; exit 1; }
+say() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 ok() { passed=$((passed + 1)); echo "ok   $*"; }
 bad() { failed=$((failed + 1)); echo "FAIL $*"; }
+total() { echo; echo "$passed passed, $failed failed, $skipped skipped"; }
+die() { bad "$*"; total; exit 1; }
 
-# Adds the tests of a build folder: every single check of a Check suite ("95%: Checks: 20, Failures: 1, Errors: 0"),
-# and each script as one. A script that says "N passed, N failed" itself counts with those.
+# Adds the tests of a build folder: every single check of a Check suite ("95%: Checks: 20, Failures: 1, Errors: 0"), and
+# each script as one, or as many as it says itself ("18 passed, 0 failed"). What automake calls failed counts as failed
+# whatever its log says.
 count_tests() {
-  local folder=$1 log line trs
-  for trs in "$folder"/tests/*.trs; do
-    [ -f "$trs" ] || continue
+  local trs log good wrong before=$failed seen=0
+  while read -r trs; do
+    seen=$((seen + 1))
     log=${trs%.trs}.log
     if grep -q '^:test-result: SKIP' "$trs"; then skipped=$((skipped + 1)); continue; fi
-    if line=$(grep -hE '^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+' "$log" | tail -n 1) && [ -n "$line" ]; then
-      local total fails errors
-      total=$(sed -E 's/.*Checks: ([0-9]+).*/\1/' <<<"$line")
-      fails=$(sed -E 's/.*Failures: ([0-9]+).*/\1/' <<<"$line")
-      errors=$(sed -E 's/.*Errors: ([0-9]+).*/\1/' <<<"$line")
-      passed=$((passed + total - fails - errors)) failed=$((failed + fails + errors))
-      if [ $((fails + errors)) -eq 0 ] && ! grep -q '^:test-result: PASS' "$trs"; then failed=$((failed + 1)); fi
-    elif line=$(grep -hE '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1) && [ -n "$line" ]; then
-      passed=$((passed + $(sed -E 's/^([0-9]+) passed.*/\1/' <<<"$line")))
-      failed=$((failed + $(sed -E 's/.* ([0-9]+) failed.*/\1/' <<<"$line")))
-    elif grep -q '^:test-result: PASS' "$trs"; then passed=$((passed + 1))
-    else failed=$((failed + 1)); fi
-  done
+    read -r good wrong < <(awk '
+      /^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+/ { gsub(/[^0-9 ]/, ""); wrong += $3 + $4; good += $2 - $3 - $4 }
+      /^[0-9]+ passed, [0-9]+ failed/ { good += $1; wrong += $3 }
+      END { print good + 0, wrong + 0 }' "$log")
+    if grep -q '^:test-result: PASS' "$trs"; then [ $((good + wrong)) -gt 0 ] || good=1
+    elif [ "$wrong" -eq 0 ]; then wrong=1; fi
+    passed=$((passed + good)) failed=$((failed + wrong))
+  done < <(find "$1" -name '*.trs' -not -path '*/_build/*' | sort)
+  [ "$seen" -gt 0 ] || bad "no test ran in $1"
+  [ "$failed" -eq "$before" ]
 }
 
 build() { # folder, configure arguments
-  local folder=$1; shift
+  local folder=$1
+  shift
   rm -rf "$folder" && mkdir -p "$folder"
-  (cd "$folder" && "$top/configure" -q "$@" && make -s -j"$jobs") || die "the build in $folder failed"
+  (cd "$folder" && "$top/configure" -q "$@") || die "configure failed in $folder"
+  if ! make -s -C "$folder" -j"$jobs" >"$folder/build.log" 2>&1; then
+    grep -E 'error:|Error' "$folder/build.log" || tail -n 40 "$folder/build.log"
+    die "the build in $folder failed"
+  fi
+}
+
+check_warnings() { # folder: of the program and of the tests
+  local warnings
+  warnings=$(cat "$1"/build.log "$1"/check.log | grep -c 'warning:')
+  if [ "$warnings" -eq 0 ]; then ok "no warnings in $1"
+  else
+    grep -h 'warning:' "$1"/build.log "$1"/check.log
+    if [ "${WARNINGS_FAIL:-0}" = 1 ]; then bad "$warnings warnings in $1"; else echo "$warnings warnings in $1"; fi
+  fi
 }
 
 run_suites() { # folder
-  (cd "$1" && make -s -j"$jobs" check 2>&1 | grep -E '^(# |PASS|FAIL|SKIP|ERROR|XFAIL|[0-9]+%)' ; exit "${PIPESTATUS[0]}") || {
-    for trs in "$1"/tests/*.trs; do
-      grep -qE '^:test-result: (FAIL|ERROR)' "$trs" && { echo "--- ${trs%.trs}.log"; tail -n 40 "${trs%.trs}.log"; }
-    done
-  }
-  count_tests "$1"
+  local status before=$failed trs
+  make -s -C "$1" -j"$jobs" check 2>&1 | tee "$1/check.log" | grep -E '^(# |PASS|FAIL|SKIP|ERROR|XPASS|XFAIL)'
+  status=${PIPESTATUS[0]}
+  if ! count_tests "$1"; then
+    while read -r trs; do
+      echo "--- ${trs%.trs}.log"
+      tail -n 40 "${trs%.trs}.log"
+    done < <(grep -rlE '^:test-result: (FAIL|ERROR|XPASS)' "$1" --include='*.trs' --exclude-dir=_build)
+  fi
+  # such as a test that does not compile: no log tells of it
+  if [ "$status" -ne 0 ] && [ "$failed" -eq "$before" ]; then
+    grep -E 'error:|Error' "$1/check.log" || tail -n 40 "$1/check.log"
+    bad "make check in $1"
+  fi
+  check_warnings "$1"
 }
 
 say "set-up"
 scripts/setup.sh check || die "the set-up failed"
-./autogen.sh >/dev/null 2>&1 || die "./autogen.sh failed"
+./autogen.sh >build-autogen.log 2>&1 || { cat build-autogen.log; rm -f build-autogen.log; die "./autogen.sh failed"; }
+rm -f build-autogen.log
 
 say "ordinary build and tests"
-mkdir -p build
-(cd build && rm -rf check && mkdir check && cd check && "$top/configure") || die "configure failed"
-(cd build/check && make -s -j"$jobs") || die "the build failed"
+build build/check --with-check --with-gnuplot --with-openblas
 run_suites build/check
 
+say "make install"
+rm -rf build/install
+if make -s -C build/check install prefix="$top/build/install" >build/check/install.log 2>&1; then ok "make install"
+else
+  tail -n 20 build/check/install.log
+  bad "make install"
+fi
+installed=build/install/bin/diffpipe
+if data=$("$installed" version | sed -n 's/^data: //p') && [ "$data" -ef build/install/share/diffpipe ]; then
+  ok "the installed program finds its data"
+else bad "the installed program takes its data from $data"; fi
+for scenario in scenarios/*.toml; do
+  name=build/install/share/diffpipe/$(basename "$scenario")
+  if "$installed" simulate "$name" --json >/dev/null 2>build/check/installed.log; then ok "installed: simulate $name"
+  else
+    cat build/check/installed.log
+    bad "installed: simulate $name"
+  fi
+done
+
 say "AddressSanitizer and UndefinedBehaviorSanitizer"
-build build/sanitize CC=clang CXX=clang++ --without-cuda --enable-sanitizers=address,undefined CFLAGS='-O1 -g' CXXFLAGS='-O1 -g'
+build build/sanitize CC=clang CXX=clang++ --without-cuda --with-check \
+  --enable-sanitizers=fuzzer-no-link,address,undefined CFLAGS='-O1 -g' CXXFLAGS='-O1 -g'
 run_suites build/sanitize
 
-say "fuzzing the readers for $fuzz_seconds s"
 targets=(tests/fuzz/fuzz_*.c)
-build build/fuzz CC=clang CXX=clang++ --without-cuda --enable-sanitizers=fuzzer-no-link,address,undefined CFLAGS='-O1 -g' CXXFLAGS='-O1 -g'
-each=$((fuzz_seconds / ${#targets[@]} + 1))
+say "fuzzing ${#targets[@]} readers for $fuzz_seconds s"
+[ ${#targets[@]} -gt 0 ] || bad "no fuzz target in tests/fuzz"
+libraries=()
+for house in reports sim plan graph base; do
+  [ ! -f "build/sanitize/lib$house.a" ] || libraries+=("build/sanitize/lib$house.a")
+done
+read -ra fuzz_libs <<<"$(pkg-config --libs jansson) -lstdc++ -lm"
 for target in "${targets[@]}"; do
   name=$(basename "$target" .c)
-  corpus=build/fuzz/corpus-$name
-  mkdir -p "$corpus"
-  cp tests/fuzz/seeds/"${name#fuzz_}"/* "$corpus"/ 2>/dev/null || true
-  if clang -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. "$target" \
-      -o "build/fuzz/$name" build/fuzz/libsim.a build/fuzz/libplan.a build/fuzz/libgraph.a build/fuzz/libbase.a \
-      -ljansson -lstdc++ -lm &&
-    DIFFPIPE_DATA_DIR=$top/scenarios "build/fuzz/$name" -max_total_time="$each" -rss_limit_mb=1024 -timeout=20 -max_len=16384 \
-      -artifact_prefix="build/fuzz/$name-" -verbosity=0 -print_final_stats=1 "$corpus" >"build/fuzz/$name.log" 2>&1; then
-    ok "$name: $(grep -oE 'number_of_executed_units: [0-9]+' "build/fuzz/$name.log" | grep -oE '[0-9]+') inputs in $each s"
+  folder=build/sanitize/fuzz/$name
+  mkdir -p "$folder/seeds" "$folder/corpus"
+  # what people write is the best start: the scenarios, clusters, catalogues and models; then a target's own seeds
+  case $name in *_toml*) kinds='*.toml' ;; *_json*) kinds='*.json' ;; *) kinds='*.*' ;; esac
+  while read -r seed; do cp "$seed" "$folder/seeds/${seed//\//_}"; done < <(find scenarios -type f \( -name '*.toml' -o -name '*.json' \) -name "$kinds")
+  for seed in tests/fuzz/seeds/"${name#fuzz_}"/*; do cp "$seed" "$folder/seeds/"; done
+  each=$((fuzz_seconds / ${#targets[@]} + 1))
+  if ! clang -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -Ibuild/sanitize "$target" \
+      -o "$folder/$name" "${libraries[@]}" "${fuzz_libs[@]}"; then
+    bad "$name does not build"
+    continue
+  fi
+  DIFFPIPE_DATA_DIR=$top/scenarios "$folder/$name" -max_total_time="$each" -rss_limit_mb=1024 -timeout=20 -max_len=16384 \
+    -artifact_prefix="$folder/" -verbosity=0 -print_final_stats=1 "$folder/corpus" "$folder/seeds" >"$folder/log" 2>&1
+  status=$?
+  inputs=$(sed -n 's/.*number_of_executed_units: *//p' "$folder/log")
+  if [ "$status" -eq 0 ] && [ "${inputs:-0}" -gt 0 ]; then ok "$name: $inputs inputs in $each s"
   else
-    tail -n 30 "build/fuzz/$name.log"
-    bad "$name"
+    tail -n 30 "$folder/log"
+    bad "$name (the input is in $folder)"
   fi
 done
 
-say "valgrind on the scenario set"
-for scenario in scenarios/*.toml; do
+scenarios=(scenarios/*.toml)
+say "valgrind on ${#scenarios[@]} scenarios"
+check_memory() { # scenario: one line to stdout, ok or FAIL first
+  local log
+  log=build/check/valgrind-$(basename "$1" .toml).log
   if valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect \
-      build/check/diffpipe simulate "$scenario" --json >/dev/null 2>build/valgrind.log; then
-    ok "valgrind $scenario"
+      build/check/diffpipe simulate "$1" --json >/dev/null 2>"$log"; then echo "ok valgrind $1"
   else
-    tail -n 20 build/valgrind.log
-    bad "valgrind $scenario"
+    echo "FAIL valgrind $1"
+    tail -n 20 "$log"
   fi
-done
-
-say "make distcheck, without CUDA"
-if (cd build/check && make -s -j"$jobs" distcheck DISTCHECK_CONFIGURE_FLAGS=--without-cuda >distcheck.log 2>&1); then
-  ok "distcheck"
+}
+export -f check_memory
+if [ ${#scenarios[@]} -eq 0 ]; then
+  skipped=$((skipped + 1))
+  echo "skip there is no scenario yet"
 else
-  tail -n 40 build/check/distcheck.log
-  bad "distcheck"
+  # shellcheck disable=SC2016  # the inner shell expands it
+  while read -r verdict rest; do
+    case $verdict in ok) ok "$rest" ;; FAIL) bad "$rest" ;; *) echo "$verdict $rest" ;; esac
+  done < <(printf '%s\n' "${scenarios[@]}" | xargs -P "$jobs" -I '{}' bash -c 'check_memory "$1"' _ '{}')
 fi
 
-echo
-echo "$passed passed, $failed failed, $skipped skipped"
+say "make distcheck, without CUDA"
+if make -s -C build/check -j"$jobs" distcheck DISTCHECK_CONFIGURE_FLAGS=--without-cuda >build/check/distcheck.log 2>&1; then
+  grep -E '^# TOTAL' build/check/distcheck.log
+  ok "make distcheck"
+  tarball=(build/check/diffpipe-*.tar.gz)
+else
+  grep -nE 'error:|Error|^FAIL|cannot|No rule' build/check/distcheck.log | head -n 20
+  tail -n 40 build/check/distcheck.log
+  bad "make distcheck"
+fi
+if [ -n "${tarball[0]:-}" ] && git rev-parse --git-dir >/dev/null 2>&1; then
+  left_out=$(comm -23 <(git ls-files -- . ':!.ci' ':!.gitignore' | sort) \
+    <(tar -tzf "${tarball[0]}" | sed 's,^[^/]*/,,' | sort))
+  if [ -z "$left_out" ]; then ok "every file of the tree is in the tarball"
+  else bad "not in the tarball: ${left_out//$'\n'/ }"; fi
+fi
+
+total
 [ "$failed" -eq 0 ]
