@@ -1,2 +1,3 @@
 dist_doc_DATA += LICENSE CONTRIBUTING.md
 dist_doc_DATA += doc/predictions.md
+dist_doc_DATA += doc/reports.md

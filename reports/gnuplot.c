@@ -37,8 +37,8 @@ static dp_status wait_for(pid_t child, FILE *said, const char *gnuplot, dp_error
   return dp_fail(error, DP_UNSUPPORTED, "%s: exit status %d: %s", gnuplot, WEXITSTATUS(result), words);
 }
 
-dp_status report_gnuplot_run(const char *gnuplot, const char *script, const char *data, const char *svg, const char *png,
-                             dp_error *error) {
+dp_status report_gnuplot_run(const char *gnuplot, const char *script, const char *data, const char *svg,
+                             const char *png, dp_error *error) {
   dp_str assignments = {0};
   dp_str_add(&assignments, "data=");
   report_plot_quote(data, &assignments);
@@ -64,8 +64,9 @@ dp_status report_gnuplot_run(const char *gnuplot, const char *script, const char
   set = set && posix_spawn_file_actions_adddup2(&actions, fileno(said), STDERR_FILENO) == 0;
   pid_t child = 0;
   const int failed = set ? posix_spawnp(&child, gnuplot, &actions, NULL, arguments, environ) : errno;
-  const dp_status status = !set || failed ? dp_fail(error, DP_UNSUPPORTED, "%s: cannot be run: %s", gnuplot, strerror(failed))
-                                          : wait_for(child, said, gnuplot, error);
+  const dp_status status = !set || failed
+                               ? dp_fail(error, DP_UNSUPPORTED, "%s: cannot be run: %s", gnuplot, strerror(failed))
+                               : wait_for(child, said, gnuplot, error);
   (void)posix_spawn_file_actions_destroy(&actions);
   dp_str_free(&assignments);
   dp_str_free(&path);

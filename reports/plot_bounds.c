@@ -8,7 +8,7 @@
 static const struct {
   const char *word;
   unsigned rgb;
-} families[] = {{"slowed", 0xe69f00}, {"compute", 0x0072b2},   {"optimizer", 0xcc79a7}, {"host", 0x882255},
+} families[] = {{"slowed", 0xe69f00}, {"compute", 0x0072b2},       {"optimizer", 0xcc79a7}, {"host", 0x882255},
                 {"bubble", 0x9aa0a6}, {"communication", 0xd55e00}, {"", 0x009e73}};
 
 static unsigned colour_of(const char *name) {
@@ -46,11 +46,15 @@ dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, re
   report_plot_title(dp_str_text(&title), "shares of all workers' time", body);
   if (title.failed) body->failed = true;
   dp_str_free(&title);
-  dp_str_addf(body, "set xrange [0:%.6f]\nset yrange [%.1f:-0.6]\nset border 2\nset tics out\n", most > 0 ? most * 1.1 : 1,
-              (run->bound_count ? run->bound_count : 1) - 0.4);
-  dp_str_add(body, "unset key\nset ytics scale 0\nset xtics\nset xlabel '% of workers × step time' offset 0,0.6 textcolor rgb '" REPORT_INK
-                   "'\nset grid xtics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
-  dp_str_add(body, "plot data using ($2/2):3:(0):2:($3-0.34):($3+0.34):4 with boxxyerror fillstyle solid 1.0 noborder lc rgb variable"
-                   " notitle, \\\n  data using 2:3:5 with labels left offset 0.6,0 font ',12' textcolor rgb '" REPORT_INK "' notitle\n");
+  dp_str_addf(body, "set xrange [0:%.6f]\nset yrange [%.1f:-0.6]\nset border 2\nset tics out\n",
+              most > 0 ? most * 1.1 : 1, (run->bound_count ? run->bound_count : 1) - 0.4);
+  dp_str_add(body,
+             "unset key\nset ytics scale 0\nset xtics\nset xlabel '% of workers × step time' offset 0,0.6 textcolor "
+             "rgb '" REPORT_INK "'\nset grid xtics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
+  dp_str_add(body,
+             "plot data using ($2/2):3:(0):2:($3-0.34):($3+0.34):4 with boxxyerror fillstyle solid 1.0 noborder lc rgb "
+             "variable"
+             " notitle, \\\n  data using 2:3:5 with labels left offset 0.6,0 font ',12' textcolor rgb '" REPORT_INK
+             "' notitle\n");
   return DP_OK;
 }

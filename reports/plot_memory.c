@@ -11,10 +11,14 @@ static const struct {
   const char *name;
   unsigned rgb;
 } parts[PART_COUNT] = {
-    [PLAN_MEMORY_WEIGHTS] = {"weights", 0x0072b2},   [PLAN_MEMORY_GRADIENTS] = {"gradients", 0x56b4e9},
-    [PLAN_MEMORY_OPTIMIZER] = {"optimizer", 0x009e73}, [PLAN_MEMORY_ACTIVATIONS] = {"activations", 0xe69f00},
-    [PLAN_MEMORY_SKIPS] = {"skips", 0xd55e00},       [PLAN_MEMORY_BOUNDARY] = {"boundary", 0xcc79a7},
-    [PLAN_MEMORY_WORKSPACE] = {"workspace", 0xf0e442}, [PLAN_MEMORY_RUNTIME] = {"runtime", 0x80868b},
+    [PLAN_MEMORY_WEIGHTS] = {"weights", 0x0072b2},
+    [PLAN_MEMORY_GRADIENTS] = {"gradients", 0x56b4e9},
+    [PLAN_MEMORY_OPTIMIZER] = {"optimizer", 0x009e73},
+    [PLAN_MEMORY_ACTIVATIONS] = {"activations", 0xe69f00},
+    [PLAN_MEMORY_SKIPS] = {"skips", 0xd55e00},
+    [PLAN_MEMORY_BOUNDARY] = {"boundary", 0xcc79a7},
+    [PLAN_MEMORY_WORKSPACE] = {"workspace", 0xf0e442},
+    [PLAN_MEMORY_RUNTIME] = {"runtime", 0x80868b},
     [GAPS] = {"layout gaps", 0xc4c7cc},
 };
 
@@ -28,7 +32,9 @@ static int by_room(const void *a, const void *b) {
   if (x->room != y->room) return x->room < y->room ? -1 : 1;
   return x->worker - y->worker;
 }
-static int by_worker(const void *a, const void *b) { return ((const candidate *)a)->worker - ((const candidate *)b)->worker; }
+static int by_worker(const void *a, const void *b) {
+  return ((const candidate *)a)->worker - ((const candidate *)b)->worker;
+}
 
 /* All workers, or the tightest ones in the order of their numbers. */
 static candidate *choose(const report_run *run, int *count) {
@@ -62,8 +68,8 @@ dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, re
       const double gb = (double)(c == GAPS ? report_memory_gap(memory) : memory->at_peak_bytes[c]) / 1e9;
       if (gb <= 0) continue;
       seen[c] = true;
-      fprintf(data, "%d\t%s\t%.6f\t%.2f\t%.2f\t%.6f\t%.6f\t%u\n", chosen[b].worker, parts[c].name, gb, b - 0.36, b + 0.36, bottom,
-              bottom + gb, parts[c].rgb);
+      fprintf(data, "%d\t%s\t%.6f\t%.2f\t%.2f\t%.6f\t%.6f\t%u\n", chosen[b].worker, parts[c].name, gb, b - 0.36,
+              b + 0.36, bottom, bottom + gb, parts[c].rgb);
       bottom += gb;
     }
     most = fmax(most, fmax(bottom, (double)run->memory_limit_bytes[chosen[b].worker] / 1e9));
@@ -72,7 +78,8 @@ dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, re
   dp_str_add(body, "set xtics ()\n");
   for (int b = 0; b < count; b++) {
     const int w = chosen[b].worker;
-    const double peak = (double)run->memory->workers[w].peak_bytes / 1e9, limit = (double)run->memory_limit_bytes[w] / 1e9;
+    const double peak = (double)run->memory->workers[w].peak_bytes / 1e9,
+                 limit = (double)run->memory_limit_bytes[w] / 1e9;
     fprintf(data, "%d\t%.6f\t%.6f\t%.1f\t1\t%.*f\n", w, peak, limit, b - 0.5, count > 16 ? 0 : 1, peak);
     dp_str_addf(body, "set xtics add ('%d' %d)\n", w, b);
   }
@@ -80,17 +87,23 @@ dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, re
   dp_str title = {0}, subtitle = {0};
   dp_str_addf(&title, "%.70s: peak memory by worker, GB (1e9 bytes)", run->name);
   report_verdict(run, &subtitle);
-  if (count < run->memory->worker_count) dp_str_addf(&subtitle, "; the %d tightest of %d shown", count, run->memory->worker_count);
+  if (count < run->memory->worker_count)
+    dp_str_addf(&subtitle, "; the %d tightest of %d shown", count, run->memory->worker_count);
   report_plot_title(dp_str_text(&title), dp_str_text(&subtitle), body);
   if (title.failed || subtitle.failed) body->failed = true;
   dp_str_free(&title);
   dp_str_free(&subtitle);
   if (most <= 0) most = 1;
-  dp_str_addf(body, "set xrange [-0.7:%.1f]\nset yrange [0:%.6f]\nset border 3\nset tics out\n", count - 0.3, most * 1.1);
-  dp_str_add(body, "set xlabel 'worker' offset 0,0.6 textcolor rgb '" REPORT_INK "'\nset grid ytics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
-  dp_str_add(body, "plot data index 0 using (($4+$5)/2):(($6+$7)/2):4:5:6:7:8 with boxxyerror fillstyle solid 1.0 noborder"
-                   " lc rgb variable notitle, \\\n  data index 1 using 4:3:5:(0) with vectors nohead lw 2 lc rgb '#d93025' notitle"
-                   ", \\\n  data index 1 using ($4+0.5):2:6 with labels offset 0,0.6 font ',11' textcolor rgb '" REPORT_INK "' notitle");
+  dp_str_addf(body, "set xrange [-0.7:%.1f]\nset yrange [0:%.6f]\nset border 3\nset tics out\n", count - 0.3,
+              most * 1.1);
+  dp_str_add(body, "set xlabel 'worker' offset 0,0.6 textcolor rgb '" REPORT_INK
+                   "'\nset grid ytics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
+  dp_str_add(
+      body,
+      "plot data index 0 using (($4+$5)/2):(($6+$7)/2):4:5:6:7:8 with boxxyerror fillstyle solid 1.0 noborder"
+      " lc rgb variable notitle, \\\n  data index 1 using 4:3:5:(0) with vectors nohead lw 2 lc rgb '#d93025' notitle"
+      ", \\\n  data index 1 using ($4+0.5):2:6 with labels offset 0,0.6 font ',11' textcolor rgb '" REPORT_INK
+      "' notitle");
   for (int c = 0; c < PART_COUNT; c++) {
     char colour[8];
     if (seen[c])

@@ -22,7 +22,7 @@ static const struct {
     [REDUCE] = {"all-reduce", 0x882255},
 };
 
-enum { MAX_WORKERS = 16, MAX_BOXES = 110, WINDOW_BOXES = 30, CUT_PX = 30, MAX_STRIPS = 5 };
+enum { MAX_WORKERS = 16, MAX_BOXES = 110, WINDOW_BOXES = 30, CUT_PX = 30, MAX_STRIPS = 5, LEAST_PX = 1 };
 
 typedef struct span {
   double start_ms, end_ms;
@@ -49,13 +49,19 @@ typedef struct drawing {
 
 static int kind_of(const plan_program *program, const plan_instruction *instruction) {
   switch (instruction->opcode) {
-    case PLAN_FORWARD: return FORWARD;
-    case PLAN_BACKWARD_WEIGHT: return WEIGHT;
-    case PLAN_OPTIMIZER_STEP: return OPTIMIZER;
+    case PLAN_FORWARD:
+      return FORWARD;
+    case PLAN_BACKWARD_WEIGHT:
+      return WEIGHT;
+    case PLAN_OPTIMIZER_STEP:
+      return OPTIMIZER;
     case PLAN_SEND:
-    case PLAN_RECV: return program->messages[instruction->class_id].backward ? GRADIENTS : ACTIVATIONS;
-    case PLAN_ALL_REDUCE: return REDUCE;
-    default: return BACKWARD;
+    case PLAN_RECV:
+      return program->messages[instruction->class_id].backward ? GRADIENTS : ACTIVATIONS;
+    case PLAN_ALL_REDUCE:
+      return REDUCE;
+    default:
+      return BACKWARD;
   }
 }
 
@@ -143,22 +149,24 @@ static unsigned readable_on(unsigned rgb) {
   return luma > 130 ? 0x000000 : 0xffffff;
 }
 
-/* One line of figures for each window the span lies in. Boxes a little apart stay apart on any background. */
-static void draw_box(drawing *d, int worker, const char *lane, int kind, unsigned rgb, const char *chunk, const char *microbatch,
-                     span when, double top_px, double height_px, bool labelled) {
-  const double from[2] = {0, d->whole_ms - d->window_ms}, to[2] = {d->window_ms > 0 ? d->window_ms : d->whole_ms, d->whole_ms};
+/* One line of figures for each window the span lies in. Compute boxes are drawn a little apart, so that they can be
+ * told apart on any background; transfers at least as wide as can be seen. */
+static void draw_box(drawing *d, int worker, const char *lane, int kind, unsigned rgb, const char *chunk,
+                     const char *microbatch, span when, double top_px, double height_px, bool labelled) {
+  const double from[2] = {0, d->whole_ms - d->window_ms},
+               to[2] = {d->window_ms > 0 ? d->window_ms : d->whole_ms, d->whole_ms};
   for (int part = 0; part < (d->window_ms > 0 ? 2 : 1); part++) {
     const double start = fmax(when.start_ms, from[part]), end = fmin(when.end_ms, to[part]);
     if (end <= start) continue;
     double x0 = place(d, start), x1 = x0 + (end - start);
     const double wide_px = (x1 - x0) * d->px_per_ms, inset = labelled && wide_px > 4 ? 0.5 / d->px_per_ms : 0;
     x0 += inset;
-    x1 -= inset;
-    const bool fits = labelled && wide_px >= 6.2 * (double)strlen(microbatch) + 2.5;
+    x1 = !labelled && wide_px < LEAST_PX ? x0 + LEAST_PX / d->px_per_ms : x1 - inset;
+    const bool fits = labelled && wide_px >= 6.8 * (double)strlen(microbatch) + 2.5;
     d->seen[kind] = true;
-    fprintf(d->data, "%d\t%s\t%s\t%s\t%s\t%.6f\t%.6f\t%.6f\t%.6f\t%.1f\t%.1f\t%u\t%u\t%s\n", worker, lane, kinds[kind].name, chunk,
-            microbatch, when.start_ms, when.end_ms, x0, x1, top_px, top_px + height_px, rgb, readable_on(rgb),
-            fits ? microbatch : "");
+    fprintf(d->data, "%d\t%s\t%s\t%s\t%s\t%.6f\t%.6f\t%.6f\t%.6f\t%.1f\t%.1f\t%u\t%u\t%s\n", worker, lane,
+            kinds[kind].name, chunk, microbatch, when.start_ms, when.end_ms, x0, x1, top_px, top_px + height_px, rgb,
+            readable_on(rgb), fits ? microbatch : "");
   }
 }
 
@@ -196,7 +204,8 @@ static void merge(spans *all, double gap_ms) {
 }
 
 /* All transfers of a worker of some lanes and one kind, as one strip. */
-static void draw_strip(drawing *d, int worker, const char *name, unsigned lanes, int kind, double top_px, double height_px) {
+static void draw_strip(drawing *d, int worker, const char *name, unsigned lanes, int kind, double top_px,
+                       double height_px) {
   const plan_program *program = d->run->program;
   spans all = {0};
   for (uint32_t l = program->worker_lane[worker]; l < program->worker_lane[worker + 1]; l++) {
@@ -208,7 +217,7 @@ static void draw_strip(drawing *d, int worker, const char *name, unsigned lanes,
       if (!dp_array_push(&all, when)) d->failed = true;
     }
   }
-  merge(&all, 0.4 / d->px_per_ms);
+  merge(&all, LEAST_PX / d->px_per_ms);
   for (size_t i = 0; i < all.count; i++)
     draw_box(d, worker, name, kind, kinds[kind].rgb, "", "", all.items[i], top_px, height_px, false);
   dp_array_free(&all);
@@ -236,9 +245,7 @@ static int strips_of(const drawing *d, strip out[MAX_STRIPS]) {
 
 /* ---- axes ---- */
 
-static void add_tic(dp_str *body, double ms, double at) {
-  dp_str_addf(body, "set xtics add ('%.10g' %.6f)\n", ms, at);
-}
+static void add_tic(dp_str *body, double ms, double at) { dp_str_addf(body, "set xtics add ('%.10g' %.6f)\n", ms, at); }
 
 static void add_tics(const drawing *d, dp_str *body) {
   const double step = report_plot_nice(d->span_ms / (d->window_ms > 0 ? 10 : 7));
@@ -256,7 +263,9 @@ static void add_tics(const drawing *d, dp_str *body) {
 static void add_band(const drawing *d, double top_px, dp_str *body) {
   const double starts[2] = {0, d->window_ms + d->cut_ms}, width = d->window_ms > 0 ? d->window_ms : d->whole_ms;
   for (int part = 0; part < (d->window_ms > 0 ? 2 : 1); part++)
-    dp_str_addf(body, "set object rectangle from %.6f,%.1f to %.6f,%.1f fillstyle solid 1.0 noborder fc rgb '" REPORT_BAND "' behind\n",
+    dp_str_addf(body,
+                "set object rectangle from %.6f,%.1f to %.6f,%.1f fillstyle solid 1.0 noborder fc rgb '" REPORT_BAND
+                "' behind\n",
                 starts[part], top_px, starts[part] + width, top_px + d->look.compute_px);
 }
 
@@ -267,7 +276,8 @@ static void add_cut(const drawing *d, int height_px, dp_str *body) {
     dp_str_addf(body, "set arrow from %.6f,0 to %.6f,%d nohead lc rgb '#80868b' dashtype 3 front\n", i ? right : left,
                 i ? right : left, height_px);
   char cut[32];
-  dp_str_addf(body, "set label '%s not drawn' at %.6f,%.1f center rotate by 90 font ',11' textcolor rgb '" REPORT_INK "'\n",
+  dp_str_addf(body,
+              "set label '%s not drawn' at %.6f,%.1f center rotate by 90 font ',11' textcolor rgb '" REPORT_INK "'\n",
               dp_format_seconds((d->whole_ms - 2 * d->window_ms) / 1e3, cut), (left + right) / 2, height_px / 2.0);
 }
 
@@ -277,10 +287,12 @@ static void add_titles(const drawing *d, dp_str *body) {
   char step[32], shown[32];
   dp_str_addf(&title, "%.70s: ", run->name);
   report_layout(run->program->plan, &title);
-  dp_str_addf(&subtitle, "%s %s %s, bubble ratio %.1f %%", run->origin, run->program->plan->training ? "step" : "trajectory",
-              dp_format_seconds(run->timeline->step_s, step), 100 * run->metrics->bubble_ratio);
+  dp_str_addf(&subtitle, "%s %s %s, bubble ratio %.1f %%", run->origin,
+              run->program->plan->training ? "step" : "trajectory", dp_format_seconds(run->timeline->step_s, step),
+              100 * run->metrics->bubble_ratio);
   if (d->shaded) dp_str_add(&subtitle, "; later chunks lighter");
-  if (d->window_ms > 0) dp_str_addf(&subtitle, "; first and last %s shown", dp_format_seconds(d->window_ms / 1e3, shown));
+  if (d->window_ms > 0)
+    dp_str_addf(&subtitle, "; first and last %s shown", dp_format_seconds(d->window_ms / 1e3, shown));
   if (d->worker_count < run->program->worker_count) {
     const bool spread = d->workers[d->worker_count - 1] != d->worker_count - 1;
     dp_str_addf(&subtitle, "; %d of %d workers shown%s", d->worker_count, run->program->worker_count,
@@ -293,9 +305,10 @@ static void add_titles(const drawing *d, dp_str *body) {
 }
 
 static void add_legend(const drawing *d, dp_str *body) {
-  dp_str_add(body, "plot data using (($8+$9)/2):(($10+$11)/2):8:9:10:11:12 with boxxyerror fillstyle solid 1.0 noborder"
-                   " lc rgb variable notitle, \\\n  data using (strlen(strcol(14)) ? ($8+$9)/2 : NaN):(($10+$11)/2):14:13"
-                   " with labels font ',10' textcolor rgb variable notitle");
+  dp_str_add(body,
+             "plot data using (($8+$9)/2):(($10+$11)/2):8:9:10:11:12 with boxxyerror fillstyle solid 1.0 noborder"
+             " lc rgb variable notitle, \\\n  data using (strlen(strcol(14)) ? ($8+$9)/2 : NaN):(($10+$11)/2):14:13"
+             " with labels font ',10' textcolor rgb variable notitle");
   for (int k = 0; k < KIND_COUNT; k++) {
     char colour[8];
     if (d->seen[k])
@@ -305,7 +318,8 @@ static void add_legend(const drawing *d, dp_str *body) {
   dp_str_add(body, "\n");
 }
 
-dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error) {
+dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, report_plot_size *size,
+                               dp_error *error) {
   drawing d = {.run = run, .data = data};
   size->left_px = 110;
   size->bottom_px = 104;
@@ -329,7 +343,9 @@ dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, 
       for (int k = 0; k < strips[s].kind_count; k++)
         draw_strip(&d, d.workers[w], strips[s].name, strips[s].lanes, strips[s].kinds[k], top + k * part_px, part_px);
       if (d.look.apart)
-        dp_str_addf(body, "set label '%s' at graph 0, first %.1f right offset -0.8,0 font ',10' textcolor rgb '" REPORT_INK "'\n",
+        dp_str_addf(body,
+                    "set label '%s' at graph 0, first %.1f right offset -0.8,0 font ',10' textcolor rgb '" REPORT_INK
+                    "'\n",
                     strips[s].name, top + d.look.strip_px / 2.0);
       top += d.look.strip_px + 2;
     }
@@ -339,7 +355,8 @@ dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, 
   add_tics(&d, body);
   add_cut(&d, size->height_px, body);
   dp_str_addf(body, "set xrange [0:%.6f]\nset yrange [%d:0]\nset border 1\nset tics out\n", d.span_ms, size->height_px);
-  dp_str_add(body, "set xlabel 'ms' offset 0,0.6 textcolor rgb '" REPORT_INK "'\nset grid xtics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
+  dp_str_add(body, "set xlabel 'ms' offset 0,0.6 textcolor rgb '" REPORT_INK
+                   "'\nset grid xtics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
   add_legend(&d, body);
   return d.failed ? dp_fail_memory(error) : DP_OK;
 }

@@ -7,7 +7,8 @@
 #include "reports/table.h"
 
 const report_plot report_plots[REPORT_PLOT_COUNT] = {
-    {"timeline", "When each worker computes and transfers; numbers are microbatches, gaps are bubbles.", report_plot_timeline},
+    {"timeline", "When each worker computes and transfers; numbers are microbatches, gaps are bubbles.",
+     report_plot_timeline},
     {"memory", "Peak memory of each worker by class, against what its device has.", report_plot_memory},
     {"bounds", "What all workers' time goes to.", report_plot_bounds},
 };
@@ -22,8 +23,9 @@ void report_plot_quote(const char *text, dp_str *out) {
 }
 
 void report_plot_title(const char *title, const char *subtitle, dp_str *body) {
-  static const char *const places[] = {"set label 1 %s at graph 0, screen 1 offset 0,-1.4 left font ',16' textcolor rgb '" REPORT_INK "'\n",
-                                       "set label 2 %s at graph 0, screen 1 offset 0,-2.9 left font ',12' textcolor rgb '" REPORT_INK "'\n"};
+  static const char *const places[] = {
+      "set label 1 %s at graph 0, screen 1 offset 0,-1.4 left font ',16' textcolor rgb '" REPORT_INK "'\n",
+      "set label 2 %s at graph 0, screen 1 offset 0,-2.9 left font ',12' textcolor rgb '" REPORT_INK "'\n"};
   dp_arena arena = {0};
   const char *const texts[] = {title, subtitle};
   for (int i = 0; i < 2; i++) {
@@ -60,27 +62,35 @@ static void frame(const char *name, const report_plot_size *size, const char *bo
           1 - (double)REPORT_PLOT_RIGHT / REPORT_PLOT_WIDTH);
   fprintf(out, "set tmargin at screen %.6f\nset bmargin at screen %.6f\n", 1 - (double)REPORT_PLOT_TOP / height,
           (double)size->bottom_px / height);
-  fprintf(out, "set key at screen %.6f, screen 0.012 left bottom horizontal Left reverse samplen 1.2 spacing 1.1 textcolor rgb '%s'\n",
+  fprintf(out,
+          "set key at screen %.6f, screen 0.012 left bottom horizontal Left reverse samplen 1.2 spacing 1.1 textcolor "
+          "rgb '%s'\n",
           (double)size->left_px / REPORT_PLOT_WIDTH - 0.01, REPORT_INK);
   fprintf(out, "set tics nomirror scale 0.4 textcolor rgb '%s'\nset border lc rgb '%s'\n", REPORT_INK, REPORT_INK);
-  fprintf(out, "set terminal svg noenhanced size %d,%d dynamic font 'sans-serif,12' background '#ffffff' name 'diffpipe_%s'\n",
-          REPORT_PLOT_WIDTH, height, name);
+  fprintf(
+      out,
+      "set terminal svg noenhanced size %d,%d dynamic font 'sans-serif,12' background '#ffffff' name 'diffpipe_%s'\n",
+      REPORT_PLOT_WIDTH, height, name);
   fprintf(out, "set output svg\n%s", body);
-  fprintf(out, "set terminal pngcairo noenhanced size %d,%d font 'sans-serif,12' fontscale 2 linewidth 2 background '#ffffff'\n",
-          2 * REPORT_PLOT_WIDTH, 2 * height);
+  fprintf(
+      out,
+      "set terminal pngcairo noenhanced size %d,%d font 'sans-serif,12' fontscale 2 linewidth 2 background '#ffffff'\n",
+      2 * REPORT_PLOT_WIDTH, 2 * height);
   fprintf(out, "set output png\nreplot\nunset output\n");
 }
 
-static dp_status write_sources(const report_plot *plot, const report_run *run, const char *data_path, const char *script_path,
-                               dp_error *error) {
+static dp_status write_sources(const report_plot *plot, const report_run *run, const char *data_path,
+                               const char *script_path, dp_error *error) {
   dp_output data, script;
   dp_str body = {0};
   report_plot_size size = {0};
   DP_TRY(dp_output_open(data_path, &data, error));
   dp_status status = plot->write(run, data.stream, &body, &size, error);
   if (status == DP_OK && body.failed) status = dp_fail_memory(error);
-  if (status == DP_OK) status = dp_output_commit(&data, error);
-  else dp_output_abandon(&data);
+  if (status == DP_OK)
+    status = dp_output_commit(&data, error);
+  else
+    dp_output_abandon(&data);
   if (status == DP_OK) status = dp_output_open(script_path, &script, error);
   if (status == DP_OK) {
     frame(plot->name, &size, dp_str_text(&body), script.stream);
@@ -91,8 +101,8 @@ static dp_status write_sources(const report_plot *plot, const report_run *run, c
 }
 
 /* gnuplot opens its output by name, so the temporaries of dp_output are handed to it, and renamed once it has ended. */
-static dp_status draw(const char *gnuplot, const char *script, const char *data, const char *svg_path, const char *png_path,
-                      dp_error *error) {
+static dp_status draw(const char *gnuplot, const char *script, const char *data, const char *svg_path,
+                      const char *png_path, dp_error *error) {
   dp_output svg, png;
   DP_TRY(dp_output_open(svg_path, &svg, error));
   dp_status status = dp_output_open(png_path, &png, error);

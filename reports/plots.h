@@ -18,7 +18,8 @@ typedef struct report_plot_size {
   int left_px, bottom_px; /* margins; the legend stands in the lower one */
 } report_plot_size;
 
-/* Ink for text and axes, ground and grid: no other colour of a plot equals them, so that a page can put its own there. */
+/* Ink for text and axes, ground and grid: no other colour of a plot equals them, so that a page can put its own there.
+ */
 #define REPORT_INK "#202124"
 #define REPORT_BAND "#eceef1" /* the ground of a row */
 #define REPORT_GRID "#c4c7cc"
@@ -37,12 +38,13 @@ typedef struct report_plot {
 enum { REPORT_PLOT_COUNT = 3 };
 extern const report_plot report_plots[REPORT_PLOT_COUNT]; /* timeline, memory, bounds */
 
-dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
+dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, report_plot_size *size,
+                               dp_error *error);
 dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
 dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
 
-/* Writes plots/NAME.tsv, plots/NAME.gp and, when gnuplot runs, NAME.svg and NAME.png. A gnuplot that is missing or fails
- * is no error: `notes` gets a line and `drawn` is false. */
+/* Writes plots/NAME.tsv, plots/NAME.gp and, when gnuplot runs, NAME.svg and NAME.png. A gnuplot that is missing or
+ * fails is no error: `notes` gets a line and `drawn` is false. */
 dp_status report_plots_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,
                              bool *drawn, dp_error *error);
 
@@ -55,8 +57,9 @@ double report_plot_nice(double most);
 /* "#rrggbb" */
 const char *report_plot_colour(unsigned rgb, char out[8]);
 
-/* Runs `gnuplot script` with data, svg and png set; DP_UNSUPPORTED with gnuplot's first words when it cannot or fails. */
-dp_status report_gnuplot_run(const char *gnuplot, const char *script, const char *data, const char *svg, const char *png,
-                             dp_error *error);
+/* Runs `gnuplot script` with data, svg and png set; DP_UNSUPPORTED with gnuplot's first words when it cannot or fails.
+ */
+dp_status report_gnuplot_run(const char *gnuplot, const char *script, const char *data, const char *svg,
+                             const char *png, dp_error *error);
 
 #endif

@@ -1,8 +1,8 @@
 /* Reports: what a run (predicted or measured) tells, as a table, as JSON, as a trace, as plots and as a page.
  *
  * reports/ knows plan/ and what lies below, not who made the run: the simulator's and the executor's results both come
- * here as a report_run, a view that borrows everything. Nothing here decides or estimates; figures are printed as given.
- * GB is 1e9 bytes in all that is written for people, and every table says so.
+ * here as a report_run, a view that borrows everything. Nothing here decides or estimates; figures are printed as
+ * given. GB is 1e9 bytes in all that is written for people, and every table says so.
  */
 #ifndef DP_REPORTS_REPORT_H
 #define DP_REPORTS_REPORT_H
@@ -46,6 +46,9 @@ typedef struct report_run {
 /* The summary for a terminal: at most REPORT_WIDTH columns, UTF-8. More than REPORT_MAX_ROWS workers are summarised. */
 enum { REPORT_WIDTH = 100, REPORT_MAX_ROWS = 16 };
 dp_status report_summary(const report_run *run, dp_str *out, dp_error *error);
+
+/* "fits: worker 3 (node0/gpu3) is tightest, ..." or "DOES NOT FIT: ..." */
+void report_verdict(const report_run *run, dp_str *out);
 
 /* "2 of 8 devices are idle: node0/gpu6, node0/gpu7" appended to `out`; nothing when all work. */
 void report_idle_devices(const report_run *run, dp_str *out);

@@ -41,12 +41,23 @@ int report_text_width(const char *text) {
 void report_html_escape(const char *text, dp_str *out) {
   for (; *text; text++) {
     switch (*text) {
-      case '&': dp_str_add(out, "&amp;"); break;
-      case '<': dp_str_add(out, "&lt;"); break;
-      case '>': dp_str_add(out, "&gt;"); break;
-      case '"': dp_str_add(out, "&quot;"); break;
-      case '\'': dp_str_add(out, "&#39;"); break;
-      default: dp_str_add_bytes(out, text, 1);
+      case '&':
+        dp_str_add(out, "&amp;");
+        break;
+      case '<':
+        dp_str_add(out, "&lt;");
+        break;
+      case '>':
+        dp_str_add(out, "&gt;");
+        break;
+      case '"':
+        dp_str_add(out, "&quot;");
+        break;
+      case '\'':
+        dp_str_add(out, "&#39;");
+        break;
+      default:
+        dp_str_add_bytes(out, text, 1);
     }
   }
 }
@@ -154,8 +165,12 @@ static void print_cell(const report_table *table, int column, const char *text, 
       add_spaces(out, pad);
       dp_str_add(out, text);
       break;
-    case REPORT_BAR: add_bar(out, strtod(text, NULL)); break;
-    case REPORT_TEXT: add_wrapped(out, text, left, width); break;
+    case REPORT_BAR:
+      add_bar(out, strtod(text, NULL));
+      break;
+    case REPORT_TEXT:
+      add_wrapped(out, text, left, width);
+      break;
   }
 }
 

@@ -19,8 +19,6 @@ int64_t report_memory_gap(const plan_worker_memory *memory) {
   return gap > 0 ? gap : 0;
 }
 
-int report_median_index(int count) { return count > 0 ? (count - 1) / 2 : 0; }
-
 static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
 void report_layout(const plan_plan *plan, dp_str *out) {
@@ -37,13 +35,16 @@ void report_verdict(const report_run *run, dp_str *out) {
   (void)dp_format_bytes((double)limit_bytes, limit);
   (void)dp_format_bytes(fabs((double)(limit_bytes - peak_bytes)), room);
   if (run->fits) {
-    dp_str_addf(out, "fits: worker %d (%s) is tightest, %s of %s, %s to spare", w, report_device_name(run, w), peak, limit, room);
+    dp_str_addf(out, "fits: worker %d (%s) is tightest, %s of %s, %s to spare", w, report_device_name(run, w), peak,
+                limit, room);
     return;
   }
   int over = 0;
-  for (int i = 0; i < run->memory->worker_count; i++) over += run->memory->workers[i].peak_bytes > run->memory_limit_bytes[i];
+  for (int i = 0; i < run->memory->worker_count; i++)
+    over += run->memory->workers[i].peak_bytes > run->memory_limit_bytes[i];
   dp_str_addf(out, "DOES NOT FIT: worker %d (%s) needs %s of %s, %s too much; %d of %d worker%s over", w,
-              report_device_name(run, w), peak, limit, room, over, run->memory->worker_count, over == 1 ? " is" : "s are");
+              report_device_name(run, w), peak, limit, room, over, run->memory->worker_count,
+              over == 1 ? " is" : "s are");
 }
 
 void report_idle_devices(const report_run *run, dp_str *out) {
@@ -128,11 +129,14 @@ static void describe_plan(const report_run *run, dp_str *text) {
   if (!plan->training) return;
   size_t again = 0;
   for (size_t u = 0; plan->recompute && u < run->graph->units.count; u++) again += plan->recompute[u] != 0;
-  if (again) dp_str_addf(text, "; %zu of %zu units recomputed", again, run->graph->units.count);
-  else dp_str_add(text, "; nothing recomputed");
+  if (again)
+    dp_str_addf(text, "; %zu of %zu units recomputed", again, run->graph->units.count);
+  else
+    dp_str_add(text, "; nothing recomputed");
   dp_str_addf(text, "; %s, gradients in %s", plan_optimizer_names[plan->optimizer],
               plan->gradient_fp32 ? "fp32" : graph_dtype_name(run->graph->precision));
-  if (plan->replicas > 1) dp_str_addf(text, ", all-reduced in %d bucket%s", plan->gradient_buckets, plural(plan->gradient_buckets));
+  if (plan->replicas > 1)
+    dp_str_addf(text, ", all-reduced in %d bucket%s", plan->gradient_buckets, plural(plan->gradient_buckets));
 }
 
 static void build_run(const report_run *run, report_table *table) {
@@ -147,8 +151,9 @@ static void build_run(const report_run *run, report_table *table) {
   add_fact(table, false, "cluster", &text);
   describe_plan(run, &text);
   add_fact(table, false, "plan", &text);
-  dp_str_addf(&text, "%lld samples = %d microbatch%s of %d", (long long)plan->microbatches * plan->microbatch_size * plan->replicas,
-              plan->microbatches, plan->microbatches == 1 ? "" : "es", plan->microbatch_size);
+  dp_str_addf(&text, "%lld samples = %d microbatch%s of %d",
+              (long long)plan->microbatches * plan->microbatch_size * plan->replicas, plan->microbatches,
+              plan->microbatches == 1 ? "" : "es", plan->microbatch_size);
   if (plan->replicas > 1) dp_str_addf(&text, " × %d replicas", plan->replicas);
   if (!plan->training) dp_str_addf(&text, ", %d denoise step%s", plan->denoise_steps, plural(plan->denoise_steps));
   add_fact(table, false, "batch", &text);
@@ -159,10 +164,11 @@ static void build_run(const report_run *run, report_table *table) {
 
 static void build_result(const report_run *run, report_table *table) {
   const plan_metrics *metrics = run->metrics;
-  const bool training = run->program->plan->training;
+  const plan_plan *plan = run->program->plan;
+  const bool training = plan->training;
   dp_str text = {0};
   char first[32], low[32], high[32];
-  report_table_title(table, "%s", training ? "One training step" : "Sampling");
+  report_table_title(table, "%s", training ? "One training step" : "One batch of samples");
   report_table_column(table, "", REPORT_LEFT);
   report_table_column(table, "", REPORT_TEXT);
   dp_str_add(&text, dp_format_seconds(metrics->step_s, first));
@@ -170,26 +176,32 @@ static void build_result(const report_run *run, report_table *table) {
     dp_str_addf(&text, " ± %.0f %% (%s to %s)", 100 * run->error_band,
                 dp_format_seconds(metrics->step_s * fmax(0, 1 - run->error_band), low),
                 dp_format_seconds(metrics->step_s * (1 + run->error_band), high));
-  add_fact(table, false, "step time", &text);
-  if (!training) {
-    dp_str_addf(&text, "%s for the whole batch", dp_format_seconds(run->timeline->step_s, first));
-    add_fact(table, false, "trajectory", &text);
+  add_fact(table, false, training ? "step time" : "trajectory", &text);
+  if (!training && plan->denoise_steps > 1) {
+    dp_str_addf(&text, "%s, the trajectory's share of one",
+                dp_format_seconds(metrics->step_s / plan->denoise_steps, first));
+    add_fact(table, false, "denoise step", &text);
   }
   dp_str_addf(&text, "%.2f %%", 100 * metrics->bubble_ratio);
   add_fact(table, false, "bubble ratio", &text);
   dp_str_addf(&text, "%.4g samples/s", metrics->throughput_samples_per_s);
   add_fact(table, false, "throughput", &text);
-  if (run->usd_per_million_samples > 0) dp_str_addf(&text, "%.2f USD per million samples", run->usd_per_million_samples);
-  else dp_str_add(&text, "unknown: no price for some device");
+  if (run->usd_per_million_samples > 0)
+    dp_str_addf(&text, "%.2f USD per million samples", run->usd_per_million_samples);
+  else
+    dp_str_add(&text, "unknown: no price for some device");
   add_fact(table, false, "cost", &text);
-  if (run->joules_per_sample > 0) dp_str_addf(&text, "%.4g J per sample", run->joules_per_sample);
-  else dp_str_add(&text, "unknown: no power for some device");
+  if (run->joules_per_sample > 0)
+    dp_str_addf(&text, "%.4g J per sample", run->joules_per_sample);
+  else
+    dp_str_add(&text, "unknown: no power for some device");
   add_fact(table, false, "energy", &text);
   if (training && run->job_steps > 1) {
     const double hours = (double)run->job_steps * metrics->step_s / 3600;
     dp_str_addf(&text, "%lld steps in %.4g h", (long long)run->job_steps, hours);
     if (run->usd_per_million_samples > 0)
-      dp_str_addf(&text, ", %.2f USD", run->usd_per_million_samples / 1e6 * metrics->throughput_samples_per_s * hours * 3600);
+      dp_str_addf(&text, ", %.2f USD",
+                  run->usd_per_million_samples / 1e6 * metrics->throughput_samples_per_s * hours * 3600);
     add_fact(table, false, "job", &text);
   }
   dp_str_free(&text);
@@ -261,7 +273,7 @@ static void add_worker_rows(const report_run *run, report_table *table, bool dev
     qsort(column + f * workers, (size_t)workers, sizeof *column, by_value);
   }
   static const char *const names[] = {"least", "median", "most"};
-  const int at[] = {0, report_median_index(workers), workers - 1};
+  const int at[] = {0, (workers - 1) / 2, workers - 1};
   for (int r = 0; r < 3; r++) {
     report_table_row(table, false);
     report_table_cell(table, "%s", names[r]);
@@ -290,9 +302,10 @@ static void build_time(const report_run *run, report_table *table) {
   report_table_title(table, "Time by worker (%s; traffic in %s bytes; exposed: transfers while compute waits)", unit,
                      byte_scale > 1e8 ? "GB = 1e9" : "MB = 1e6");
   enum { FIGURES = 10 };
-  static const char *const heads[FIGURES] = {"compute", "forward", "backward", "optim.", "comm", "exposed", "idle", "busy",
-                                             "sent", "recvd"};
-  static const char *const formats[FIGURES] = {"%.1f", "%.1f", "%.1f", "%.1f", "%.1f", "%.1f", "%.1f", "%.0f %%", "%.2f", "%.2f"};
+  static const char *const heads[FIGURES] = {"compute", "forward", "backward", "optim.", "comm",
+                                             "exposed", "idle",    "busy",     "sent",   "recvd"};
+  static const char *const formats[FIGURES] = {"%.1f", "%.1f", "%.1f",    "%.1f", "%.1f",
+                                               "%.1f", "%.1f", "%.0f %%", "%.2f", "%.2f"};
   report_table_column(table, "worker", REPORT_RIGHT);
   report_table_column(table, "device", REPORT_LEFT);
   bool shown[FIGURES];
@@ -312,9 +325,15 @@ static void build_time(const report_run *run, report_table *table) {
   for (int w = 0; w < workers; w++) {
     const plan_worker_metrics *m = &metrics->workers[w];
     const double whole = m->compute_s + m->idle_s;
-    const double values[FIGURES] = {m->compute_s * scale, m->forward_s * scale, m->backward_s * scale, m->optimizer_s * scale,
-                                    m->comm_s * scale, m->exposed_comm_s * scale, m->idle_s * scale,
-                                    whole > 0 ? 100 * m->compute_s / whole : 0, (double)m->sent_bytes / byte_scale,
+    const double values[FIGURES] = {m->compute_s * scale,
+                                    m->forward_s * scale,
+                                    m->backward_s * scale,
+                                    m->optimizer_s * scale,
+                                    m->comm_s * scale,
+                                    m->exposed_comm_s * scale,
+                                    m->idle_s * scale,
+                                    whole > 0 ? 100 * m->compute_s / whole : 0,
+                                    (double)m->sent_bytes / byte_scale,
                                     (double)m->received_bytes / byte_scale};
     for (int f = 0, at = 0; f < FIGURES; f++)
       if (shown[f]) figures[w * figure_count + at++] = values[f];
@@ -326,14 +345,15 @@ static void build_time(const report_run *run, report_table *table) {
 
 static void build_memory(const report_run *run, report_table *table) {
   static const char *const heads[PLAN_MEMORY_CLASS_COUNT] = {
-      [PLAN_MEMORY_WEIGHTS] = "weights", [PLAN_MEMORY_GRADIENTS] = "grads",  [PLAN_MEMORY_OPTIMIZER] = "optim.",
-      [PLAN_MEMORY_ACTIVATIONS] = "activ.", [PLAN_MEMORY_SKIPS] = "skips",   [PLAN_MEMORY_BOUNDARY] = "bound.",
-      [PLAN_MEMORY_WORKSPACE] = "work",  [PLAN_MEMORY_RUNTIME] = "runtime"};
+      [PLAN_MEMORY_WEIGHTS] = "weights",    [PLAN_MEMORY_GRADIENTS] = "grads", [PLAN_MEMORY_OPTIMIZER] = "optim.",
+      [PLAN_MEMORY_ACTIVATIONS] = "activ.", [PLAN_MEMORY_SKIPS] = "skips",     [PLAN_MEMORY_BOUNDARY] = "bound.",
+      [PLAN_MEMORY_WORKSPACE] = "work",     [PLAN_MEMORY_RUNTIME] = "runtime"};
   const int workers = run->memory->worker_count;
   enum { GAPS = PLAN_MEMORY_CLASS_COUNT, PARTS };
   bool shown[PARTS] = {false};
   for (int w = 0; w < workers; w++) {
-    for (int c = 0; c < PLAN_MEMORY_CLASS_COUNT; c++) shown[c] = shown[c] || run->memory->workers[w].at_peak_bytes[c] != 0;
+    for (int c = 0; c < PLAN_MEMORY_CLASS_COUNT; c++)
+      shown[c] = shown[c] || run->memory->workers[w].at_peak_bytes[c] != 0;
     shown[GAPS] = shown[GAPS] || report_memory_gap(&run->memory->workers[w]) != 0;
   }
   report_table_title(table, "Peak memory by worker (GB = 1e9 bytes; classes as they are at the peak)");

@@ -5,8 +5,15 @@
 #include "reports/report.h"
 #include "reports/table.h"
 
-enum { REPORT_TABLE_RUN, REPORT_TABLE_RESULT, REPORT_TABLE_BOUNDS, REPORT_TABLE_TRAFFIC, REPORT_TABLE_TIME,
-       REPORT_TABLE_MEMORY, REPORT_TABLE_COUNT };
+enum {
+  REPORT_TABLE_RUN,
+  REPORT_TABLE_RESULT,
+  REPORT_TABLE_BOUNDS,
+  REPORT_TABLE_TRAFFIC,
+  REPORT_TABLE_TIME,
+  REPORT_TABLE_MEMORY,
+  REPORT_TABLE_COUNT
+};
 
 typedef struct report_tables {
   report_table tables[REPORT_TABLE_COUNT];
@@ -15,8 +22,6 @@ typedef struct report_tables {
 dp_status report_tables_build(const report_run *run, report_tables *tables, dp_error *error);
 void report_tables_free(report_tables *tables);
 
-/* "fits: worker 3 (node0/gpu3) is tightest, ..." or "DOES NOT FIT: ..." */
-void report_verdict(const report_run *run, dp_str *out);
 /* "1f1b, 4 stages, 8 workers" */
 void report_layout(const plan_plan *plan, dp_str *out);
 
@@ -25,8 +30,5 @@ const char *report_device_name(const report_run *run, int worker);
 
 /* What the layout has above its live peak: holes between buffers. */
 int64_t report_memory_gap(const plan_worker_memory *memory);
-
-/* One figure of each worker, for the plots and tables that cannot show all. */
-int report_median_index(int count); /* of a sorted array */
 
 #endif

@@ -52,8 +52,10 @@ static dp_status write_json(tracer *t, json_t *event, dp_error *error) {
 
 static dp_status write_metadata(tracer *t, const char *what, uint32_t pid, uint32_t tid, const char *key, json_t *value,
                                 dp_error *error) {
-  return write_json(t, json_pack("{s:s, s:s, s:I, s:I, s:{s:o}}", "name", what, "ph", "M", "pid", (json_int_t)pid, "tid",
-                                 (json_int_t)tid, "args", key, value), error);
+  return write_json(t,
+                    json_pack("{s:s, s:s, s:I, s:I, s:{s:o}}", "name", what, "ph", "M", "pid", (json_int_t)pid, "tid",
+                              (json_int_t)tid, "args", key, value),
+                    error);
 }
 
 static json_t *text(tracer *t, const char *value) {
@@ -63,12 +65,16 @@ static json_t *text(tracer *t, const char *value) {
 
 static json_t *lane_name(tracer *t, const plan_lane *lane) {
   switch (lane->kind) {
-    case PLAN_LANE_COMPUTE: return json_string("compute");
+    case PLAN_LANE_COMPUTE:
+      return json_string("compute");
     case PLAN_LANE_SEND:
-      return text(t, dp_arena_printf(&t->arena, "send %s to worker %" PRIu32, lane->backward ? "gradients" : "activations", lane->peer));
+      return text(t, dp_arena_printf(&t->arena, "send %s to worker %" PRIu32,
+                                     lane->backward ? "gradients" : "activations", lane->peer));
     case PLAN_LANE_RECV:
-      return text(t, dp_arena_printf(&t->arena, "receive %s from worker %" PRIu32, lane->backward ? "gradients" : "activations", lane->peer));
-    default: return json_string("collectives");
+      return text(t, dp_arena_printf(&t->arena, "receive %s from worker %" PRIu32,
+                                     lane->backward ? "gradients" : "activations", lane->peer));
+    default:
+      return json_string("collectives");
   }
 }
 
@@ -76,11 +82,12 @@ static dp_status write_names(tracer *t, uint32_t worker, dp_error *error) {
   const plan_program *program = t->run->program;
   const uint32_t pid = process_id(worker), ranks = (uint32_t)program->plan->ranks;
   const char *name = program->plan->replicas > 1
-                         ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %" PRIu32 ", rank %" PRIu32 ")", worker,
-                                           worker / ranks, worker % ranks)
+                         ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %" PRIu32 ", rank %" PRIu32 ")",
+                                           worker, worker / ranks, worker % ranks)
                          : dp_arena_printf(&t->arena, "worker %" PRIu32, worker);
   DP_TRY(write_metadata(t, "process_name", pid, 0, "name", text(t, name), error));
-  DP_TRY(write_metadata(t, "process_labels", pid, 0, "labels", text(t, report_device_name(t->run, (int)worker)), error));
+  DP_TRY(
+      write_metadata(t, "process_labels", pid, 0, "labels", text(t, report_device_name(t->run, (int)worker)), error));
   DP_TRY(write_metadata(t, "process_sort_index", pid, 0, "sort_index", json_integer(worker), error));
   for (uint32_t l = program->worker_lane[worker]; l < program->worker_lane[worker + 1]; l++) {
     DP_TRY(write_metadata(t, "thread_name", pid, thread_id(l), "name", lane_name(t, &program->lanes[l]), error));
@@ -90,7 +97,8 @@ static dp_status write_names(tracer *t, uint32_t worker, dp_error *error) {
   return DP_OK;
 }
 
-/* Events of instructions hold numbers and fixed words only, so they are printed directly: a program can have millions. */
+/* Events of instructions hold numbers and fixed words only, so they are printed directly: a program can have millions.
+ */
 static void write_time(tracer *t, const char *key, int64_t ns) {
   fprintf(t->stream, ",\"%s\":%" PRId64 ".%03d", key, ns / 1000, (int)(ns % 1000));
 }
@@ -105,7 +113,8 @@ static void write_instruction(tracer *t, uint32_t lane_index, uint32_t i) {
   begin_event(t);
   fprintf(t->stream, "{\"name\":\"%s", rows[instruction->opcode].name);
   if (numbered) fprintf(t->stream, " %" PRIu32, instruction->microbatch);
-  fprintf(t->stream, "\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32, rows[instruction->opcode].category, pid, tid);
+  fprintf(t->stream, "\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32,
+          rows[instruction->opcode].category, pid, tid);
   write_time(t, "ts", start);
   write_time(t, "dur", end - start);
   fprintf(t->stream, ",\"args\":{\"instruction\":%" PRIu32 ",\"chunk\":%u", i, (unsigned)instruction->chunk);
@@ -114,7 +123,8 @@ static void write_instruction(tracer *t, uint32_t lane_index, uint32_t i) {
     const plan_message *class = &program->messages[instruction->class_id];
     fprintf(t->stream, ",\"bytes\":%" PRId64 ",\"gradients\":%s", class->bytes, class->backward ? "true" : "false");
     for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++)
-      if (class->kind_bytes[k]) fprintf(t->stream, ",\"%s_bytes\":%" PRId64, plan_traffic_names[k], class->kind_bytes[k]);
+      if (class->kind_bytes[k])
+        fprintf(t->stream, ",\"%s_bytes\":%" PRId64, plan_traffic_names[k], class->kind_bytes[k]);
   } else if (instruction->opcode == PLAN_ALL_REDUCE) {
     fprintf(t->stream, ",\"bytes\":%" PRId64 ",\"part\":%u", program->collectives[instruction->class_id].bytes,
             (unsigned)instruction->part);
@@ -127,7 +137,9 @@ static void write_instruction(tracer *t, uint32_t lane_index, uint32_t i) {
    * slices, to which viewers bind them. Its id is the SEND's. */
   const bool send = instruction->opcode == PLAN_SEND;
   begin_event(t);
-  fprintf(t->stream, "{\"name\":\"transfer\",\"cat\":\"transfer\",\"ph\":\"%s\"%s,\"id\":%" PRIu32 ",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32,
+  fprintf(t->stream,
+          "{\"name\":\"transfer\",\"cat\":\"transfer\",\"ph\":\"%s\"%s,\"id\":%" PRIu32 ",\"pid\":%" PRIu32
+          ",\"tid\":%" PRIu32,
           send ? "s" : "f", send ? "" : ",\"bp\":\"e\"", send ? i : instruction->peer, pid, tid);
   write_time(t, "ts", send || end == start ? start : end - 1);
   fputs("}", t->stream);

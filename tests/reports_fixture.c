@@ -37,7 +37,8 @@ static int slot(const maker *m, int worker, int chunk, int backward, int microba
 static uint32_t lane_of(maker *m, uint32_t worker, plan_lane_kind kind, bool backward, uint32_t peer) {
   for (size_t l = 0; l < m->lanes.count; l++) {
     const plan_lane *lane = &m->lanes.items[l];
-    if (lane->worker == worker && lane->kind == kind && lane->backward == backward && lane->peer == peer) return (uint32_t)l;
+    if (lane->worker == worker && lane->kind == kind && lane->backward == backward && lane->peer == peer)
+      return (uint32_t)l;
   }
   const plan_lane lane = {.worker = worker, .kind = (uint16_t)kind, .backward = backward, .peer = peer};
   PUSH(&m->lanes, lane);
@@ -52,8 +53,11 @@ static int add(maker *m, uint32_t lane, plan_instruction body, int wait) {
 }
 
 static void add_compute(maker *m, int worker, int opcode, int chunk, int microbatch) {
-  const plan_instruction body = {.opcode = (uint8_t)opcode, .chunk = (uint16_t)chunk, .microbatch = (uint32_t)microbatch,
-                                 .class_id = (uint32_t)((worker * m->chunks + chunk) * PLAN_OPCODE_COUNT + opcode), .peer = PLAN_NO_PEER};
+  const plan_instruction body = {.opcode = (uint8_t)opcode,
+                                 .chunk = (uint16_t)chunk,
+                                 .microbatch = (uint32_t)microbatch,
+                                 .class_id = (uint32_t)((worker * m->chunks + chunk) * PLAN_OPCODE_COUNT + opcode),
+                                 .peer = PLAN_NO_PEER};
   const int made = add(m, lane_of(m, (uint32_t)worker, PLAN_LANE_COMPUTE, false, PLAN_NO_PEER), body, -1);
   if (opcode != PLAN_BACKWARD_WEIGHT) m->compute[slot(m, worker, chunk, opcode != PLAN_FORWARD, microbatch)] = made;
 }
@@ -95,7 +99,9 @@ static void add_transfer(maker *m, int index) {
     m->drafts.items[consumer].waits[m->drafts.items[consumer].wait_count++] = index;
     return;
   }
-  plan_instruction body = {.opcode = PLAN_SEND, .chunk = (uint16_t)chunk, .microbatch = (uint32_t)microbatch,
+  plan_instruction body = {.opcode = PLAN_SEND,
+                           .chunk = (uint16_t)chunk,
+                           .microbatch = (uint32_t)microbatch,
                            .class_id = (uint32_t)((worker * m->chunks + chunk) * 2 + backward)};
   const int send = add(m, lane_of(m, (uint32_t)worker, PLAN_LANE_SEND, backward, (uint32_t)to), body, index);
   body.opcode = PLAN_RECV;
@@ -116,7 +122,8 @@ static int by_lane(const void *a, const void *b) {
 static void flatten(maker *m) {
   plan_program *program = &m->out->program;
   const size_t count = m->drafts.count;
-  for (size_t l = 0; l < m->lanes.count; l++) m->lanes.items[l].first = (uint32_t)l; /* the old number, for the moment */
+  for (size_t l = 0; l < m->lanes.count; l++)
+    m->lanes.items[l].first = (uint32_t)l; /* the old number, for the moment */
   qsort(m->lanes.items, m->lanes.count, sizeof *m->lanes.items, by_lane);
   uint32_t *id = NEW(m, uint32_t, count), at = 0;
   program->instructions = NEW(m, plan_instruction, count);
@@ -152,11 +159,16 @@ static double duration(const maker *m, int opcode) {
   switch (opcode) {
     case PLAN_FORWARD:
     case PLAN_BACKWARD_INPUT:
-    case PLAN_BACKWARD_WEIGHT: return m->options->forward_s;
-    case PLAN_BACKWARD: return 2 * m->options->forward_s;
-    case PLAN_OPTIMIZER_STEP: return m->options->forward_s / 2;
-    case PLAN_ALL_REDUCE: return 3 * m->options->transfer_s;
-    default: return m->options->transfer_s;
+    case PLAN_BACKWARD_WEIGHT:
+      return m->options->forward_s;
+    case PLAN_BACKWARD:
+      return 2 * m->options->forward_s;
+    case PLAN_OPTIMIZER_STEP:
+      return m->options->forward_s / 2;
+    case PLAN_ALL_REDUCE:
+      return 3 * m->options->transfer_s;
+    default:
+      return m->options->transfer_s;
   }
 }
 
@@ -179,7 +191,8 @@ static void play(maker *m) {
           start = fmax(start, timeline->start_s[instruction->peer]);
         if (instruction->opcode == PLAN_ALL_REDUCE)
           for (uint32_t j = 0; j < program->instruction_count; j++)
-            if (program->instructions[j].opcode == PLAN_ALL_REDUCE && program->instructions[j].peer == instruction->peer)
+            if (program->instructions[j].opcode == PLAN_ALL_REDUCE &&
+                program->instructions[j].peer == instruction->peer)
               start = fmax(start, timeline->start_s[j]);
         const double end = start + duration(m, instruction->opcode);
         if (start > timeline->start_s[i] || end > timeline->end_s[i]) moved = true;
@@ -214,7 +227,8 @@ static void add_end_of_step(maker *m, int worker) {
     const plan_instruction body = {.opcode = PLAN_ALL_REDUCE, .peer = (uint32_t)(worker % o->ranks)};
     wait = add(m, lane_of(m, (uint32_t)worker, PLAN_LANE_COLLECTIVE, false, PLAN_NO_PEER), body, last);
   }
-  const plan_instruction body = {.opcode = PLAN_OPTIMIZER_STEP, .peer = PLAN_NO_PEER,
+  const plan_instruction body = {.opcode = PLAN_OPTIMIZER_STEP,
+                                 .peer = PLAN_NO_PEER,
                                  .class_id = (uint32_t)(worker * m->chunks * PLAN_OPCODE_COUNT + PLAN_OPTIMIZER_STEP)};
   (void)add(m, lane_of(m, (uint32_t)worker, PLAN_LANE_COMPUTE, false, PLAN_NO_PEER), body, wait);
 }
@@ -224,17 +238,21 @@ static void measure(maker *m) {
   const plan_timeline *timeline = &m->out->timeline;
   plan_metrics *metrics = &m->out->metrics;
   double busy = 0;
-  *metrics = (plan_metrics){.step_s = timeline->step_s, .worker_count = m->workers, .workers = NEW(m, plan_worker_metrics, m->workers)};
+  *metrics = (plan_metrics){
+      .step_s = timeline->step_s, .worker_count = m->workers, .workers = NEW(m, plan_worker_metrics, m->workers)};
   for (uint32_t l = 0; l < program->lane_count; l++) {
     const plan_lane *lane = &program->lanes[l];
     plan_worker_metrics *worker = &metrics->workers[lane->worker];
     for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
       const double s = timeline->end_s[i] - timeline->start_s[i];
       const int opcode = program->instructions[i].opcode;
-      if (lane->kind != PLAN_LANE_COMPUTE) worker->comm_s += s;
-      else worker->compute_s += s;
+      if (lane->kind != PLAN_LANE_COMPUTE)
+        worker->comm_s += s;
+      else
+        worker->compute_s += s;
       if (opcode == PLAN_FORWARD) worker->forward_s += s;
-      if (opcode == PLAN_BACKWARD || opcode == PLAN_BACKWARD_INPUT || opcode == PLAN_BACKWARD_WEIGHT) worker->backward_s += s;
+      if (opcode == PLAN_BACKWARD || opcode == PLAN_BACKWARD_INPUT || opcode == PLAN_BACKWARD_WEIGHT)
+        worker->backward_s += s;
       if (opcode == PLAN_OPTIMIZER_STEP) worker->optimizer_s += s;
       if (opcode == PLAN_RECV) worker->received_bytes += 1000000;
       if (opcode != PLAN_SEND) continue;
@@ -262,7 +280,7 @@ static void add_memory(maker *m) {
     plan_worker_memory *worker = &memory->workers[w];
     const int64_t in_flight = m->options->ranks - w % m->options->ranks;
     const int64_t bytes[PLAN_MEMORY_CLASS_COUNT] = {2100000000, 4200000000, 12600000000, 1500000000 * in_flight,
-                                                    700000000, 90000000, 1100000000, 800000000};
+                                                    700000000,  90000000,   1100000000,  800000000};
     memcpy(worker->at_peak_bytes, bytes, sizeof bytes);
     for (int c = 0; c < PLAN_MEMORY_CLASS_COUNT; c++) worker->live_peak_bytes += bytes[c];
     worker->resting_bytes = bytes[0] + bytes[1] + bytes[2];
@@ -277,7 +295,8 @@ static void add_memory(maker *m) {
 static void add_surroundings(maker *m) {
   const fixture_options *o = m->options;
   fixture *out = m->out;
-  static const char *const names[] = {"compute: convolutions", "compute: matrix products", "pipeline bubble", "communication not hidden"};
+  static const char *const names[] = {"compute: convolutions", "compute: matrix products", "pipeline bubble",
+                                      "communication not hidden"};
   static const double shares[] = {0.46, 0.31, 0.15, 0.08};
   for (int b = 0; b < 4; b++) out->bounds[b] = (report_bound){names[b], shares[b]};
   out->graph.class_name = "UNet2DConditionModel";
@@ -297,27 +316,40 @@ static void add_surroundings(maker *m) {
     const plan_device device = {.name = name, .model = &out->model, .parts = 1, .memory_bytes = o->limit_bytes};
     PUSH(&out->cluster.devices, device);
   }
-  out->plan = (plan_plan){.training = o->training, .ranks = o->ranks, .chunks_per_rank = o->chunks_per_rank, .replicas = o->replicas,
-                          .schedule = o->one_f_one_b ? PLAN_1F1B : PLAN_INTERLEAVED, .microbatches = o->microbatches,
-                          .microbatch_size = 1, .denoise_steps = 1, .gradient_fp32 = true, .gradient_buckets = 1,
-                          .chunk_count = m->chunks, .chunks = NEW(m, plan_chunk, m->chunks), .devices = NEW(m, int, m->workers)};
-  for (int c = 0; c < m->chunks; c++) out->plan.chunks[c] = (plan_chunk){.first_unit = c, .unit_count = 1, .rank = c % o->ranks};
+  out->plan = (plan_plan){.training = o->training,
+                          .ranks = o->ranks,
+                          .chunks_per_rank = o->chunks_per_rank,
+                          .replicas = o->replicas,
+                          .schedule = o->one_f_one_b ? PLAN_1F1B : PLAN_INTERLEAVED,
+                          .microbatches = o->microbatches,
+                          .microbatch_size = 1,
+                          .denoise_steps = 1,
+                          .gradient_fp32 = true,
+                          .gradient_buckets = 1,
+                          .chunk_count = m->chunks,
+                          .chunks = NEW(m, plan_chunk, m->chunks),
+                          .devices = NEW(m, int, m->workers)};
+  for (int c = 0; c < m->chunks; c++)
+    out->plan.chunks[c] = (plan_chunk){.first_unit = c, .unit_count = 1, .rank = c % o->ranks};
   for (int w = 0; w < m->workers; w++) out->plan.devices[w] = w;
 }
 
 void fixture_make(const fixture_options *options, fixture *made) {
   *made = (fixture){0};
-  maker m = {.options = options, .out = made, .chunks = options->ranks * options->chunks_per_rank,
+  maker m = {.options = options,
+             .out = made,
+             .chunks = options->ranks * options->chunks_per_rank,
              .workers = options->ranks * options->replicas};
   add_surroundings(&m);
-  m.compute = NEW(&m, int, m.workers * m.chunks * 2 * options->microbatches);
+  m.compute = NEW(&m, int, m.workers *m.chunks * 2 * options->microbatches);
   for (int w = 0; w < m.workers; w++) {
     add_worker_compute(&m, w);
     add_end_of_step(&m, w);
   }
   const int computed = (int)m.drafts.count;
   for (int i = 0; i < computed; i++)
-    if (m.lanes.items[m.drafts.items[i].lane].kind == PLAN_LANE_COMPUTE && m.drafts.items[i].body.opcode != PLAN_OPTIMIZER_STEP)
+    if (m.lanes.items[m.drafts.items[i].lane].kind == PLAN_LANE_COMPUTE &&
+        m.drafts.items[i].body.opcode != PLAN_OPTIMIZER_STEP)
       add_transfer(&m, i);
   add_classes(&m);
   made->program.plan = &made->plan;
@@ -327,11 +359,23 @@ void fixture_make(const fixture_options *options, fixture *made) {
   add_memory(&m);
   dp_array_free(&m.drafts);
   dp_array_free(&m.lanes);
-  made->run = (report_run){.name = options->name, .origin = "predicted", .graph = &made->graph, .cluster = &made->cluster,
-                           .program = &made->program, .timeline = &made->timeline, .metrics = &made->metrics, .memory = &made->memory,
-                           .memory_limit_bytes = made->run.memory_limit_bytes, .fits = made->run.fits, .tightest_worker = 0,
-                           .bounds = made->bounds, .bound_count = 4, .error_band = 0.15, .usd_per_million_samples = 1234.5,
-                           .joules_per_sample = 98.7, .job_steps = 10000};
+  made->run = (report_run){.name = options->name,
+                           .origin = "predicted",
+                           .graph = &made->graph,
+                           .cluster = &made->cluster,
+                           .program = &made->program,
+                           .timeline = &made->timeline,
+                           .metrics = &made->metrics,
+                           .memory = &made->memory,
+                           .memory_limit_bytes = made->run.memory_limit_bytes,
+                           .fits = made->run.fits,
+                           .tightest_worker = 0,
+                           .bounds = made->bounds,
+                           .bound_count = 4,
+                           .error_band = 0.15,
+                           .usd_per_million_samples = 1234.5,
+                           .joules_per_sample = 98.7,
+                           .job_steps = 10000};
 }
 
 void fixture_free(fixture *made) {

@@ -29,9 +29,17 @@ static const char *const gnuplot = NULL;
 static const char hostile[] = "a <b>&\"c\"</b> 'd' `touch no` $(no) \\n {x_y^z} \x01 \xff \xc3\xa9";
 /* Device names come out of files, whose readers let only UTF-8 pass; a scenario's can be any file name. */
 static const char hostile_device[] = "a <b>&\"c\"</b> 'd' `touch no` \x01 \xc3\xa9";
-static const fixture_options plain = {.name = "plain", .device_name = "node0/gpu0", .ranks = 4, .chunks_per_rank = 1, .replicas = 1,
-                                      .microbatches = 6, .training = true, .one_f_one_b = true, .forward_s = 0.0123,
-                                      .transfer_s = 0.0021, .limit_bytes = 40000000000};
+static const fixture_options plain = {.name = "plain",
+                                      .device_name = "node0/gpu0",
+                                      .ranks = 4,
+                                      .chunks_per_rank = 1,
+                                      .replicas = 1,
+                                      .microbatches = 6,
+                                      .training = true,
+                                      .one_f_one_b = true,
+                                      .forward_s = 0.0123,
+                                      .transfer_s = 0.0021,
+                                      .limit_bytes = 40000000000};
 
 static fixture made;
 static char folder[64];
@@ -48,8 +56,10 @@ static void remove_tree(const char *path) {
     char inner[1024];
     struct stat about;
     (void)snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name);
-    if (lstat(inner, &about) == 0 && S_ISDIR(about.st_mode)) remove_tree(inner);
-    else (void)unlink(inner);
+    if (lstat(inner, &about) == 0 && S_ISDIR(about.st_mode))
+      remove_tree(inner);
+    else
+      (void)unlink(inner);
   }
   if (listing) (void)closedir(listing);
   (void)rmdir(path);
@@ -109,8 +119,16 @@ START_TEST(table_wraps_and_aligns) {
 END_TEST
 
 START_TEST(texts_are_cleaned) {
-  static const char *const cases[][2] = {{"plain", "plain"}, {"a\nb\tc", "a?b?c"}, {"\xff\xc3(", "?" "?("}, {"\xe2\x82\xac", "\xe2\x82\xac"},
-                                         {"\xc0\x80", "??"}, {"\xed\xa0\x80", "???"}, {"\xc2\x85", "??"}, {"\xf0\x9f\x99", "???"}};
+  static const char *const cases[][2] = {{"plain", "plain"},
+                                         {"a\nb\tc", "a?b?c"},
+                                         {"\xff\xc3(",
+                                          "?"
+                                          "?("},
+                                         {"\xe2\x82\xac", "\xe2\x82\xac"},
+                                         {"\xc0\x80", "??"},
+                                         {"\xed\xa0\x80", "???"},
+                                         {"\xc2\x85", "??"},
+                                         {"\xf0\x9f\x99", "???"}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     dp_arena arena = {0};
     ck_assert_str_eq(report_text_clean(&arena, cases[i][0]), cases[i][1]);
@@ -130,14 +148,29 @@ static void check_summary(const fixture_options *options, const char *const *exp
     memcpy(one, line, strcspn(line, "\n") < sizeof one ? strcspn(line, "\n") : sizeof one - 1);
     ck_assert_msg(report_text_width(one) <= REPORT_WIDTH, "%d columns: %s", report_text_width(one), one);
   }
-  for (size_t i = 0; i < count; i++) ck_assert_msg(strstr(dp_str_text(&out), expected[i]) != NULL, "no \"%s\" in\n%s", expected[i], out.text);
+  for (size_t i = 0; i < count; i++)
+    ck_assert_msg(strstr(dp_str_text(&out), expected[i]) != NULL, "no \"%s\" in\n%s", expected[i], out.text);
   dp_str_free(&out);
 }
 
 START_TEST(summary_says_what_matters) {
-  static const char *const expected[] = {"plain: training, predicted", "2.57 G parameters", "1f1b, 4 stages", "fits: worker 0 (node0/gpu0)",
-                                         "\xc2\xb1 15 %", "bubble ratio", "samples/s", "1234.50 USD", "98.7 J", "compute: convolutions",
-                                         "46.0 %", "GB = 1e9 bytes", "boundary", "skip", "27.84", "40.00", "70 %"};
+  static const char *const expected[] = {"plain: training, predicted",
+                                         "2.57 G parameters",
+                                         "1f1b, 4 stages",
+                                         "fits: worker 0 (node0/gpu0)",
+                                         "\xc2\xb1 15 %",
+                                         "bubble ratio",
+                                         "samples/s",
+                                         "1234.50 USD",
+                                         "98.7 J",
+                                         "compute: convolutions",
+                                         "46.0 %",
+                                         "GB = 1e9 bytes",
+                                         "boundary",
+                                         "skip",
+                                         "27.84",
+                                         "40.00",
+                                         "70 %"};
   check_summary(&plain, expected, sizeof expected / sizeof expected[0]);
 }
 END_TEST
@@ -145,7 +178,9 @@ END_TEST
 START_TEST(summary_says_that_it_does_not_fit) {
   fixture_options options = plain;
   options.limit_bytes = 25000000000;
-  static const char *const expected[] = {"DOES NOT FIT: worker 0 (node0/gpu0) needs 27.8 GB of 25.0 GB, 2.84 GB too much", "2 of 4\n           workers are over"};
+  static const char *const expected[] = {
+      "DOES NOT FIT: worker 0 (node0/gpu0) needs 27.8 GB of 25.0 GB, 2.84 GB too much",
+      "2 of 4\n           workers are over"};
   check_summary(&options, expected, 2);
 }
 END_TEST
@@ -193,20 +228,37 @@ END_TEST
 /* ---- metrics ---- */
 
 START_TEST(metrics_have_their_keys) {
-  static const char *const keys[] = {"format", "version", "step_s", "throughput_samples_per_s", "bubble_ratio", "comm_bytes", "comm_bytes_by_kind",
-                                     "fits", "instructions", "workers", "memory", "plan", "bounds", "error_band", "usd_per_million_samples",
-                                     "joules_per_sample", "trajectory_s"};
-  static const char *const worker_keys[] = {"device", "rank", "replica", "peak_memory_bytes", "memory_limit_bytes", "compute_s", "comm_s",
-                                            "exposed_comm_s", "idle_s", "sent_bytes", "received_bytes"};
-  static const char *const memory_keys[] = {"worker", "weights", "gradients", "optimizer", "activations", "skips", "boundary", "workspace",
-                                            "runtime", "layout_bytes", "live_peak_bytes", "resting_bytes"};
+  static const char *const keys[] = {"format",
+                                     "version",
+                                     "step_s",
+                                     "throughput_samples_per_s",
+                                     "bubble_ratio",
+                                     "comm_bytes",
+                                     "comm_bytes_by_kind",
+                                     "fits",
+                                     "instructions",
+                                     "workers",
+                                     "memory",
+                                     "plan",
+                                     "bounds",
+                                     "error_band",
+                                     "usd_per_million_samples",
+                                     "joules_per_sample",
+                                     "trajectory_s"};
+  static const char *const worker_keys[] = {
+      "device", "rank",           "replica", "peak_memory_bytes", "memory_limit_bytes", "compute_s",
+      "comm_s", "exposed_comm_s", "idle_s",  "sent_bytes",        "received_bytes"};
+  static const char *const memory_keys[] = {"worker",      "weights",      "gradients",       "optimizer",
+                                            "activations", "skips",        "boundary",        "workspace",
+                                            "runtime",     "layout_bytes", "live_peak_bytes", "resting_bytes"};
   fixture_options options = plain;
   options.replicas = 2;
   dp_error error = DP_ERROR_INIT;
   void *metrics = NULL;
   fixture_make(&options, &made);
   ck_assert_int_eq(report_metrics_json(&made.run, &metrics, &error), DP_OK);
-  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) ck_assert_msg(json_object_get(metrics, keys[i]) != NULL, "%s", keys[i]);
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+    ck_assert_msg(json_object_get(metrics, keys[i]) != NULL, "%s", keys[i]);
   ck_assert_uint_eq(json_array_size(json_object_get(metrics, "workers")), 8);
   ck_assert_uint_eq(json_array_size(json_object_get(metrics, "memory")), 8);
   const json_t *worker = json_array_get(json_object_get(metrics, "workers"), 5);
@@ -219,7 +271,8 @@ START_TEST(metrics_have_their_keys) {
     ck_assert_msg(json_object_get(memory, memory_keys[i]) != NULL, "%s", memory_keys[i]);
   const json_t *kinds = json_object_get(metrics, "comm_bytes_by_kind");
   ck_assert_uint_eq(json_object_size(kinds), PLAN_TRAFFIC_COUNT);
-  ck_assert_int_eq(json_integer_value(json_object_get(kinds, "skip")), made.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP]);
+  ck_assert_int_eq(json_integer_value(json_object_get(kinds, "skip")),
+                   made.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP]);
   ck_assert_double_eq(json_real_value(json_object_get(metrics, "step_s")), made.metrics.step_s);
   ck_assert(json_is_null(json_object_get(metrics, "trajectory_s")));
   json_decref(metrics);
@@ -276,7 +329,8 @@ static void check_trace(const fixture_options *options) {
   ck_assert(slices && starts && ends);
   json_t *event;
   json_array_foreach(events, index, event) {
-    const char *phase = json_string_value(json_object_get(event, "ph")), *name = json_string_value(json_object_get(event, "name"));
+    const char *phase = json_string_value(json_object_get(event, "ph")),
+               *name = json_string_value(json_object_get(event, "name"));
     processes += strcmp(name, "process_name") == 0;
     threads += strcmp(name, "thread_name") == 0;
     if (*phase == 'X') {
@@ -311,7 +365,8 @@ static void check_trace(const fixture_options *options) {
     ck_assert_int_eq(starts[i] != NULL, ends[i] != NULL);
     ck_assert_int_eq(starts[i] != NULL, made.program.instructions[i].opcode == PLAN_SEND);
     if (!starts[i]) continue;
-    const uint64_t from = bound_slice(slices, slice_count, starts[i], "send"), to = bound_slice(slices, slice_count, ends[i], "receive");
+    const uint64_t from = bound_slice(slices, slice_count, starts[i], "send"),
+                   to = bound_slice(slices, slice_count, ends[i], "receive");
     const plan_lane *lane = &made.program.lanes[from - 1];
     ck_assert_uint_eq(made.program.lanes[to - 1].worker, lane->peer);
     ck_assert_int_le(ns_of(starts[i], "ts"), ns_of(ends[i], "ts"));
@@ -357,9 +412,10 @@ END_TEST
 /* ---- folder ---- */
 
 static const char *const always[] = {"plan.json", "metrics.json", "timeline.json", "report.html"};
-static const char *const pictures[] = {"timeline.svg", "timeline.png", "memory.svg", "memory.png", "bounds.svg", "bounds.png"};
-static const char *const sources[] = {"plots/timeline.gp", "plots/timeline.tsv", "plots/memory.gp", "plots/memory.tsv", "plots/bounds.gp",
-                                      "plots/bounds.tsv"};
+static const char *const pictures[] = {"timeline.svg", "timeline.png", "memory.svg",
+                                       "memory.png",   "bounds.svg",   "bounds.png"};
+static const char *const sources[] = {"plots/timeline.gp", "plots/timeline.tsv", "plots/memory.gp",
+                                      "plots/memory.tsv",  "plots/bounds.gp",    "plots/bounds.tsv"};
 
 static size_t count_files(const char *path) {
   size_t count = 0;
@@ -405,7 +461,8 @@ static void check_markup(const char *text) {
     if (closing) {
       ck_assert_int_gt(depth, 0);
       depth--;
-      ck_assert_msg(strlen(open[depth]) == length && strncmp(open[depth], name, length) == 0, "%s closed by %.20s", open[depth], at);
+      ck_assert_msg(strlen(open[depth]) == length && strncmp(open[depth], name, length) == 0, "%s closed by %.20s",
+                    open[depth], at);
     } else if (!empty) {
       ck_assert_int_lt(depth, DEEPEST);
       (void)snprintf(open[depth++], sizeof open[0], "%.*s", (int)length, name);
@@ -548,14 +605,15 @@ static void check_page(const report_run *run) {
   for (const char *at = page; (at = strstr(at, "<figure ")); at++) figures++;
   ck_assert_uint_eq(figures, gnuplot ? REPORT_PLOT_COUNT : 0);
   /* no address but the names of XML's spaces, nothing to load, and none of the plots' own ink or ground */
-  for (const char *at = page; (at = strstr(at, "http")); at++) ck_assert_int_eq(strncmp(at, "http://www.w3.org/", 18), 0);
+  for (const char *at = page; (at = strstr(at, "http")); at++)
+    ck_assert_int_eq(strncmp(at, "http://www.w3.org/", 18), 0);
   ck_assert_ptr_null(strstr(page, "src="));
   ck_assert_ptr_null(strstr(page, "@import"));
   ck_assert_ptr_null(strstr(page, REPORT_INK_SVG_TEXT));
   ck_assert_ptr_null(strstr(page, REPORT_INK_SVG_LINE));
   ck_assert_ptr_null(strstr(page, REPORT_BAND_SVG));
   ck_assert_ptr_null(strstr(page, REPORT_GRID_SVG));
-  ck_assert_ptr_nonnull(strstr(page, "prefers-color-scheme:dark"));
+  ck_assert_ptr_nonnull(strstr(page, "prefers-color-scheme: dark"));
   free(page);
 }
 
@@ -608,7 +666,8 @@ static double check_boxes(size_t *box_count, int *last_worker) {
   }
   qsort(boxes.items, boxes.count, sizeof *boxes.items, by_row);
   for (size_t i = 1; i < boxes.count; i++)
-    if (boxes.items[i].y0 == boxes.items[i - 1].y0) ck_assert_double_ge(boxes.items[i].x0, boxes.items[i - 1].x1 - 1e-5);
+    if (boxes.items[i].y0 == boxes.items[i - 1].y0)
+      ck_assert_double_ge(boxes.items[i].x0, boxes.items[i - 1].x1 - 1e-5);
   *box_count = boxes.count;
   dp_array_free(&boxes);
   free(text);
@@ -652,19 +711,34 @@ START_TEST(large_timeline_shows_both_ends) {
 END_TEST
 
 START_TEST(nice_steps) {
-  static const double cases[][2] = {{1, 1}, {1.99, 1}, {2, 2}, {4.99, 2}, {5, 5}, {9.99, 5}, {10, 10}, {0.03, 0.02}, {7e-9, 5e-9}, {1e3, 1e3}};
+  static const double cases[][2] = {{1, 1},    {1.99, 1}, {2, 2},       {4.99, 2},    {5, 5},
+                                    {9.99, 5}, {10, 10},  {0.03, 0.02}, {7e-9, 5e-9}, {1e3, 1e3}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     ck_assert_double_eq_tol(report_plot_nice(cases[i][0]) / cases[i][1], 1, 1e-9);
 }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {
-      table_wraps_and_aligns, texts_are_cleaned, summary_says_what_matters, summary_says_that_it_does_not_fit,
-      summary_of_many_workers_is_short, summary_of_unknown_price, idle_devices_are_named, metrics_have_their_keys,
-      trace_joins_sends_to_receives, trace_of_chunks_and_replicas, trace_of_instant_transfers, trace_of_sampling_with_a_hostile_name,
-      folder_holds_all_files_twice, folder_without_gnuplot_says_so, folder_that_cannot_be_made_is_an_error,
-      pictures_are_whole_whatever_the_name, pictures_of_a_run_with_nothing_in_it, page_holds_every_table_and_plot,
-      small_timeline_is_drawn_whole, large_timeline_shows_both_ends, nice_steps};
+  const TTest *const tests[] = {table_wraps_and_aligns,
+                                texts_are_cleaned,
+                                summary_says_what_matters,
+                                summary_says_that_it_does_not_fit,
+                                summary_of_many_workers_is_short,
+                                summary_of_unknown_price,
+                                idle_devices_are_named,
+                                metrics_have_their_keys,
+                                trace_joins_sends_to_receives,
+                                trace_of_chunks_and_replicas,
+                                trace_of_instant_transfers,
+                                trace_of_sampling_with_a_hostile_name,
+                                folder_holds_all_files_twice,
+                                folder_without_gnuplot_says_so,
+                                folder_that_cannot_be_made_is_an_error,
+                                pictures_are_whole_whatever_the_name,
+                                pictures_of_a_run_with_nothing_in_it,
+                                page_holds_every_table_and_plot,
+                                small_timeline_is_drawn_whole,
+                                large_timeline_shows_both_ends,
+                                nice_steps};
   return suite_run("reports", tests, DP_COUNT_OF(tests), setup, teardown, 60);
 }
