@@ -1,0 +1,150 @@
+/* diffpipe simulate: predicts a scenario and reports it. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+#include "base/schema.h"
+#include "cli/command.h"
+#include "reports/report.h"
+#include "sim/predict.h"
+
+enum { SLOT_SET, SLOT_JSON, SLOT_OUT, SLOT_NO_PLOTS };
+
+static const cli_option options[] = {
+    {.name = "set",
+     .type = CLI_LIST,
+     .argument = "TABLE.KEY=VALUE",
+     .help = "set a key of the scenario; may be repeated",
+     .slot = SLOT_SET},
+    {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of tables", .slot = SLOT_JSON},
+    {.name = "out",
+     .type = CLI_STRING,
+     .argument = "DIR",
+     .help = "write plan, metrics, timeline, plots and a page into this folder",
+     .slot = SLOT_OUT},
+    {.name = "no-plots",
+     .type = CLI_FLAG,
+     .help = "with --out: write the figures of the plots but do not draw them",
+     .slot = SLOT_NO_PLOTS},
+};
+
+/* $GNUPLOT, else the one that configure found, else whichever is in PATH. */
+static const char *find_gnuplot(void) {
+  const char *given = getenv("GNUPLOT");
+  if (given && *given) return given;
+#ifdef DP_GNUPLOT
+  return DP_GNUPLOT;
+#else
+  return "gnuplot";
+#endif
+}
+
+static dp_status print_json(const report_run *run, dp_error *error) {
+  void *metrics = NULL;
+  DP_TRY(report_metrics_json(run, &metrics, error));
+  const int failed = json_dumpf(metrics, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+  json_decref(metrics);
+  if (failed) return dp_fail(error, DP_IO_FAILED, "the output could not be written");
+  printf("\n");
+  return DP_OK;
+}
+
+static dp_status print_summary(const report_run *run, dp_error *error) {
+  dp_str text = {0};
+  const dp_status status = report_summary(run, &text, error);
+  if (status == DP_OK) (void)fputs(dp_str_text(&text), stdout);
+  dp_str_free(&text);
+  return status;
+}
+
+/* What a person should know beside the data. */
+static dp_status talk(const report_run *run, dp_error *error) {
+  dp_str text = {0};
+  report_idle_devices(run, &text);
+  if (text.failed) return dp_fail_memory(error);
+  if (text.length) fprintf(stderr, "diffpipe: note: %s\n", dp_str_text(&text));
+  dp_str_clear(&text);
+  report_verdict(run, &text);
+  if (text.failed) return dp_fail_memory(error);
+  if (!run->fits) fprintf(stderr, "diffpipe: note: %s\n", dp_str_text(&text));
+  dp_str_free(&text);
+  return DP_OK;
+}
+
+static dp_status write_folder(const report_run *run, const char *folder, bool plots, dp_error *error) {
+  dp_str notes = {0};
+  const report_options how = {.gnuplot = plots ? find_gnuplot() : NULL};
+  dp_status status = report_folder_write(run, folder, &how, &notes, error);
+  if (status == DP_OK && plots && notes.length) fprintf(stderr, "diffpipe: note: %s", dp_str_text(&notes));
+  dp_str_free(&notes);
+  if (status == DP_OK)
+    fprintf(stderr, "diffpipe: wrote %s: report.html, timeline.json (for Perfetto), metrics.json, plan.json\n", folder);
+  return status;
+}
+
+static dp_status report(const plan_scenario *scenario, const sim_prediction *prediction, const cli_values *values,
+                        dp_error *error) {
+  report_bound bounds[SIM_MAX_BOUNDS];
+  for (int b = 0; b < prediction->bound_count; b++)
+    bounds[b] = (report_bound){prediction->bounds[b].name, prediction->bounds[b].share};
+  const report_run run = {.name = scenario->name,
+                          .origin = "predicted",
+                          .graph = &prediction->graph,
+                          .cluster = &scenario->cluster,
+                          .program = &prediction->program,
+                          .timeline = &prediction->timeline,
+                          .metrics = &prediction->metrics,
+                          .memory = &prediction->memory,
+                          .memory_limit_bytes = prediction->memory_limit_bytes,
+                          .fits = prediction->fits,
+                          .tightest_worker = prediction->tightest_worker,
+                          .bounds = bounds,
+                          .bound_count = prediction->bound_count,
+                          .error_band = prediction->error_band,
+                          .usd_per_million_samples = prediction->usd_per_million_samples,
+                          .joules_per_sample = prediction->joules_per_sample,
+                          .job_steps = scenario->training ? scenario->steps : 0};
+  if (values->slots[SLOT_OUT].given)
+    DP_TRY(write_folder(&run, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error));
+  DP_TRY(values->slots[SLOT_JSON].given ? print_json(&run, error) : print_summary(&run, error));
+  return talk(&run, error);
+}
+
+static dp_status run_command(const cli_values *values, dp_error *error) {
+  if (values->argument_count != 1)
+    return dp_fail(error, DP_BAD_INPUT, "simulate: found %d arguments, allowed: one, the scenario",
+                   values->argument_count);
+  if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
+    return dp_fail(error, DP_BAD_INPUT, "simulate: --out: found \"\", allowed: a folder");
+  plan_scenario scenario;
+  sim_efficiency *efficiency = NULL;
+  sim_prediction prediction;
+  DP_TRY(plan_scenario_read(values->arguments[0], values->sets, values->set_count, &scenario, error));
+  dp_status status = sim_efficiency_read(NULL, &efficiency, error);
+  if (status == DP_OK) status = sim_predict(&scenario, efficiency, &prediction, error);
+  if (status == DP_OK) {
+    status = report(&scenario, &prediction, values, error);
+    sim_prediction_free(&prediction);
+  }
+  sim_efficiency_free(efficiency);
+  plan_scenario_free(&scenario);
+  return status;
+}
+
+const cli_command cli_simulate = {
+    .name = "simulate",
+    .arguments = "SCENARIO",
+    .summary = "Predict step time, bubbles, memory, traffic and cost of a scenario.",
+    .help =
+        "The tables say what each worker does with its time and memory, what travels between workers, and what bounds\n"
+        "the step. A plan that does not fit into memory is predicted all the same, and the verdict says by how much.\n"
+        "\n"
+        "With --out the folder gets report.html, metrics.json (what --json prints), plan.json, timeline.json (Chrome\n"
+        "trace events: opens in Perfetto), and timeline, memory and bounds as SVG and PNG by gnuplot ($GNUPLOT, if\n"
+        "set); plots/ keeps the figures and scripts they were drawn from.",
+    .options = options,
+    .option_count = (int)DP_COUNT_OF(options),
+    .run = run_command};
