@@ -26,5 +26,6 @@ libplan_a_SOURCES += \
 	plan/order_list.c \
 	plan/plan.c \
 	plan/program.c \
+	plan/split.c \
 	plan/timeline.c \
 	plan/traffic.c plan/traffic.h

@@ -207,7 +207,7 @@ static dp_status set_chunks(predictor *p) {
   return DP_OK;
 }
 
-static dp_status set_order(predictor *p) {
+static dp_status set_order(predictor *p, const int *in_flight_limit) {
   plan_plan *plan = &p->out->plan;
   double *forward = SCRATCH(p, double, plan->chunk_count), *input = SCRATCH(p, double, plan->chunk_count);
   double *weight = SCRATCH(p, double, plan->chunk_count);
@@ -221,7 +221,7 @@ static dp_status set_order(predictor *p) {
     weight[c] = exact_span(kind, SIM_BACKWARD_WEIGHT, chunk->first_unit, chunk->unit_count);
   }
   const plan_chunk_costs costs = {forward, input, weight};
-  return plan_order_generate(plan, &costs, NULL, p->error);
+  return plan_order_generate(plan, &costs, in_flight_limit, p->error);
 }
 
 /* ---- what the engine needs ---- */
@@ -266,7 +266,7 @@ static int64_t rank_trainable_parameters(const sim_prediction *out, int rank) {
 static void cost_one_work(const predictor *p, const plan_work *work, double *device_s, double *issue_s) {
   const sim_prediction *out = p->out;
   const device_kind *kind = &p->kinds[p->kind_of_worker[work->worker]];
-  const int first = work->first_unit, count = work->unit_count;
+  const int first = (int)work->first_unit, count = (int)work->unit_count;
   const double compress_s = kind->compress_s[work->chunk] / (work->parts ? work->parts : 1);
   double s = 0, issue = sim_cost_instruction_issue_s(&kind->context);
   bool directions[3] = {false, false, false};
@@ -433,6 +433,48 @@ static dp_status lay_out_memory(predictor *p) {
   return DP_OK;
 }
 
+/* Lowers the number of microbatches in flight of every rank whose memory is over its limit, by as many as hold the
+ * excess. False when nothing can be lowered any more. */
+static bool lower_in_flight(const predictor *p, int *limit) {
+  const sim_prediction *out = p->out;
+  bool lowered = false;
+  for (int r = 0; r < out->plan.ranks; r++) {
+    int64_t excess = 0, each = 1;
+    for (int w = r; w < out->memory.worker_count; w += out->plan.ranks) {
+      const int64_t over = out->memory.workers[w].peak_bytes - out->memory_limit_bytes[w];
+      if (over > excess) excess = over;
+    }
+    for (int c = 0; c < out->plan.chunk_count; c++)
+      if (out->plan.chunks[c].rank == r)
+        each += graph_saved_bytes(&out->graph, out->plan.chunks[c].first_unit, out->plan.chunks[c].unit_count,
+                                  out->plan.recompute, NULL);
+    const int64_t fewer = excess > 0 ? (excess + each - 1) / each : 0;
+    const int64_t next = limit[r] - fewer < 1 ? 1 : limit[r] - fewer;
+    if (next < limit[r]) lowered = true;
+    limit[r] = (int)next;
+  }
+  return lowered;
+}
+
+/* Order, program and memory. The list scheduler of folded placement may keep fewer microbatches in flight where memory
+ * is short; closed orders have theirs. */
+static dp_status compile_to_fit(predictor *p) {
+  sim_prediction *out = p->out;
+  const bool can_adapt = out->plan.schedule == PLAN_FOLDED && out->plan.training;
+  int *limit = SCRATCH(p, int, out->plan.ranks);
+  if (!limit) return dp_fail_memory(p->error);
+  for (int r = 0; r < out->plan.ranks; r++) limit[r] = 2 * out->plan.ranks;
+  for (;;) {
+    DP_TRY(set_order(p, can_adapt ? limit : NULL));
+    DP_TRY(plan_compile(&out->plan, &out->graph, &out->program, p->error));
+    DP_TRY(plan_program_check(&out->program, p->error));
+    DP_TRY(lay_out_memory(p));
+    if (out->fits || !can_adapt || !lower_in_flight(p, limit)) return DP_OK;
+    plan_memory_free(&out->memory);
+    plan_program_free(&out->program);
+  }
+}
+
 /* ---- what bounds the step ---- */
 
 enum { BOUND_GEMM, BOUND_CONVOLUTION, BOUND_ATTENTION, BOUND_MEMORY, BOUND_FIXED, BOUND_OPTIMIZER, BOUND_SLOWED, BOUND_HOST,
@@ -449,7 +491,7 @@ static void add_compute(const predictor *p, const plan_work *work, double second
     return;
   }
   double by_class[GRAPH_CLASS_COUNT] = {0}, sum = 0;
-  for (int u = work->first_unit; u < work->first_unit + work->unit_count; u++)
+  for (uint32_t u = work->first_unit; u < work->first_unit + work->unit_count; u++)
     for (int d = 0; d < 3; d++) {
       const bool counts = work->opcode == PLAN_FORWARD ? d == SIM_FORWARD
                           : work->opcode == PLAN_BACKWARD_INPUT ? d == SIM_BACKWARD_INPUT
@@ -540,10 +582,7 @@ static dp_status predict(predictor *p) {
   DP_TRY(set_recompute(p));
   DP_TRY(cost_kinds(p));
   DP_TRY(set_chunks(p));
-  DP_TRY(set_order(p));
-  DP_TRY(plan_compile(&out->plan, &out->graph, &out->program, p->error));
-  DP_TRY(plan_program_check(&out->program, p->error));
-  DP_TRY(lay_out_memory(p));
+  DP_TRY(compile_to_fit(p));
   DP_TRY(cost_compression(p));
   DP_TRY(cost_works(p));
   DP_TRY(route_messages(p));

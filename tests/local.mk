@@ -49,3 +49,6 @@ tests_test_graph_memory_SOURCES = tests/test_graph_memory.c tests/graph_helpers.
 tests_test_graph_memory_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
 tests_test_graph_ops_SOURCES = tests/test_graph_ops.c tests/graph_helpers.h tests/suite.h
 tests_test_graph_ops_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_plan_split
+tests_test_plan_split_SOURCES = tests/test_plan_split.c
+tests_test_plan_split_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
