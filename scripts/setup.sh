@@ -28,10 +28,9 @@ for package in "${packages[@]}"; do
   status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
   [ "$status" = "install ok installed" ] || missing+=("$package")
 done
-# clang's fuzzer runtime has the version in its name
-if [ "$what" = check ] && ! dpkg-query -W -f='${Status}\n' 'libclang-rt-*-dev' 2>/dev/null | grep -q '^install ok installed'; then
-  missing+=(libclang-rt-dev)
-fi
+# Where clang's fuzzer runtime is a package of its own it is asked for; elsewhere clang brings it.
+has_fuzzer() { command -v clang >/dev/null && compgen -G "$(clang -print-resource-dir)/lib/*/libclang_rt.fuzzer*" >/dev/null; }
+if [ "$what" = check ] && ! has_fuzzer; then missing+=(libclang-rt-dev); fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 as_root=()
@@ -43,12 +42,16 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 echo "diffpipe: installing ${missing[*]}" >&2
-export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -qq
-# Some releases have no libclang-rt-dev: there clang itself brings the runtime.
-if ! apt-cache show libclang-rt-dev >/dev/null 2>&1; then
-  kept=()
-  for package in "${missing[@]}"; do [ "$package" = libclang-rt-dev ] || kept+=("$package"); done
-  missing=("${kept[@]}")
+wanted=()
+for package in "${missing[@]}"; do
+  [ "$package" = libclang-rt-dev ] && ! apt-cache show "$package" >/dev/null 2>&1 || wanted+=("$package")
+done
+if [ ${#wanted[@]} -gt 0 ]; then
+  # variables do not pass sudo by themselves
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >&2
 fi
-[ ${#missing[@]} -eq 0 ] || "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+if [ "$what" = check ] && ! has_fuzzer; then
+  echo "diffpipe: clang has no libFuzzer runtime (libclang_rt.fuzzer); please install it by hand" >&2
+  exit 1
+fi
