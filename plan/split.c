@@ -170,8 +170,14 @@ static void solve(const fold *f, double limit, double *value, int *next) {
           *best = limit < 0 ? cost : cost <= limit ? travelling_bytes(f, a, d, d, d) / 2 : INFINITY;
           continue;
         }
-        for (int b = a + 1; b + 1 < d; b++)
+        const double speed = f->speed ? f->speed[r] : 1;
+        for (int b = a + 1; b + 1 < d; b++) {
+          /* work only grows with b and with falling c: past the bound nothing better follows */
+          const double outer_s = (f->cost[b] - f->cost[a]) / speed;
+          if (limit < 0 ? outer_s >= *best : outer_s > limit) break;
           for (int c = d - 1; c >= b + 2 * (f->ranks - r - 1); c--) {
+            const double inner_s = (f->cost[d] - f->cost[c]) / speed;
+            if (limit < 0 ? outer_s + inner_s >= *best : outer_s + inner_s > limit) break;
             const double rest = value[((r + 1) * side + b) * side + c];
             if (rest >= *best) continue;
             const double cost = rank_s(f, r, a, b, c, d);
@@ -184,6 +190,7 @@ static void solve(const fold *f, double limit, double *value, int *next) {
               *choice = b * side + c;
             }
           }
+        }
       }
 }
 
