@@ -296,14 +296,16 @@ static void sum_price_and_power(builder *b) {
   if (b->file.price_usd_per_h > 0) cluster->price_usd_per_h = b->file.price_usd_per_h;
 }
 
-/* Machines share a fabric or the cluster is two: every device must reach the first. */
-static dp_status check_connected(const builder *b, const dp_node *table) {
+/* Within a node everything hangs on its PCIe trees; nodes must share a fabric: every device must reach the first. */
+static dp_status check_connected(const builder *b) {
   const plan_cluster *cluster = b->cluster;
   for (size_t d = 1; d < cluster->devices.count; d++) {
     plan_route route;
     dp_error reason = DP_ERROR_INIT;
-    if (plan_cluster_route(cluster, 0, (int)d, &route, &reason) != DP_OK)
-      return dp_fail_at(b->error, table, "%s", reason.text);
+    if (plan_cluster_route(cluster, 0, (int)d, &route, &reason) == DP_OK) continue;
+    const plan_node_row *row = b->file.nodes.items;
+    for (int node = cluster->devices.items[d].node; node >= row->count;) node -= row++->count;
+    return dp_fail_at(b->error, row->node, "[[node]]: %s", reason.text);
   }
   return DP_OK;
 }
@@ -353,7 +355,7 @@ dp_status plan_cluster_build(const dp_node *table, plan_catalogue *catalogue, pl
   builder b = {.cluster = &made, .catalogue = catalogue, .error = error};
   dp_status status = build(&b, table);
   if (status == DP_OK) status = keep(&b);
-  if (status == DP_OK) status = check_connected(&b, table);
+  if (status == DP_OK) status = check_connected(&b);
   plan_cluster_file_free(&b.file);
   dp_array_free(&b.twin);
   dp_array_free(&b.device_port);

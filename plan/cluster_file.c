@@ -1,49 +1,30 @@
 #include "plan/cluster_file.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/schema.h"
-
-typedef struct reader {
-  const plan_catalogue *catalogue;
-  dp_arena *arena;
-  plan_cluster_file *file;
-  dp_error *error;
-} reader;
+#include "plan/cluster_reader.h"
 
 /* ---- names ---- */
 
-static const plan_device_model *find_model(const reader *r, const char *name) {
+const plan_device_model *plan_cluster_find_model(const plan_cluster_reader *r, const char *name) {
   for (size_t i = 0; i < r->file->models.count; i++)
     if (strcmp(r->file->models.items[i]->name, name) == 0) return r->file->models.items[i];
   return plan_catalogue_device(r->catalogue, name);
 }
 
-static const plan_link_model *find_link(const reader *r, const char *name) {
+const plan_link_model *plan_cluster_find_link(const plan_cluster_reader *r, const char *name) {
   for (size_t i = 0; i < r->file->links.count; i++)
     if (strcmp(r->file->links.items[i]->name, name) == 0) return r->file->links.items[i];
   return plan_catalogue_link(r->catalogue, name);
 }
 
-static dp_status fail_unknown_model(const reader *r, const dp_node *node, const char *name) {
-  dp_str known = {0};
-  for (size_t i = 0; i < r->file->models.count; i++) dp_str_addf(&known, "%s, ", r->file->models.items[i]->name);
-  for (size_t i = 0; i < r->catalogue->devices.count; i++)
-    dp_str_addf(&known, "%s%s", i ? ", " : "", r->catalogue->devices.items[i].name);
-  const dp_status status =
-      dp_fail_at(r->error, node, "[[node.device]].model: found \"%.60s\", allowed: %s", name, dp_str_text(&known));
-  dp_str_free(&known);
-  return status;
-}
-
 /* The link class under `key` of `table`, or the class called `fallback` (NULL: none). */
-static dp_status read_link(const reader *r, const dp_node *table, const char *section, const char *key,
-                           const char *fallback, const plan_link_model **link) {
+dp_status plan_cluster_read_link(const plan_cluster_reader *r, const dp_node *table, const char *section,
+                                 const char *key, const char *fallback, const plan_link_model **link) {
   const dp_node *node = dp_node_get(table, key);
   const char *name = node && node->kind == DP_NODE_STRING ? node->string : fallback;
-  *link = name ? find_link(r, name) : NULL;
+  *link = name ? plan_cluster_find_link(r, name) : NULL;
   if (*link || !name) return DP_OK;
   dp_str known = {0};
   for (size_t i = 0; i < r->file->links.count; i++) dp_str_addf(&known, "%s, ", r->file->links.items[i]->name);
@@ -55,399 +36,26 @@ static dp_status read_link(const reader *r, const dp_node *table, const char *se
   return status;
 }
 
-static dp_status rows_of(const reader *r, const dp_node *node, const char *section, size_t most, size_t *count) {
+/* Names stand in the name of every link they touch. */
+dp_status plan_cluster_check_name(const plan_cluster_reader *r, const dp_node *table, const char *section,
+                                  const char *name) {
+  if (!name || strlen(name) <= PLAN_MAX_NAME) return DP_OK;
+  return dp_fail_at(r->error, dp_node_get(table, "name"), "%s.name: found %zu bytes, allowed: at most %d", section,
+                    strlen(name), PLAN_MAX_NAME);
+}
+
+dp_status plan_cluster_count_rows(const plan_cluster_reader *r, const dp_node *node, const char *section, size_t most,
+                                  size_t *count) {
   *count = 0;
   if (!node) return DP_OK;
   if (node->kind != DP_NODE_ARRAY)
-    return dp_fail_at(r->error, node, "%s: found %s, allowed: tables", section, dp_node_kind_name(node->kind));
+    return dp_fail_at(r->error, node, "%s: found %s, allowed: a list of tables", section,
+                      dp_node_kind_name(node->kind));
   if (node->count > most)
     return dp_fail_at(r->error, node, "%s: found %zu of them, allowed: at most %zu", section, node->count, most);
   *count = node->count;
   return DP_OK;
 }
-
-/* ---- [[node.pcie]] ---- */
-
-typedef struct pcie_keys {
-  const char *name, *parent, *link;
-  double bandwidth_gb_per_s;
-  int64_t socket;
-} pcie_keys;
-
-static const dp_field pcie_fields[] = {
-    {"name", DP_FIELD_STRING, offsetof(pcie_keys, name), true, 0, 0, NULL, "unique in its node"},
-    {"parent", DP_FIELD_STRING, offsetof(pcie_keys, parent), false, 0, 0, NULL,
-     "name of the switch or root complex above; none: a root complex"},
-    {"link", DP_FIELD_STRING, offsetof(pcie_keys, link), false, 0, 0, NULL,
-     "class of the link upwards; default pcie4-x16, of a root complex host-memory"},
-    {"bandwidth_gb_per_s", DP_FIELD_REAL, offsetof(pcie_keys, bandwidth_gb_per_s), false, 1e-6, 1e6, NULL,
-     "GB/s of the link upwards; default: its class's"},
-    {"socket", DP_FIELD_INTEGER, offsetof(pcie_keys, socket), false, 0, PLAN_MAX_SOCKETS - 1, NULL,
-     "of a root complex; default: each its own"},
-};
-
-static int find_pcie(const plan_node_row *node, const char *name) {
-  for (size_t i = 0; i < node->pcie.count; i++)
-    if (strcmp(node->pcie.items[i].name, name) == 0) return (int)i;
-  return -1;
-}
-
-static dp_status fail_unknown_pcie(const reader *r, const dp_node *at, const char *section, const char *key,
-                                   const char *name, const plan_node_row *node) {
-  dp_str known = {0};
-  for (size_t i = 0; i < node->pcie.count && i < 16; i++)
-    dp_str_addf(&known, "%s%.40s", i ? ", " : "", node->pcie.items[i].name);
-  const dp_status status =
-      dp_fail_at(r->error, at, "%s.%s: found \"%.60s\", allowed: %s", section, key, name, dp_str_text(&known));
-  dp_str_free(&known);
-  return status;
-}
-
-/* Every row must reach a root complex in at most PLAN_MAX_PCIE_DEPTH - 1 steps. */
-static dp_status check_tree(const reader *r, const plan_node_row *node) {
-  for (size_t i = 0; i < node->pcie.count; i++) {
-    int at = (int)i, depth = 0;
-    while (node->pcie.items[at].parent >= 0 && depth <= (int)node->pcie.count) {
-      at = node->pcie.items[at].parent;
-      depth++;
-    }
-    if (depth > (int)node->pcie.count) { /* `at` is on the cycle by now */
-      dp_str cycle = {0};
-      const int start = at;
-      int shown = 0;
-      do {
-        if (shown++ < 8) dp_str_addf(&cycle, "%.40s > ", node->pcie.items[at].name);
-        at = node->pcie.items[at].parent;
-      } while (at != start);
-      dp_str_addf(&cycle, "%s%.40s", shown > 8 ? "... > " : "", node->pcie.items[start].name);
-      const dp_status status = dp_fail_at(
-          r->error, node->pcie.items[start].node,
-          "[[node.pcie]]: found a cycle of parents: %s, allowed: a tree that ends in a root complex (no parent)",
-          dp_str_text(&cycle));
-      dp_str_free(&cycle);
-      return status;
-    }
-    if (depth > PLAN_MAX_PCIE_DEPTH - 1)
-      return dp_fail_at(r->error, node->pcie.items[i].node,
-                        "[[node.pcie]] %.40s: found %d switches above one another, allowed: at most %d",
-                        node->pcie.items[i].name, depth, PLAN_MAX_PCIE_DEPTH - 1);
-  }
-  return DP_OK;
-}
-
-static dp_status read_pcie(const reader *r, const dp_node *rows, plan_node_row *node) {
-  size_t count = 0;
-  DP_TRY(rows_of(r, rows, "[[node.pcie]]", 256, &count));
-  int roots = 0;
-  for (size_t i = 0; i < count; i++) {
-    const dp_node *table = rows->items[i];
-    pcie_keys keys = {.socket = -1};
-    DP_TRY(dp_schema_read(table, NULL, "[[node.pcie]]", pcie_fields, DP_COUNT_OF(pcie_fields), &keys, r->error));
-    if (find_pcie(node, keys.name) >= 0)
-      return dp_fail_at(r->error, table, "[[node.pcie]]: found the name \"%.60s\" again, allowed: unique names",
-                        keys.name);
-    plan_pcie_row row = {.name = keys.name, .parent = keys.parent ? -2 : -1, .node = table};
-    if (keys.parent && keys.socket >= 0)
-      return dp_fail_at(r->error, dp_node_get(table, "socket"),
-                        "[[node.pcie]].socket: found %lld at a switch, allowed: only at a root complex (no parent)",
-                        (long long)keys.socket);
-    if (!keys.parent) {
-      row.socket = keys.socket >= 0 ? (int)keys.socket : roots;
-      roots++;
-      if (row.socket >= PLAN_MAX_SOCKETS)
-        return dp_fail_at(r->error, table,
-                          "[[node.pcie]]: found %d root complexes without a socket, allowed: %d sockets", roots,
-                          PLAN_MAX_SOCKETS);
-      if (row.socket >= node->socket_count) node->socket_count = row.socket + 1;
-    }
-    DP_TRY(read_link(r, table, "[[node.pcie]]", "link", keys.parent ? "pcie4-x16" : "host-memory", &row.link));
-    row.bandwidth_bytes_per_s =
-        keys.bandwidth_gb_per_s > 0 ? keys.bandwidth_gb_per_s * 1e9 : row.link->bandwidth_bytes_per_s;
-    if (!dp_array_push(&node->pcie, row)) return dp_fail_memory(r->error);
-  }
-  if (count == 0) { /* the shorthand: everything on one root complex */
-    plan_pcie_row row = {.name = "root0", .parent = -1, .node = node->node};
-    DP_TRY(read_link(r, node->node, "[[node]]", "", "host-memory", &row.link));
-    row.bandwidth_bytes_per_s = row.link->bandwidth_bytes_per_s;
-    node->socket_count = 1;
-    return dp_array_push(&node->pcie, row) ? DP_OK : dp_fail_memory(r->error);
-  }
-  for (size_t i = 0; i < count; i++) {
-    plan_pcie_row *row = &node->pcie.items[i];
-    const dp_node *parent = dp_node_get(row->node, "parent");
-    if (!parent) continue;
-    row->parent = find_pcie(node, parent->string);
-    if (row->parent < 0) return fail_unknown_pcie(r, parent, "[[node.pcie]]", "parent", parent->string, node);
-  }
-  DP_TRY(check_tree(r, node));
-  for (size_t i = 0; i < count; i++) {
-    int at = (int)i;
-    while (node->pcie.items[at].parent >= 0) at = node->pcie.items[at].parent;
-    node->pcie.items[i].socket = node->pcie.items[at].socket;
-  }
-  return DP_OK;
-}
-
-static dp_status place(const reader *r, const dp_node *table, const char *section, const char *name,
-                       const plan_node_row *node, int *pcie) {
-  *pcie = 0;
-  if (!name) {
-    while (node->pcie.items[*pcie].parent >= 0) (*pcie)++; /* the first root complex: check_tree found one */
-    return DP_OK;
-  }
-  *pcie = find_pcie(node, name);
-  return *pcie >= 0 ? DP_OK : fail_unknown_pcie(r, dp_node_get(table, "pcie"), section, "pcie", name, node);
-}
-
-/* ---- [[node.device]] ---- */
-
-typedef struct device_keys {
-  const char *name, *model, *pcie, *link, *virtual_link;
-  int64_t count, parts;
-  double memory_gb, memory_limit_gb, price_usd_per_h, purchase_usd, tdp_w;
-  bool peer_to_peer;
-} device_keys;
-
-static const dp_field device_fields[] = {
-    {"model", DP_FIELD_STRING, offsetof(device_keys, model), true, 0, 0, NULL,
-     "a card of the catalogue or of [[cluster.device]]"},
-    {"count", DP_FIELD_INTEGER, offsetof(device_keys, count), false, 1, PLAN_MAX_DEVICES, NULL, "default 1"},
-    {"name", DP_FIELD_STRING, offsetof(device_keys, name), false, 0, 0, NULL, "default gpu and its index"},
-    {"pcie", DP_FIELD_STRING, offsetof(device_keys, pcie), false, 0, 0, NULL,
-     "the [[node.pcie]] it is plugged in; default the first root complex"},
-    {"link", DP_FIELD_STRING, offsetof(device_keys, link), false, 0, 0, NULL,
-     "class of its PCIe link; default by the model"},
-    {"peer_to_peer", DP_FIELD_BOOLEAN, offsetof(device_keys, peer_to_peer), false, 0, 0, NULL,
-     "direct copies over PCIe; default the model's"},
-    {"virtual", DP_FIELD_INTEGER, offsetof(device_keys, parts), false, 1, 64, NULL,
-     "cut each card into this many devices; default 1"},
-    {"virtual_link", DP_FIELD_STRING, offsetof(device_keys, virtual_link), false, 0, 0, NULL,
-     "class of copies between parts; default device-copy"},
-    {"memory_gb", DP_FIELD_REAL, offsetof(device_keys, memory_gb), false, 0.001, 1e6, NULL,
-     "GB of a card; default the model's"},
-    {"memory_limit_gb", DP_FIELD_REAL, offsetof(device_keys, memory_limit_gb), false, 0.001, 1e6, NULL,
-     "GB of it that may be used; default all"},
-    {"price_usd_per_h", DP_FIELD_REAL, offsetof(device_keys, price_usd_per_h), false, 0, 1e6, NULL,
-     "USD an hour for a card; default the model's"},
-    {"purchase_usd", DP_FIELD_REAL, offsetof(device_keys, purchase_usd), false, 0, 1e9, NULL,
-     "USD to buy a card; default the model's"},
-    {"tdp_w", DP_FIELD_REAL, offsetof(device_keys, tdp_w), false, 1, 1e5, NULL, "W of a card; default the model's"},
-};
-
-/* Green contexts come in multiples of 8 SMs from Hopper on, of 2 before (CUDA driver API, cuDevSmResourceSplitByCount).
- */
-static int64_t part_sms(const plan_device_model *model, int64_t parts) {
-  const char *sm = strstr(model->architecture, "sm");
-  const bool hopper_on = sm && strtol(sm + 2, NULL, 10) >= 90;
-  const int64_t step = hopper_on ? 8 : 2;
-  return model->sm_count / parts / step * step;
-}
-
-static dp_status default_link(const reader *r, const dp_node *table, plan_device_row *row) {
-  const plan_device_model *model = row->model;
-  const char *name = model->c2c_bytes_per_s > 0 ? "c2c"
-                                                : dp_arena_printf(r->arena, "pcie%d-x16%s", (int)model->pcie_generation,
-                                                                  row->peer_to_peer ? "" : "-host");
-  if (!name) return dp_fail_memory(r->error);
-  DP_TRY(read_link(r, table, "[[node.device]]", "link", name, &row->link));
-  row->link_bytes_per_s = row->link->bandwidth_bytes_per_s;
-  if (!dp_node_get(table, "link") && model->c2c_bytes_per_s == 0)
-    row->link_bytes_per_s *= (double)model->pcie_lanes / 16;
-  return DP_OK;
-}
-
-static dp_status read_device(const reader *r, const dp_node *table, const dp_node *peer_to_peer, plan_node_row *node) {
-  device_keys keys = {.count = 1, .parts = 1};
-  DP_TRY(dp_schema_read(table, NULL, "[[node.device]]", device_fields, DP_COUNT_OF(device_fields), &keys, r->error));
-  plan_device_row row = {.name = keys.name,
-                         .model = find_model(r, keys.model),
-                         .count = (int)keys.count,
-                         .parts = (int)keys.parts,
-                         .node = table};
-  if (!row.model) return fail_unknown_model(r, dp_node_get(table, "model"), keys.model);
-  const plan_device_model *model = row.model;
-  row.peer_to_peer = dp_node_get(table, "peer_to_peer") ? keys.peer_to_peer
-                     : peer_to_peer                     ? peer_to_peer->boolean
-                                                        : model->peer_to_peer;
-  DP_TRY(place(r, table, "[[node.device]]", keys.pcie, node, &row.pcie));
-  DP_TRY(default_link(r, table, &row));
-  DP_TRY(read_link(r, table, "[[node.device]]", "virtual_link", "device-copy", &row.part_link));
-  row.part_sm_count = keys.parts > 1 ? part_sms(model, keys.parts) : model->sm_count;
-  if (row.part_sm_count == 0)
-    return dp_fail_at(
-        r->error, dp_node_get(table, "virtual"),
-        "[[node.device]].virtual: found %lld parts of %lld SMs, allowed: parts of at least 8 SMs (2 before Hopper)",
-        (long long)keys.parts, (long long)model->sm_count);
-  row.memory_bytes = keys.memory_gb > 0 ? (int64_t)llround(keys.memory_gb * 1e9) : model->memory_bytes;
-  const int64_t limit = (int64_t)llround(keys.memory_limit_gb * 1e9);
-  if (limit > row.memory_bytes)
-    return dp_fail_at(r->error, dp_node_get(table, "memory_limit_gb"),
-                      "[[node.device]].memory_limit_gb: found %.9g, allowed: at most the card's %.9g",
-                      keys.memory_limit_gb, (double)row.memory_bytes / 1e9);
-  if (limit > 0) row.memory_bytes = limit;
-  row.price_usd_per_h = dp_node_get(table, "price_usd_per_h") ? keys.price_usd_per_h : model->price_usd_per_h;
-  row.purchase_usd = dp_node_get(table, "purchase_usd") ? keys.purchase_usd : model->purchase_usd;
-  row.tdp_w = keys.tdp_w > 0 ? keys.tdp_w : model->tdp_w;
-  for (size_t i = 0; i < node->devices.count; i++)
-    if (keys.name && node->devices.items[i].name && strcmp(node->devices.items[i].name, keys.name) == 0)
-      return dp_fail_at(r->error, dp_node_get(table, "name"),
-                        "[[node.device]]: found the name \"%.60s\" again, allowed: unique names", keys.name);
-  node->card_count += row.count;
-  if (node->card_count > PLAN_MAX_DEVICES)
-    return dp_fail_at(r->error, table, "[[node.device]]: found %d cards in the node, allowed: at most %d",
-                      node->card_count, PLAN_MAX_DEVICES);
-  return dp_array_push(&node->devices, row) ? DP_OK : dp_fail_memory(r->error);
-}
-
-static const plan_device_row *row_of_card(const plan_node_row *node, int card) {
-  const plan_device_row *row = node->devices.items;
-  while (card >= row->count) card -= row++->count;
-  return row;
-}
-
-/* ---- [[node.nvlink]] ---- */
-
-typedef struct nvlink_keys {
-  const char *name, *link;
-  int kind;
-  double bandwidth_gb_per_s;
-  const dp_node *devices;
-} nvlink_keys;
-
-static const char *const nvlink_choices[] = {"nvswitch", "mesh", "pairs", NULL};
-static const dp_field nvlink_fields[] = {
-    {"kind", DP_FIELD_CHOICE, offsetof(nvlink_keys, kind), true, 0, 0, nvlink_choices, "nvswitch, mesh or pairs"},
-    {"name", DP_FIELD_STRING, offsetof(nvlink_keys, name), false, 0, 0, NULL, "of the switch; default nvswitch"},
-    {"link", DP_FIELD_STRING, offsetof(nvlink_keys, link), false, 0, 0, NULL, "class; default by the cards"},
-    {"bandwidth_gb_per_s", DP_FIELD_REAL, offsetof(nvlink_keys, bandwidth_gb_per_s), false, 1e-6, 1e6, NULL,
-     "GB/s one way of each link; default its class's"},
-    {"devices", DP_FIELD_NODE, offsetof(nvlink_keys, devices), false, 0, 0, NULL,
-     "indices of cards in the node; default all"},
-};
-
-/* Classes that the cards' models name must exist; mesh size and parity. */
-static dp_status check_nvlink(const reader *r, const dp_node *at, const plan_node_row *node,
-                              const plan_nvlink_row *row) {
-  if (row->shape == PLAN_NVLINK_MESH && row->card_count > PLAN_MAX_MESH)
-    return dp_fail_at(r->error, at, "[[node.nvlink]]: found a mesh of %d cards, allowed: at most %d", row->card_count,
-                      PLAN_MAX_MESH);
-  if (row->shape == PLAN_NVLINK_PAIRS && row->card_count % 2)
-    return dp_fail_at(r->error, at, "[[node.nvlink]]: found pairs of %d cards, allowed: an even number",
-                      row->card_count);
-  if (row->link) return DP_OK;
-  for (int i = 0; i < row->card_count; i++) {
-    const plan_device_model *model = row_of_card(node, row->cards[i])->model;
-    if (!model->interconnect_link[0])
-      return dp_fail_at(
-          r->error, at,
-          "[[node.nvlink]]: found card %d, %.60s, which has no NVLink, allowed: only cards that have it, or give link",
-          row->cards[i], model->name);
-    if (!find_link(r, model->interconnect_link))
-      return dp_fail_at(
-          r->error, at,
-          "[[node.nvlink]]: found link class \"%.60s\" of %.60s, allowed: a class of links.toml, or give link",
-          model->interconnect_link, model->name);
-  }
-  return DP_OK;
-}
-
-static int compare_ints(const void *a, const void *b) {
-  const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
-}
-
-static dp_status read_nvlink(const reader *r, const dp_node *table, plan_node_row *node) {
-  nvlink_keys keys = {0};
-  DP_TRY(dp_schema_read(table, NULL, "[[node.nvlink]]", nvlink_fields, DP_COUNT_OF(nvlink_fields), &keys, r->error));
-  plan_nvlink_row row = {.name = keys.name,
-                         .shape = (plan_nvlink_shape)keys.kind,
-                         .bandwidth_bytes_per_s = keys.bandwidth_gb_per_s * 1e9,
-                         .node = table};
-  if (keys.link) DP_TRY(read_link(r, table, "[[node.nvlink]]", "link", NULL, &row.link));
-  int64_t *indices = NULL;
-  size_t count = (size_t)node->card_count;
-  if (keys.devices)
-    DP_TRY(dp_schema_read_integers(keys.devices, "[[node.nvlink]].devices", 0, node->card_count - 1, r->arena, &indices,
-                                   &count, r->error));
-  row.cards = DP_ARENA_NEW(r->arena, int, count);
-  if (!row.cards) return dp_fail_memory(r->error);
-  for (size_t i = 0; i < count; i++) row.cards[i] = indices ? (int)indices[i] : (int)i;
-  if (indices) {
-    qsort(indices, count, sizeof *indices, compare_ints);
-    for (size_t i = 1; i < count; i++)
-      if (indices[i] == indices[i - 1])
-        return dp_fail_at(r->error, keys.devices, "[[node.nvlink]].devices: found card %lld twice, allowed: once",
-                          (long long)indices[i]);
-  }
-  if (count < 2)
-    return dp_fail_at(r->error, keys.devices ? keys.devices : table,
-                      "[[node.nvlink]].devices: found %zu cards, allowed: at least 2", count);
-  row.card_count = (int)count;
-  DP_TRY(check_nvlink(r, table, node, &row));
-  return dp_array_push(&node->nvlinks, row) ? DP_OK : dp_fail_memory(r->error);
-}
-
-/* Cards of one interconnect joined as their boards are: SXM through NVSwitch, AMD by a mesh. */
-static dp_status default_nvlink(const reader *r, plan_node_row *node, plan_interconnect interconnect,
-                                plan_nvlink_shape shape) {
-  plan_nvlink_row row = {
-      .shape = shape, .node = node->node, .cards = DP_ARENA_NEW(r->arena, int, (size_t)node->card_count)};
-  if (!row.cards) return dp_fail_memory(r->error);
-  int card = 0;
-  for (size_t i = 0; i < node->devices.count; i++)
-    for (int c = 0; c < node->devices.items[i].count; c++, card++)
-      if (interconnect == PLAN_INTERCONNECT_NONE || node->devices.items[i].model->interconnect == interconnect)
-        row.cards[row.card_count++] = card;
-  if (row.card_count < 2) return DP_OK;
-  DP_TRY(check_nvlink(r, node->node, node, &row));
-  return dp_array_push(&node->nvlinks, row) ? DP_OK : dp_fail_memory(r->error);
-}
-
-/* ---- [[node.nic]] ---- */
-
-typedef struct nic_keys {
-  const char *name, *pcie, *link, *pcie_link, *fabric;
-  int64_t count;
-} nic_keys;
-
-static const dp_field nic_fields[] = {
-    {"link", DP_FIELD_STRING, offsetof(nic_keys, link), true, 0, 0, NULL, "class of its network link"},
-    {"fabric", DP_FIELD_STRING, offsetof(nic_keys, fabric), true, 0, 0, NULL, "name of a [[fabric]]"},
-    {"count", DP_FIELD_INTEGER, offsetof(nic_keys, count), false, 1, 64, NULL, "default 1"},
-    {"name", DP_FIELD_STRING, offsetof(nic_keys, name), false, 0, 0, NULL, "default nic and its index"},
-    {"pcie", DP_FIELD_STRING, offsetof(nic_keys, pcie), false, 0, 0, NULL,
-     "the [[node.pcie]] it is plugged in; default the first root complex"},
-    {"pcie_link", DP_FIELD_STRING, offsetof(nic_keys, pcie_link), false, 0, 0, NULL,
-     "class of its PCIe link; default one as fast as the network"},
-};
-
-static dp_status read_nic(const reader *r, const dp_node *table, plan_node_row *node) {
-  nic_keys keys = {.count = 1};
-  DP_TRY(dp_schema_read(table, NULL, "[[node.nic]]", nic_fields, DP_COUNT_OF(nic_fields), &keys, r->error));
-  plan_nic_row row = {.name = keys.name, .count = (int)keys.count, .fabric = -1, .node = table};
-  DP_TRY(place(r, table, "[[node.nic]]", keys.pcie, node, &row.pcie));
-  DP_TRY(read_link(r, table, "[[node.nic]]", "link", NULL, &row.link));
-  if (row.link->kind != PLAN_LINK_NETWORK)
-    return dp_fail_at(r->error, dp_node_get(table, "link"),
-                      "[[node.nic]].link: found \"%.60s\", allowed: a class of kind \"network\"", keys.link);
-  const double needed = row.link->bandwidth_bytes_per_s;
-  const char *pcie = needed <= 24e9 ? "pcie4-x16" : needed <= 55.4e9 ? "pcie5-x16" : "pcie6-x16";
-  DP_TRY(read_link(r, table, "[[node.nic]]", "pcie_link", pcie, &row.pcie_link));
-  for (size_t i = 0; i < r->file->fabrics.count; i++)
-    if (strcmp(r->file->fabrics.items[i], keys.fabric) == 0) row.fabric = (int)i;
-  if (row.fabric < 0) {
-    dp_str known = {0};
-    for (size_t i = 0; i < r->file->fabrics.count; i++)
-      dp_str_addf(&known, "%s%.40s", i ? ", " : "", r->file->fabrics.items[i]);
-    const dp_status status =
-        dp_fail_at(r->error, dp_node_get(table, "fabric"), "[[node.nic]].fabric: found \"%.60s\", allowed: %s",
-                   keys.fabric, known.length ? dp_str_text(&known) : "the name of a [[fabric]]; there is none");
-    dp_str_free(&known);
-    return status;
-  }
-  return dp_array_push(&node->nics, row) ? DP_OK : dp_fail_memory(r->error);
-}
-
 /* ---- [[node]] ---- */
 
 typedef struct node_keys {
@@ -481,45 +89,54 @@ static const dp_field node_fields[] = {
     {"nic", DP_FIELD_NODE, offsetof(node_keys, nic), false, 0, 0, NULL, "[[node.nic]]"},
 };
 
-static dp_status read_interconnect(const reader *r, const dp_node *table, const node_keys *keys, plan_node_row *node) {
+static dp_status read_interconnect(const plan_cluster_reader *r, const dp_node *table, const node_keys *keys,
+                                   plan_node_row *node) {
   size_t count = 0;
-  DP_TRY(rows_of(r, keys->nvlink, "[[node.nvlink]]", 256, &count));
+  DP_TRY(plan_cluster_count_rows(r, keys->nvlink, "[[node.nvlink]]", 256, &count));
   if (count && keys->interconnect != INTERCONNECT_AUTO)
     return dp_fail_at(r->error, dp_node_get(table, "interconnect"),
                       "[[node]].interconnect: found \"%s\" beside [[node.nvlink]], allowed: one of the two",
                       interconnect_choices[keys->interconnect]);
-  for (size_t i = 0; i < count; i++) DP_TRY(read_nvlink(r, keys->nvlink->items[i], node));
+  for (size_t i = 0; i < count; i++) DP_TRY(plan_cluster_read_nvlink(r, keys->nvlink->items[i], node));
   if (count) return DP_OK;
   switch (keys->interconnect) {
     case INTERCONNECT_NVSWITCH:
-      return default_nvlink(r, node, PLAN_INTERCONNECT_NONE, PLAN_NVLINK_SWITCH);
+      return plan_cluster_default_nvlink(r, node, PLAN_INTERCONNECT_NONE, PLAN_NVLINK_SWITCH);
     case INTERCONNECT_MESH:
-      return default_nvlink(r, node, PLAN_INTERCONNECT_NONE, PLAN_NVLINK_MESH);
+      return plan_cluster_default_nvlink(r, node, PLAN_INTERCONNECT_NONE, PLAN_NVLINK_MESH);
     case INTERCONNECT_PAIRS:
-      return default_nvlink(r, node, PLAN_INTERCONNECT_NONE, PLAN_NVLINK_PAIRS);
+      return plan_cluster_default_nvlink(r, node, PLAN_INTERCONNECT_NONE, PLAN_NVLINK_PAIRS);
     case INTERCONNECT_AUTO:
-      DP_TRY(default_nvlink(r, node, PLAN_INTERCONNECT_NVLINK, PLAN_NVLINK_SWITCH));
-      return default_nvlink(r, node, PLAN_INTERCONNECT_INFINITY_FABRIC, PLAN_NVLINK_MESH);
+      DP_TRY(plan_cluster_default_nvlink(r, node, PLAN_INTERCONNECT_NVLINK, PLAN_NVLINK_SWITCH));
+      return plan_cluster_default_nvlink(r, node, PLAN_INTERCONNECT_INFINITY_FABRIC, PLAN_NVLINK_MESH);
     default:
       return DP_OK;
   }
 }
 
-/* Adds the node's share of vertices and devices; refuses what would not fit. */
-static dp_status count_node(const reader *r, const plan_node_row *node) {
-  int64_t devices = 0, cards_cut = 0, inner = node->socket_count + (int64_t)node->pcie.count;
+/* Adds the node's share of devices, vertices and links; refuses what would not fit. */
+static dp_status count_node(const plan_cluster_reader *r, const plan_node_row *node) {
+  int64_t devices = 0, cards_cut = 0, nics = 0, switches = 0, nvlinks = 0;
   for (size_t i = 0; i < node->devices.count; i++) {
     devices += (int64_t)node->devices.items[i].count * node->devices.items[i].parts;
     if (node->devices.items[i].parts > 1) cards_cut += node->devices.items[i].count;
   }
-  for (size_t i = 0; i < node->nics.count; i++) inner += node->nics.items[i].count;
-  for (size_t i = 0; i < node->nvlinks.count; i++) inner += node->nvlinks.items[i].shape == PLAN_NVLINK_SWITCH;
+  for (size_t i = 0; i < node->nics.count; i++) nics += node->nics.items[i].count;
+  for (size_t i = 0; i < node->nvlinks.count; i++) {
+    const plan_nvlink_row *row = &node->nvlinks.items[i];
+    switches += row->shape == PLAN_NVLINK_SWITCH;
+    nvlinks += (int64_t)row->card_count * (row->shape == PLAN_NVLINK_MESH ? row->card_count - 1 : 2);
+  }
+  const int64_t inner = node->socket_count + (int64_t)node->pcie.count + nics + switches;
   if (inner > PLAN_MAX_INNER)
     return dp_fail_at(r->error, node->node,
                       "[[node]]: found %lld switches, root complexes, sockets and NICs, allowed: at most %d",
                       (long long)inner, PLAN_MAX_INNER);
   r->file->device_count += devices * node->count;
   r->file->vertex_count += (devices + cards_cut + inner) * node->count;
+  r->file->link_count += (2 * (devices + cards_cut) + 2 * (int64_t)node->pcie.count + 4 * nics + nvlinks +
+                          node->socket_count * (node->socket_count - 1)) *
+                         node->count;
   if (r->file->device_count > PLAN_MAX_DEVICES)
     return dp_fail_at(r->error, node->node, "[[node]]: found %lld devices in the cluster, allowed: at most %d",
                       (long long)r->file->device_count, PLAN_MAX_DEVICES);
@@ -527,27 +144,32 @@ static dp_status count_node(const reader *r, const plan_node_row *node) {
     return dp_fail_at(r->error, node->node,
                       "[[node]]: found %lld devices, switches, sockets and NICs in the cluster, allowed: at most %d",
                       (long long)r->file->vertex_count, PLAN_MAX_VERTICES);
+  if (r->file->link_count > PLAN_MAX_LINKS)
+    return dp_fail_at(r->error, node->node, "[[node]]: found %lld links in the cluster, allowed: at most %d",
+                      (long long)r->file->link_count, PLAN_MAX_LINKS);
   return DP_OK;
 }
 
-static dp_status fill_node(const reader *r, const dp_node *table, const node_keys *keys, plan_node_row *node) {
-  DP_TRY(read_link(r, table, "[[node]]", "host_link", "socket-amd", &node->host_link));
-  DP_TRY(read_pcie(r, keys->pcie, node));
+static dp_status fill_node(const plan_cluster_reader *r, const dp_node *table, const node_keys *keys,
+                           plan_node_row *node) {
+  DP_TRY(plan_cluster_read_link(r, table, "[[node]]", "host_link", "socket-amd", &node->host_link));
+  DP_TRY(plan_cluster_read_pcie(r, keys->pcie, node));
   size_t count = 0;
-  DP_TRY(rows_of(r, keys->device, "[[node.device]]", 1024, &count));
+  DP_TRY(plan_cluster_count_rows(r, keys->device, "[[node.device]]", 1024, &count));
   if (count == 0)
     return dp_fail_at(r->error, keys->device, "[[node.device]]: found none, allowed: at least one device in a node");
   const dp_node *peer_to_peer = dp_node_get(table, "peer_to_peer");
-  for (size_t i = 0; i < count; i++) DP_TRY(read_device(r, keys->device->items[i], peer_to_peer, node));
+  for (size_t i = 0; i < count; i++) DP_TRY(plan_cluster_read_device(r, keys->device->items[i], peer_to_peer, node));
   DP_TRY(read_interconnect(r, table, keys, node));
-  DP_TRY(rows_of(r, keys->nic, "[[node.nic]]", 64, &count));
-  for (size_t i = 0; i < count; i++) DP_TRY(read_nic(r, keys->nic->items[i], node));
+  DP_TRY(plan_cluster_count_rows(r, keys->nic, "[[node.nic]]", 64, &count));
+  for (size_t i = 0; i < count; i++) DP_TRY(plan_cluster_read_nic(r, keys->nic->items[i], node));
   return count_node(r, node);
 }
 
-static dp_status read_node(const reader *r, const dp_node *table) {
+static dp_status read_node(const plan_cluster_reader *r, const dp_node *table) {
   node_keys keys = {.count = 1};
   DP_TRY(dp_schema_read(table, NULL, "[[node]]", node_fields, DP_COUNT_OF(node_fields), &keys, r->error));
+  DP_TRY(plan_cluster_check_name(r, table, "[[node]]", keys.name));
   for (size_t i = 0; i < r->file->nodes.count; i++)
     if (keys.name && r->file->nodes.items[i].name && strcmp(r->file->nodes.items[i].name, keys.name) == 0)
       return dp_fail_at(r->error, dp_node_get(table, "name"),
@@ -586,35 +208,36 @@ static const dp_field file_fields[] = {
 
 static const dp_field fabric_fields[] = {{"name", DP_FIELD_STRING, 0, true, 0, 0, NULL, "unique"}};
 
-static dp_status read_own_rows(const reader *r, const file_keys *keys) {
+static dp_status read_own_rows(const plan_cluster_reader *r, const file_keys *keys) {
   size_t count = 0;
-  DP_TRY(rows_of(r, keys->device, "[[device]]", 1024, &count));
+  DP_TRY(plan_cluster_count_rows(r, keys->device, "[[device]]", 1024, &count));
   for (size_t i = 0; i < count; i++) {
     plan_device_model *model = DP_ARENA_NEW(r->arena, plan_device_model, 1);
     if (!model) return dp_fail_memory(r->error);
     DP_TRY(plan_device_model_read(keys->device->items[i], model, r->error));
-    if (find_model(r, model->name))
+    if (plan_cluster_find_model(r, model->name))
       return dp_fail_at(r->error, model->node,
                         "[[device]]: found the name \"%.60s\" again, allowed: a name that is not in the catalogue",
                         model->name);
     if (!dp_array_push(&r->file->models, model)) return dp_fail_memory(r->error);
   }
-  DP_TRY(rows_of(r, keys->link, "[[link]]", 1024, &count));
+  DP_TRY(plan_cluster_count_rows(r, keys->link, "[[link]]", 1024, &count));
   for (size_t i = 0; i < count; i++) {
     plan_link_model *model = DP_ARENA_NEW(r->arena, plan_link_model, 1);
     if (!model) return dp_fail_memory(r->error);
     DP_TRY(plan_link_model_read(keys->link->items[i], r->arena, model, r->error));
-    if (find_link(r, model->name))
+    if (plan_cluster_find_link(r, model->name))
       return dp_fail_at(r->error, model->node,
                         "[[link]]: found the name \"%.60s\" again, allowed: a name that is not in the catalogue",
                         model->name);
     if (!dp_array_push(&r->file->links, model)) return dp_fail_memory(r->error);
   }
-  DP_TRY(rows_of(r, keys->fabric, "[[fabric]]", 64, &count));
+  DP_TRY(plan_cluster_count_rows(r, keys->fabric, "[[fabric]]", 64, &count));
   for (size_t i = 0; i < count; i++) {
     const char *name = NULL;
     DP_TRY(dp_schema_read(keys->fabric->items[i], NULL, "[[fabric]]", fabric_fields, DP_COUNT_OF(fabric_fields), &name,
                           r->error));
+    DP_TRY(plan_cluster_check_name(r, keys->fabric->items[i], "[[fabric]]", name));
     for (size_t f = 0; f < r->file->fabrics.count; f++)
       if (strcmp(r->file->fabrics.items[f], name) == 0)
         return dp_fail_at(r->error, keys->fabric->items[i],
@@ -624,7 +247,7 @@ static dp_status read_own_rows(const reader *r, const file_keys *keys) {
   return DP_OK;
 }
 
-static dp_status read_file(const reader *r, const dp_node *table) {
+static dp_status read_file(const plan_cluster_reader *r, const dp_node *table) {
   file_keys keys = {.name = "cluster", .host_issue_factor = 1};
   DP_TRY(dp_schema_read(table, NULL, "cluster", file_fields, DP_COUNT_OF(file_fields), &keys, r->error));
   r->file->name = keys.name;
@@ -633,7 +256,7 @@ static dp_status read_file(const reader *r, const dp_node *table) {
   DP_TRY(read_own_rows(r, &keys));
   r->file->vertex_count = (int64_t)r->file->fabrics.count;
   size_t count = 0;
-  DP_TRY(rows_of(r, keys.node, "[[node]]", PLAN_MAX_DEVICES, &count));
+  DP_TRY(plan_cluster_count_rows(r, keys.node, "[[node]]", PLAN_MAX_DEVICES, &count));
   if (count == 0) return dp_fail_at(r->error, keys.node, "[[node]]: found none, allowed: at least one node");
   for (size_t i = 0; i < count; i++) DP_TRY(read_node(r, keys.node->items[i]));
   return DP_OK;
@@ -642,7 +265,7 @@ static dp_status read_file(const reader *r, const dp_node *table) {
 dp_status plan_cluster_file_read(const dp_node *table, const plan_catalogue *catalogue, dp_arena *arena,
                                  plan_cluster_file *file, dp_error *error) {
   *file = (plan_cluster_file){0};
-  const reader r = {catalogue, arena, file, error};
+  const plan_cluster_reader r = {catalogue, arena, file, error};
   const dp_status status = read_file(&r, table);
   if (status != DP_OK) plan_cluster_file_free(file);
   return status;

@@ -8,6 +8,7 @@
 #include "plan/cluster.h"
 
 enum { PLAN_MAX_SOCKETS = 8, PLAN_MAX_PCIE_DEPTH = 4, PLAN_MAX_MESH = 256, PLAN_MAX_INNER = 1024 };
+enum { PLAN_MAX_NAME = 64, PLAN_MAX_LINKS = 2000000 };
 
 /* One [[node.pcie]]: a root complex (parent -1) or a switch below one. */
 typedef struct plan_pcie_row {
@@ -69,7 +70,7 @@ typedef struct plan_cluster_file {
   DP_ARRAY(plan_link_model *) links;
   DP_ARRAY(const char *) fabrics;
   DP_ARRAY(plan_node_row) nodes;
-  int64_t device_count, vertex_count; /* of the whole cluster */
+  int64_t device_count, vertex_count, link_count; /* of the whole cluster */
 } plan_cluster_file;
 
 dp_status plan_cluster_file_read(const dp_node *table, const plan_catalogue *catalogue, dp_arena *arena,

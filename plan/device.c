@@ -257,7 +257,7 @@ static dp_status find_rows(const dp_document *document, const char *key, const d
   const dp_field fields[] = {
       {"format", DP_FIELD_STRING, offsetof(rows_file, format), true, 0, 0, NULL, "what file this is"},
       {"version", DP_FIELD_INTEGER, offsetof(rows_file, version), true, 1, 1, NULL, "1"},
-      {key, DP_FIELD_NODE, offsetof(rows_file, rows), true, 0, 0, NULL, "rows"},
+      {key, DP_FIELD_NODE, offsetof(rows_file, rows), true, 0, 0, NULL, "the rows of the catalogue"},
   };
   rows_file file = {0};
   DP_TRY(dp_schema_read(document->root, NULL, "the file", fields, DP_COUNT_OF(fields), &file, error));

@@ -10,7 +10,7 @@ libplan_a_SOURCES = \
 PLAN_LIBS = libplan.a $(GRAPH_LIBS)
 libplan_a_SOURCES += \
 	plan/cluster.c \
-	plan/cluster_file.c plan/cluster_file.h \
+	plan/cluster_file.c plan/cluster_file.h plan/cluster_reader.h plan/cluster_rows.c \
 	plan/device.c \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \

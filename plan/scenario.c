@@ -65,9 +65,9 @@ static const dp_field model_fields[] = {
     ROW(forward_us, DP_FIELD_REAL, 0, 1e12, "us of one unit and sample"),
     ROW(backward_us, DP_FIELD_REAL, 0, 1e12, "us, whole backward of one unit and sample; default 2 * forward_us"),
     ROW(weight_backward_us, DP_FIELD_REAL, 0, 1e12, "us, the weight part of it; default half"),
-    ROW(boundary_bytes, DP_FIELD_INTEGER, 0, 1e15, "between units, one sample; default 0, which takes no time"),
-    ROW(parameters, DP_FIELD_INTEGER, 0, 1e15, "of one unit; default 0"),
-    ROW(activation_bytes, DP_FIELD_INTEGER, 0, 1e15, "kept for backward by one unit and sample; default 0"),
+    ROW(boundary_bytes, DP_FIELD_INTEGER, 0, 1e14, "between units, one sample; default 0, which takes no time"),
+    ROW(parameters, DP_FIELD_INTEGER, 0, 1e14, "of one unit; default 0"),
+    ROW(activation_bytes, DP_FIELD_INTEGER, 0, 1e14, "kept for backward by one unit and sample; default 0"),
 };
 #undef ROW
 static const char *const synthetic_keys[] = {
@@ -453,6 +453,23 @@ void plan_scenario_free(plan_scenario *scenario) {
   *scenario = (plan_scenario){0};
 }
 
+/* "DATA/models/sdxl_unet.json:1: height is 1023, must be ..." is about a key of the scenario: says so there. */
+static dp_status blame_scenario(const plan_scenario *scenario, const dp_error *reason, dp_error *error) {
+  static const char *const keys[] = {"height", "width", "frames", "text_tokens", "lora_rank", NULL};
+  const size_t length = strlen(scenario->config_path);
+  const char *text = reason->text;
+  if (strncmp(text, scenario->config_path, length) == 0 && text[length] == ':') {
+    const char *said = strstr(text + length, ": ");
+    for (int k = 0; said && keys[k]; k++) {
+      const char *table = strcmp(keys[k], "lora_rank") == 0 ? "task" : "model";
+      const size_t n = strlen(keys[k]);
+      if (strncmp(said + 2, keys[k], n) == 0 && strncmp(said + 2 + n, " is ", 4) == 0)
+        return dp_fail_at(error, plan_scenario_node(scenario, table, keys[k]), "%s.%s", table, said + 2);
+    }
+  }
+  return dp_fail(error, reason->status, "%s", text);
+}
+
 dp_status plan_scenario_graph(const plan_scenario *scenario, int64_t microbatch_size, graph *out, dp_error *error) {
   const int64_t batch = microbatch_size * (scenario->guidance ? 2 : 1);
   if (scenario->synthetic) {
@@ -462,5 +479,9 @@ dp_status plan_scenario_graph(const plan_scenario *scenario, int64_t microbatch_
   }
   graph_model_options options = scenario->model_options;
   options.batch = batch;
-  return graph_model_read(scenario->config_path, &options, out, error);
+  dp_error reason = DP_ERROR_INIT;
+  const dp_status status = graph_model_read(scenario->config_path, &options, out, &reason);
+  return status == DP_OK          ? DP_OK
+         : status == DP_BAD_INPUT ? blame_scenario(scenario, &reason, error)
+                                  : dp_fail(error, status, "%s", reason.text);
 }

@@ -52,3 +52,5 @@ tests_test_graph_ops_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_split
 tests_test_plan_split_SOURCES = tests/test_plan_split.c
 tests_test_plan_split_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
+SCRIPT_TESTS += tests/bad.sh
+EXTRA_DIST += tests/bad
