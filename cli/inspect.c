@@ -1,5 +1,5 @@
-/* diffpipe inspect: what a model is made of. Units, skips, FLOPs, parameters and activation bytes of a diffusers config, as
- * a table, as JSON, or as a Graphviz drawing. */
+/* diffpipe inspect: what a model is made of. Units, skips, FLOPs, parameters and activation bytes of a diffusers
+ * config, as a table, as JSON, or as a Graphviz drawing. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -25,22 +25,64 @@ enum {
   SLOT_DOT
 };
 
-static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL}; /* in the order of graph_dtype */
+static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};   /* in the order of graph_dtype */
 static const char *const trainables[] = {"full", "frozen", "lora", NULL}; /* in the order of graph_trainable */
 
 static const cli_option options[] = {
-    {.name = "height", .type = CLI_INTEGER, .argument = "N", .help = "pixels (the model's own size)", .slot = SLOT_HEIGHT, .min = 1, .max = 65536},
-    {.name = "width", .type = CLI_INTEGER, .argument = "N", .help = "pixels (the model's own size)", .slot = SLOT_WIDTH, .min = 1, .max = 65536},
-    {.name = "frames", .type = CLI_INTEGER, .argument = "N", .help = "frames of a video (1)", .slot = SLOT_FRAMES, .min = 1, .max = 65536},
-    {.name = "text-tokens", .type = CLI_INTEGER, .argument = "N", .help = "tokens of the prompt (the model's own: 77, 333 or 512)",
-     .slot = SLOT_TEXT_TOKENS, .min = 1, .max = 1000000},
-    {.name = "batch", .type = CLI_INTEGER, .argument = "N", .help = "samples in a microbatch (1)", .slot = SLOT_BATCH, .min = 1, .max = 65536},
-    {.name = "precision", .type = CLI_CHOICE, .argument = "P", .help = "of weights and activations (bf16)", .slot = SLOT_PRECISION,
+    {.name = "height",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "pixels (the model's own size)",
+     .slot = SLOT_HEIGHT,
+     .min = 1,
+     .max = 65536},
+    {.name = "width",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "pixels (the model's own size)",
+     .slot = SLOT_WIDTH,
+     .min = 1,
+     .max = 65536},
+    {.name = "frames",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "frames of a video (1)",
+     .slot = SLOT_FRAMES,
+     .min = 1,
+     .max = 65536},
+    {.name = "text-tokens",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "tokens of the prompt (the model's own: 77, 333 or 512)",
+     .slot = SLOT_TEXT_TOKENS,
+     .min = 1,
+     .max = 1000000},
+    {.name = "batch",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "samples in a microbatch (1)",
+     .slot = SLOT_BATCH,
+     .min = 1,
+     .max = 65536},
+    {.name = "precision",
+     .type = CLI_CHOICE,
+     .argument = "P",
+     .help = "of weights and activations (bf16)",
+     .slot = SLOT_PRECISION,
      .choices = precisions},
-    {.name = "trainable", .type = CLI_CHOICE, .argument = "WHAT", .help = "what training changes (full)", .slot = SLOT_TRAINABLE,
+    {.name = "trainable",
+     .type = CLI_CHOICE,
+     .argument = "WHAT",
+     .help = "what training changes (full)",
+     .slot = SLOT_TRAINABLE,
      .choices = trainables},
-    {.name = "lora-rank", .type = CLI_INTEGER, .argument = "N", .help = "rank of the adapters of --trainable lora (16)",
-     .slot = SLOT_LORA_RANK, .min = 1, .max = 65536},
+    {.name = "lora-rank",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "rank of the adapters of --trainable lora (16)",
+     .slot = SLOT_LORA_RANK,
+     .min = 1,
+     .max = 65536},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON},
     {.name = "dot", .type = CLI_FLAG, .help = "print a Graphviz drawing (dot -Tsvg)", .slot = SLOT_DOT},
 };
@@ -51,7 +93,7 @@ static graph_model_options model_options(const cli_values *values) {
   const struct {
     int slot;
     int64_t *target;
-  } integers[] = {{SLOT_HEIGHT, &o.height}, {SLOT_WIDTH, &o.width}, {SLOT_FRAMES, &o.frames},
+  } integers[] = {{SLOT_HEIGHT, &o.height},           {SLOT_WIDTH, &o.width}, {SLOT_FRAMES, &o.frames},
                   {SLOT_TEXT_TOKENS, &o.text_tokens}, {SLOT_BATCH, &o.batch}, {SLOT_LORA_RANK, &o.lora_rank}};
   for (size_t i = 0; i < DP_COUNT_OF(integers); i++)
     if (values->slots[integers[i].slot].given) *integers[i].target = values->slots[integers[i].slot].integer;
@@ -68,11 +110,11 @@ static bool skips_to(const graph_tensor *tensor, int consumer) {
 }
 
 static json_t *unit_json(const graph_unit *unit) {
-  return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", unit->name, "parameters", (json_int_t)unit->parameters,
-                   "trainable_parameters", (json_int_t)unit->trainable_parameters, "forward_flops",
-                   (json_int_t)unit->forward_flops, "matrix_flops", (json_int_t)unit->matrix_flops, "output_bytes",
-                   (json_int_t)unit->output_bytes, "input_bytes", (json_int_t)unit->input_bytes, "saved_bytes",
-                   (json_int_t)unit->saved_bytes);
+  return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", unit->name, "parameters",
+                   (json_int_t)unit->parameters, "trainable_parameters", (json_int_t)unit->trainable_parameters,
+                   "forward_flops", (json_int_t)unit->forward_flops, "matrix_flops", (json_int_t)unit->matrix_flops,
+                   "output_bytes", (json_int_t)unit->output_bytes, "input_bytes", (json_int_t)unit->input_bytes,
+                   "saved_bytes", (json_int_t)unit->saved_bytes);
 }
 
 static dp_status print_json(const graph *g, dp_error *error) {
@@ -84,17 +126,18 @@ static dp_status print_json(const graph *g, dp_error *error) {
     const graph_tensor *tensor = &g->tensors.items[t];
     for (int c = 0; c < tensor->consumer_unit_count && complete; c++)
       if (skips_to(tensor, c))
-        complete = json_array_append_new(skips, json_pack("{s:s, s:s, s:s, s:I}", "from", unit_name(g, tensor->producer_unit), "to",
-                                                          unit_name(g, tensor->consumer_units[c]), "tensor", tensor->name,
-                                                          "bytes", (json_int_t)tensor->bytes)) == 0;
+        complete =
+            json_array_append_new(skips, json_pack("{s:s, s:s, s:s, s:I}", "from", unit_name(g, tensor->producer_unit),
+                                                   "to", unit_name(g, tensor->consumer_units[c]), "tensor",
+                                                   tensor->name, "bytes", (json_int_t)tensor->bytes)) == 0;
   }
   json_t *root = json_pack(
       "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "class", g->class_name, "parameters",
       (json_int_t)g->parameters, "trainable_parameters", (json_int_t)g->trainable_parameters, "forward_flops",
-      (json_int_t)g->forward_flops, "matrix_flops", (json_int_t)g->matrix_flops, "activation_bytes", (json_int_t)g->saved_bytes,
-      "height", (json_int_t)g->height, "width", (json_int_t)g->width, "frames", (json_int_t)g->frames, "text_tokens",
-      (json_int_t)g->text_tokens, "batch", (json_int_t)g->batch, "precision", graph_dtype_name(g->precision), "units", units,
-      "skips", skips);
+      (json_int_t)g->forward_flops, "matrix_flops", (json_int_t)g->matrix_flops, "activation_bytes",
+      (json_int_t)g->saved_bytes, "height", (json_int_t)g->height, "width", (json_int_t)g->width, "frames",
+      (json_int_t)g->frames, "text_tokens", (json_int_t)g->text_tokens, "batch", (json_int_t)g->batch, "precision",
+      graph_dtype_name(g->precision), "units", units, "skips", skips);
   if (root == NULL || !complete) {
     json_decref(root);
     return dp_fail_memory(error);
@@ -134,19 +177,21 @@ static void print_dot(const graph *g) {
   print_quoted(g->class_name);
   printf(" ");
   print_quoted(g->config_file);
-  printf(", %" PRId64 " x %" PRId64 ", batch %" PRId64 ", %s\";\n", g->width, g->height, g->batch, graph_dtype_name(g->precision));
+  printf(", %" PRId64 " x %" PRId64 ", batch %" PRId64 ", %s\";\n", g->width, g->height, g->batch,
+         graph_dtype_name(g->precision));
   printf("  node [shape=box, fontname=\"sans-serif\", fontsize=10];\n  edge [fontname=\"sans-serif\", fontsize=9];\n");
   for (size_t u = 0; u < g->units.count; u++) {
     const graph_unit *unit = &g->units.items[u];
-    printf("  u%zu [label=\"%s\\n%s parameters, %s FLOPs\"];\n", u, unit->name, dp_format_count((double)unit->parameters, parameters),
-           dp_format_count((double)unit->forward_flops, flops));
+    printf("  u%zu [label=\"%s\\n%s parameters, %s FLOPs\"];\n", u, unit->name,
+           dp_format_count((double)unit->parameters, parameters), dp_format_count((double)unit->forward_flops, flops));
   }
   for (int from = 0; from < (int)g->units.count; from++)
     for (int to = from + 1; to < (int)g->units.count; to++) {
       const int64_t between = bytes_between(g, from, to);
       if (between == 0) continue;
-      printf("  u%d -> u%d [label=\"%s\"%s];\n", from, to, dp_format_bytes((double)between, bytes),
-             to > from + 1 ? ", style=dashed, color=\"#c05020\", fontcolor=\"#c05020\", constraint=false" : ", weight=10");
+      printf(
+          "  u%d -> u%d [label=\"%s\"%s];\n", from, to, dp_format_bytes((double)between, bytes),
+          to > from + 1 ? ", style=dashed, color=\"#c05020\", fontcolor=\"#c05020\", constraint=false" : ", weight=10");
     }
   printf("}\n");
 }
@@ -184,7 +229,8 @@ static void print_skips(const graph *g) {
     if (!any) printf("\n%-*s  %-*s  %12s\n", width, "skip from", width, "to", "bytes");
     any = true;
     printf("%-*s  %-*s  %12s", width, unit_name(g, tensor->producer_unit), width,
-           unit_name(g, tensor->consumer_units[tensor->consumer_unit_count - 1]), dp_format_bytes((double)tensor->bytes, bytes));
+           unit_name(g, tensor->consumer_units[tensor->consumer_unit_count - 1]),
+           dp_format_bytes((double)tensor->bytes, bytes));
     if (readers > 1) printf("  and %d units before it", readers - 1);
     printf("\n");
   }
@@ -234,9 +280,11 @@ const cli_command cli_inspect = {
     .name = "inspect",
     .arguments = "MODEL.json",
     .summary = "Show what a model is made of: units, skips, FLOPs, parameters, activations",
-    .help = "MODEL.json is a diffusers config.json, or one of the installed data: models/sdxl_unet.json.\n"
-            "A unit is the smallest part that a partition keeps together; a skip is a tensor that a unit other than the next one\n"
-            "reads. FLOPs are those of one forward pass, a multiply-add counts as two.",
+    .help =
+        "MODEL.json is a diffusers config.json, or one of the installed data: models/sdxl_unet.json.\n"
+        "A unit is the smallest part that a partition keeps together; a skip is a tensor that a unit other than the "
+        "next one\n"
+        "reads. FLOPs are those of one forward pass, a multiply-add counts as two.",
     .options = options,
     .option_count = (int)DP_COUNT_OF(options),
     .run = run,

@@ -213,11 +213,11 @@ int graph_build_op(graph_builder *b, graph_op_kind kind, const char *name, const
   int outputs[GRAPH_MAX_PIECES];
   for (int i = 0; i < shape.output_count; i++) {
     graph_tensor *tensor = &shape.outputs[i];
-    tensor->name = shape.output_count == 1 ? graph_build_name(b, "%s.output", name)
-                                           : graph_build_name(b, "%s.output.%d", name, i);
+    tensor->name =
+        shape.output_count == 1 ? graph_build_name(b, "%s.output", name) : graph_build_name(b, "%s.output.%d", name, i);
     tensor->producer_op = (int)g->ops.count;
     tensor->producer_unit = op.unit;
-    tensor->view_of = row->view ? inputs[0] : GRAPH_NONE;
+    tensor->view_of = graph_op_has(&op, GRAPH_OP_VIEW) ? inputs[0] : GRAPH_NONE;
     outputs[i] = add_tensor(b, *tensor);
   }
   op.output_count = shape.output_count;
@@ -242,8 +242,8 @@ void graph_build_latent(graph_builder *b, int tensor) {
   if (latent != NULL) b->graph->latent_bytes = latent->bytes;
 }
 
-/* Ascending, unique lists of the units that read (`saved`: keep for backward) each tensor. Ops come in the order of their
- * units, so the last unit listed tells whether this one is new. First pass counts, second fills. */
+/* Ascending, unique lists of the units that read (`saved`: keep for backward) each tensor. Ops come in the order of
+ * their units, so the last unit listed tells whether this one is new. First pass counts, second fills. */
 static void list_units(graph_builder *b, bool saved, int *latest) {
   graph *const g = b->graph;
   for (int pass = 0; pass < 2; pass++) {
@@ -295,8 +295,7 @@ static void mark_fused(graph *g) {
   for (size_t o = 1; o < g->ops.count; o++) {
     graph_op *op = &g->ops.items[o];
     const graph_op *before = &g->ops.items[o - 1];
-    const graph_op_row *row = &graph_op_rows[before->kind];
-    if (!graph_op_rows[op->kind].elementwise || before->unit != op->unit || row->view || before->output_count != 1)
+    if (!graph_op_has(op, GRAPH_OP_ELEMENTWISE) || before->unit != op->unit || graph_op_has(before, GRAPH_OP_VIEW))
       continue;
     const graph_tensor *between = &g->tensors.items[before->outputs[0]];
     for (int i = 0; i < op->input_count; i++)
@@ -353,9 +352,9 @@ static void cost_op(graph_builder *b, int index, const int *last_reader) {
   cost.out = graph_tensor_elements(cost.output);
   cost.weight_gradient = op->trainable == GRAPH_TRAIN_FULL && op->parameters > 0;
   cost.after_norm = cost.inputs[0]->producer_unit == op->unit &&
-                    graph_op_rows[g->ops.items[cost.inputs[0]->producer_op].kind].norm;
+                    graph_op_has(&g->ops.items[cost.inputs[0]->producer_op], GRAPH_OP_NORM);
   row->cost(&cost);
-  for (int i = 0; i < op->input_count && !row->view; i++)
+  for (int i = 0; i < op->input_count && !graph_op_has(op, GRAPH_OP_VIEW); i++)
     if (cost.inputs[i]->needs_gradient && last_reader[op->inputs[i]] != index)
       graph_cost_accumulate(&cost.backward_input, cost.inputs[i]);
   op->forward = cost.forward;
@@ -377,8 +376,7 @@ static void sum_up(graph_builder *b) {
       const int64_t own = op->trainable == GRAPH_TRAIN_FULL ? op->parameters : 0;
       unit->parameters = graph_add(unit->parameters, op->parameters);
       unit->adapter_parameters = graph_add(unit->adapter_parameters, op->adapter_parameters);
-      unit->trainable_parameters =
-          graph_add(unit->trainable_parameters, graph_add(own, op->adapter_parameters));
+      unit->trainable_parameters = graph_add(unit->trainable_parameters, graph_add(own, op->adapter_parameters));
       unit->forward_flops = graph_add(unit->forward_flops, op->forward.flops);
       unit->matrix_flops = graph_add(unit->matrix_flops, op->forward.matrix_flops);
     }
@@ -417,8 +415,7 @@ static void complete(graph_builder *b) {
     return;
   }
   for (size_t u = 0; u < g->units.count; u++)
-    if (g->units.items[u].op_count == 0)
-      graph_build_fail(b, NULL, "unit %s has no ops", g->units.items[u].name);
+    if (g->units.items[u].op_count == 0) graph_build_fail(b, NULL, "unit %s has no ops", g->units.items[u].name);
   int *scratch = malloc((g->tensors.count + 1) * sizeof *scratch);
   if (scratch == NULL) fail_memory(b);
   if (b->status == DP_OK) list_units(b, false, scratch);

@@ -8,7 +8,6 @@
 
 enum { MAX_KEYS = 96 };
 
-
 /* The node as JSON text, to be compared with the texts in a row's choices. */
 static const char *show(const dp_node *node, char out[80]) {
   switch (node->kind) {
@@ -66,7 +65,8 @@ static dp_status read_integer(const dp_node *node, const graph_config_key *key, 
 
 static dp_status check_length(const dp_node *node, const graph_config_key *key, dp_error *error) {
   if (node->count <= GRAPH_CONFIG_MAX_LIST) return DP_OK;
-  return dp_fail_at(error, node, "%s has %zu items, must have at most %d", key->key, node->count, GRAPH_CONFIG_MAX_LIST);
+  return dp_fail_at(error, node, "%s has %zu items, must have at most %d", key->key, node->count,
+                    GRAPH_CONFIG_MAX_LIST);
 }
 
 static dp_status read_integers(const dp_node *node, const graph_config_key *key, graph_integers *target,
@@ -84,7 +84,8 @@ static dp_status read_integers(const dp_node *node, const graph_config_key *key,
   return DP_OK;
 }
 
-static dp_status read_strings(const dp_node *node, const graph_config_key *key, graph_strings *target, dp_error *error) {
+static dp_status read_strings(const dp_node *node, const graph_config_key *key, graph_strings *target,
+                              dp_error *error) {
   graph_strings read = {.node = node};
   if (node->kind != DP_NODE_ARRAY) return refuse(node, key, "a list of strings", error);
   DP_TRY(check_length(node, key, error));
@@ -131,10 +132,10 @@ static dp_status read_key(const dp_node *node, const graph_config_key *key, void
   }
 }
 
-/* Unknown keys are the schema reader's to refuse: every key is a row of any kind. Keys that start with an underscore are
- * diffusers' own and become rows as they are met. `nodes` gets the node of each key, NULL where absent. */
-static dp_status find_keys(const dp_node *config, const char *class_name, const graph_config_key *keys, size_t key_count,
-                           const dp_node **nodes, dp_error *error) {
+/* Unknown keys are the schema reader's to refuse: every key is a row of any kind. Keys that start with an underscore
+ * are diffusers' own and become rows as they are met. `nodes` gets the node of each key, NULL where absent. */
+static dp_status find_keys(const dp_node *config, const char *class_name, const graph_config_key *keys,
+                           size_t key_count, const dp_node **nodes, dp_error *error) {
   dp_field fields[MAX_KEYS] = {{0}};
   size_t count = 0;
   for (; count < key_count; count++)
@@ -147,8 +148,8 @@ static dp_status find_keys(const dp_node *config, const char *class_name, const 
   return dp_schema_read(config, config, class_name, fields, count, nodes, error);
 }
 
-dp_status graph_config_read(const dp_node *config, const char *class_name, const graph_config_key *keys, size_t key_count,
-                            void *target, dp_error *error) {
+dp_status graph_config_read(const dp_node *config, const char *class_name, const graph_config_key *keys,
+                            size_t key_count, void *target, dp_error *error) {
   const dp_node *nodes[MAX_KEYS] = {NULL};
   DP_TRY(find_keys(config, class_name, keys, key_count, nodes, error));
   for (size_t k = 0; k < key_count; k++)
@@ -160,5 +161,6 @@ dp_status graph_integers_check(const graph_integers *integers, const dp_node *co
                                dp_error *error) {
   if (integers->single || integers->count == count) return DP_OK;
   return dp_fail_at(error, integers->node != NULL ? integers->node : config,
-                    "%s has %d items, must have %d (one for each block) or be one integer", key, integers->count, count);
+                    "%s has %d items, must have %d (one for each block) or be one integer", key, integers->count,
+                    count);
 }

@@ -45,8 +45,8 @@ typedef struct graph_config_key {
 
 /* Reads every key of `config` into `target`, which holds the defaults. Unknown keys are errors; those that start with
  * an underscore belong to diffusers itself and are passed over. */
-dp_status graph_config_read(const dp_node *config, const char *class_name, const graph_config_key *keys, size_t key_count,
-                            void *target, dp_error *error);
+dp_status graph_config_read(const dp_node *config, const char *class_name, const graph_config_key *keys,
+                            size_t key_count, void *target, dp_error *error);
 
 /* The value for block `i`. */
 static inline int64_t graph_integers_at(const graph_integers *integers, int i) {

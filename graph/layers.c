@@ -6,7 +6,8 @@ static int one(graph_builder *b, graph_op_kind kind, const char *name, const gra
   return graph_build_op(b, kind, name, attributes, &x, 1);
 }
 
-static int two(graph_builder *b, graph_op_kind kind, const char *name, const graph_attributes *attributes, int x, int y) {
+static int two(graph_builder *b, graph_op_kind kind, const char *name, const graph_attributes *attributes, int x,
+               int y) {
   return graph_build_op(b, kind, name, attributes, (const int[]){x, y}, 2);
 }
 
@@ -42,8 +43,8 @@ int layer_rms_norm(graph_builder *b, const char *name, int x, int64_t heads, int
 int layer_attention(graph_builder *b, const char *name, graph_attention_form form, int q, int k, int v, int64_t heads,
                     int64_t head_dim) {
   return graph_build_op(b, GRAPH_ATTENTION, name,
-                        &(graph_attributes){.form = form, .heads = heads, .head_dim = head_dim},
-                        (const int[]){q, k, v}, 3);
+                        &(graph_attributes){.form = form, .heads = heads, .head_dim = head_dim}, (const int[]){q, k, v},
+                        3);
 }
 
 int layer_unary(graph_builder *b, graph_op_kind kind, const char *name, int x) { return one(b, kind, name, NULL, x); }
@@ -66,7 +67,9 @@ int layer_modulate(graph_builder *b, const char *name, int x, int scale, int shi
   return graph_build_op(b, GRAPH_MODULATE, name, NULL, (const int[]){x, scale, shift}, 3);
 }
 
-int layer_gate(graph_builder *b, const char *name, int x, int gate) { return two(b, GRAPH_MODULATE, name, NULL, x, gate); }
+int layer_gate(graph_builder *b, const char *name, int x, int gate) {
+  return two(b, GRAPH_MODULATE, name, NULL, x, gate);
+}
 
 int layer_sinusoid(graph_builder *b, const char *name, int x, int64_t channels) {
   return one(b, GRAPH_TIME_EMBEDDING, name, &(graph_attributes){.out_channels = channels}, x);

@@ -95,7 +95,7 @@ static int64_t forward_peak(const graph_liveness *l, const range *r, uint8_t exc
   int64_t live = 0, peak = 0;
   for (int o = r->op_first; o < r->op_last; o++) {
     const graph_op *op = &g->ops.items[o];
-    if (graph_op_rows[op->kind].view) continue;
+    if (graph_op_has(op, GRAPH_OP_VIEW)) continue;
     for (int i = 0; i < op->output_count; i++) {
       const int t = op->outputs[i];
       if ((l->keep[t] & excluded) == 0 && !is_fused_away(g, t)) live = graph_add(live, g->tensors.items[t].bytes);
@@ -139,8 +139,7 @@ static int64_t backward_peak(graph_liveness *l, const range *r) {
   peak = live;
   for (int o = r->op_last - 1; o >= r->op_first; o--) {
     const graph_op *op = &g->ops.items[o];
-    const graph_op_row *row = &graph_op_rows[op->kind];
-    if (row->view || op->output_count != 1) continue;
+    if (graph_op_has(op, GRAPH_OP_VIEW) || op->output_count != 1) continue;
     const int output = op->outputs[0], buffer = l->buffer[output];
     if (buffer == GRAPH_NONE) continue; /* nobody wants its gradient */
     for (int i = 0; i < op->input_count; i++) {
@@ -148,7 +147,7 @@ static int64_t backward_peak(graph_liveness *l, const range *r) {
       const graph_tensor *tensor = &g->tensors.items[t];
       if (!tensor->needs_gradient || l->buffer[t] != GRAPH_NONE) continue;
       const bool same = tensor->bytes == g->tensors.items[output].bytes;
-      if (is_fused_away(g, t) || (row->shares_gradient && (same || op->kind == GRAPH_CONCAT))) {
+      if (is_fused_away(g, t) || (graph_op_has(op, GRAPH_OP_SHARES_GRADIENT) && (same || op->kind == GRAPH_CONCAT))) {
         l->buffer[t] = buffer;
         l->holders[buffer]++;
       } else {

@@ -19,7 +19,8 @@ graph_transients graph_liveness_transients(graph_liveness *liveness, int first, 
 /* Fills in output_bytes, saved_bytes, input_bytes and the transients of a unit. */
 void graph_liveness_unit(graph_liveness *liveness, graph_unit *units, int unit);
 
-/* The tensor that holds t's memory, seen from a worker with the units [first, last): views made there are looked through. */
+/* The tensor that holds t's memory, seen from a worker with the units [first, last): views made there are looked
+ * through. */
 int graph_liveness_root(const graph *graph, int tensor, int first, int last);
 
 #endif

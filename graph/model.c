@@ -15,11 +15,8 @@ const graph_family graph_families[] = {
 const int graph_family_count = sizeof graph_families / sizeof *graph_families;
 
 void graph_model_options_default(graph_model_options *options) {
-  *options = (graph_model_options){.batch = 1,
-                                   .frames = 1,
-                                   .precision = GRAPH_BF16,
-                                   .trainable = GRAPH_TRAIN_FULL,
-                                   .lora_rank = 16};
+  *options = (graph_model_options){
+      .batch = 1, .frames = 1, .precision = GRAPH_BF16, .trainable = GRAPH_TRAIN_FULL, .lora_rank = 16};
 }
 
 static dp_status check_size(const dp_node *config, const char *name, int64_t value, int64_t min, int64_t max,
@@ -51,7 +48,8 @@ static dp_status fail_class(const dp_node *config, const dp_node *class_node, dp
 dp_status graph_model_build(const dp_node *config, const graph_model_options *options, graph *g, dp_error *error) {
   char shown[80];
   if (config->kind != DP_NODE_TABLE)
-    return dp_fail_at(error, config, "the file is %s, must be an object with diffusers' keys", dp_node_show(config, shown));
+    return dp_fail_at(error, config, "the file is %s, must be an object with diffusers' keys",
+                      dp_node_show(config, shown));
   const dp_node *class_node = dp_node_get(config, "_class_name");
   const graph_family *family = NULL;
   for (int i = 0; i < graph_family_count && class_node != NULL && class_node->kind == DP_NODE_STRING; i++)
@@ -71,10 +69,11 @@ dp_status graph_model_read(const char *config_path, const graph_model_options *o
   return status;
 }
 
-dp_status graph_model_check_side(const dp_node *config, const char *name, int64_t value, int64_t multiple, const char *why,
-                                 dp_error *error) {
+dp_status graph_model_check_side(const dp_node *config, const char *name, int64_t value, int64_t multiple,
+                                 const char *why, dp_error *error) {
   if (value > 0 && value % multiple == 0) return check_size(config, name, value, 1, MAX_SIDE, error);
-  return dp_fail_at(error, config, "%s is %" PRId64 ", must be a multiple of %" PRId64 " (%s)", name, value, multiple, why);
+  return dp_fail_at(error, config, "%s is %" PRId64 ", must be a multiple of %" PRId64 " (%s)", name, value, multiple,
+                    why);
 }
 
 dp_status graph_model_check_image(const dp_node *config, const graph_model_options *options, dp_error *error) {

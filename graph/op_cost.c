@@ -48,12 +48,11 @@ static void weighted_cost(graph_cost *cost, graph_op_class op_class, int64_t m, 
   const int64_t bias = cost->op->attributes.bias ? cost->out : 0;
   cost->forward = matrix_work(op_class, m, n, k, bias, graph_add(input_bytes, weights), output_bytes);
   if (cost->input_gradient)
-    cost->backward_input = matrix_work(op_class, m, cost->op->attributes.in_channels,
-                                       graph_mul(k / cost->op->attributes.in_channels, n), 0,
-                                       graph_add(output_bytes, weights), input_bytes);
+    cost->backward_input =
+        matrix_work(op_class, m, cost->op->attributes.in_channels, graph_mul(k / cost->op->attributes.in_channels, n),
+                    0, graph_add(output_bytes, weights), input_bytes);
   if (cost->weight_gradient) {
-    cost->backward_weight =
-        matrix_work(op_class, n, k, m, bias, graph_add(input_bytes, output_bytes), weights);
+    cost->backward_weight = matrix_work(op_class, n, k, m, bias, graph_add(input_bytes, output_bytes), weights);
     cost->saves[0] = true;
   }
 }
@@ -146,8 +145,7 @@ void graph_cost_attention(graph_cost *cost) {
   cost->backward_input = cost->forward;
   cost->backward_input.matrix_flops = graph_mul(5, one);
   /* scores again (4), the products of dp - delta with p (2), and delta = rows of dy * y */
-  cost->backward_input.flops =
-      graph_add(graph_mul(5, one), graph_add(graph_mul(6, scores), graph_mul(2, cost->out)));
+  cost->backward_input.flops = graph_add(graph_mul(5, one), graph_add(graph_mul(6, scores), graph_mul(2, cost->out)));
   cost->backward_input.bytes_read =
       graph_add(graph_add(operands, graph_mul(2, cost->output->bytes)), graph_mul(2, statistics));
   cost->backward_input.bytes_written = operands;
@@ -168,8 +166,7 @@ void graph_cost_norm(graph_cost *cost) {
   if (cost->op->kind == GRAPH_GROUP_NORM)
     statistics = graph_mul(2, graph_mul(x->dims[0], a->groups));
   else
-    statistics = graph_mul(rms ? 1 : 2,
-                           cost->in / (a->head_dim != 0 ? a->head_dim : x->dims[x->rank - 1]));
+    statistics = graph_mul(rms ? 1 : 2, cost->in / (a->head_dim != 0 ? a->head_dim : x->dims[x->rank - 1]));
   const int64_t statistic_bytes = graph_mul(statistics, STATISTIC_BYTES);
   cost->forward = memory_work(graph_mul(per_element, cost->in), graph_add(x->bytes, weights),
                               graph_add(cost->output->bytes, statistic_bytes), 1);
@@ -206,7 +203,8 @@ void graph_cost_gated(graph_cost *cost) {
   cost->saves[0] = true;
 }
 
-/* Backward of a sum is the same gradient twice: nothing runs, unless one operand was broadcast and needs it summed up. */
+/* Backward of a sum is the same gradient twice: nothing runs, unless one operand was broadcast and needs it summed up.
+ */
 void graph_cost_add(graph_cost *cost) {
   const graph_tensor *x = cost->inputs[0], *y = cost->inputs[1];
   cost->forward = memory_work(cost->out, graph_add(x->bytes, y->bytes), cost->output->bytes, 1);
@@ -270,8 +268,7 @@ void graph_cost_rotary(graph_cost *cost) {
 
 void graph_cost_copy(graph_cost *cost) {
   cost->forward = memory_work(0, cost->inputs[0]->bytes, cost->output->bytes, 1);
-  if (cost->input_gradient)
-    cost->backward_input = memory_work(0, cost->output->bytes, cost->inputs[0]->bytes, 1);
+  if (cost->input_gradient) cost->backward_input = memory_work(0, cost->output->bytes, cost->inputs[0]->bytes, 1);
 }
 
 /* Mean squared error: difference, square, sum; backward is the scaled difference. */

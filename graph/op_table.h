@@ -33,25 +33,34 @@ typedef struct graph_cost {
   int64_t element_bytes;      /* of the precision */
   bool input_gradient;        /* some input needs a gradient */
   bool weight_gradient;       /* its own weights do (not an adapter) */
-  bool after_norm;            /* reads only what a norm just before made for nobody else: is recomputed from that norm */
+  bool after_norm; /* reads only what a norm just before made for nobody else: is recomputed from that norm */
   bool saves[GRAPH_MAX_INPUTS], saves_output;
   int64_t saved_extra_bytes;
   graph_work forward, backward_input, backward_weight;
 } graph_cost;
 
+enum {
+  GRAPH_OP_VIEW = 1,        /* outputs show the memory of the first input */
+  GRAPH_OP_ELEMENTWISE = 2, /* can run inside the kernel of the op before it */
+  GRAPH_OP_NORM = 4,        /* what follows elementwise can be computed again from what it keeps */
+  GRAPH_OP_SHARES_GRADIENT =
+      8 /* the gradients of its inputs are (slices of) that of its output: no memory of their own */
+};
+
 typedef struct graph_op_row {
   const char *name;
   graph_op_class op_class;
   int min_inputs, max_inputs;
-  bool view;            /* outputs show the memory of the first input */
-  bool elementwise;     /* can run inside the kernel of the op before it */
-  bool norm;
-  bool shares_gradient; /* the gradients of its inputs are (slices of) that of its output: no memory of their own */
+  unsigned traits;
   void (*shape)(graph_shape *shape);
   void (*cost)(graph_cost *cost); /* work and what backward keeps */
 } graph_op_row;
 
 extern const graph_op_row graph_op_rows[GRAPH_OP_KIND_COUNT];
+
+static inline bool graph_op_has(const graph_op *op, unsigned traits) {
+  return (graph_op_rows[op->kind].traits & traits) != 0;
+}
 
 int64_t graph_tensor_elements(const graph_tensor *tensor); /* INT64_MAX when too many to count */
 

@@ -12,10 +12,8 @@ static dp_status check(const graph_synthetic_options *o, dp_error *error) {
     const char *name;
     int64_t value, min, max;
   } integers[] = {
-      {"synthetic_units", o->units, 1, MAX_UNITS},
-      {"the synthetic batch", o->batch, 1, MAX_BATCH},
-      {"boundary_bytes", o->boundary_bytes, 0, most},
-      {"parameters", o->parameters, 0, most},
+      {"synthetic_units", o->units, 1, MAX_UNITS},        {"the synthetic batch", o->batch, 1, MAX_BATCH},
+      {"boundary_bytes", o->boundary_bytes, 0, most},     {"parameters", o->parameters, 0, most},
       {"activation_bytes", o->activation_bytes, 0, most},
   };
   const struct {
@@ -31,12 +29,14 @@ static dp_status check(const graph_synthetic_options *o, dp_error *error) {
       return dp_fail(error, DP_BAD_INPUT, "%s is %" PRId64 ", must be from %" PRId64 " to %" PRId64, integers[i].name,
                      integers[i].value, integers[i].min, integers[i].max);
     if (i > 1 && graph_is_huge(graph_mul3(integers[i].value, o->units, o->batch)))
-      return dp_fail(error, DP_BAD_INPUT, "%s is %" PRId64 ", which times %" PRId64 " units and a batch of %" PRId64
-                     " must fit 64 bits", integers[i].name, integers[i].value, o->units, o->batch);
+      return dp_fail(error, DP_BAD_INPUT,
+                     "%s is %" PRId64 ", which times %" PRId64 " units and a batch of %" PRId64 " must fit 64 bits",
+                     integers[i].name, integers[i].value, o->units, o->batch);
   }
   for (size_t i = 0; i < sizeof times / sizeof *times; i++)
     if (!(times[i].value >= 0 && times[i].value <= times[i].max))
-      return dp_fail(error, DP_BAD_INPUT, "%s is %g, must be from 0 to %g", times[i].name, times[i].value, times[i].max);
+      return dp_fail(error, DP_BAD_INPUT, "%s is %g, must be from 0 to %g", times[i].name, times[i].value,
+                     times[i].max);
   return DP_OK;
 }
 

@@ -54,7 +54,8 @@ static const char *const small_unet_without_mid =
     "\"down_block_types\":[\"DownBlock2D\",\"CrossAttnDownBlock2D\"],\"up_block_types\":[\"CrossAttnUpBlock2D\","
     "\"UpBlock2D\"],\"mid_block_type\":null,\"block_out_channels\":[64,96],\"layers_per_block\":[1,3],"
     "\"cross_attention_dim\":40,\"transformer_layers_per_block\":[2,3],\"num_attention_heads\":[4,6],"
-    "\"attention_head_dim\":8,\"norm_num_groups\":16,\"time_embedding_dim\":112,\"conv_in_kernel\":5,\"conv_out_kernel\":1}";
+    "\"attention_head_dim\":8,\"norm_num_groups\":16,\"time_embedding_dim\":112,\"conv_in_kernel\":5,\"conv_out_"
+    "kernel\":1}";
 static const char *const sdxl_refiner =
     "{\"_class_name\":\"UNet2DConditionModel\",\"sample_size\":128,\"down_block_types\":[\"DownBlock2D\","
     "\"CrossAttnDownBlock2D\",\"CrossAttnDownBlock2D\",\"DownBlock2D\"],\"up_block_types\":[\"UpBlock2D\","

@@ -42,6 +42,7 @@ tests_test_plan_schedule_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_scenario
 tests_test_plan_scenario_SOURCES = tests/test_plan_scenario.c
 tests_test_plan_scenario_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
+SCRIPT_TESTS += tests/test_inspect.sh
 CHECK_SUITES += tests/test_graph tests/test_graph_memory tests/test_graph_ops
 tests_test_graph_SOURCES = tests/test_graph.c tests/graph_helpers.h tests/suite.h
 tests_test_graph_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)

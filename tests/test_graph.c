@@ -16,7 +16,8 @@ static const struct {
     {"Flux dev", "flux_dev", 1024, 512, 11901408320, 74384653418496, 148754803458048},
     {"Flux schnell", "flux_schnell", 1024, 512, 11891178560, 74384632971264, 148754764136448},
     {"UNet by default", "{\"_class_name\":\"UNet2DConditionModel\"}", 512, 77, 872300484, 805241487360, 1605467668480},
-    {"SD3 by default", "{\"_class_name\":\"SD3Transformer2DModel\"}", 1024, 333, 856159552, 4163192644608, 8322633418752},
+    {"SD3 by default", "{\"_class_name\":\"SD3Transformer2DModel\"}", 1024, 333, 856159552, 4163192644608,
+     8322633418752},
     {"Flux by default", "{\"_class_name\":\"FluxTransformer2DModel\"}", 512, 100, 11891178560, 15405663584256,
      30808401641472},
     {"SDXL refiner", NULL, 1024, 77, 2259526660, 7286010937344, 14550971056128},
@@ -38,8 +39,9 @@ START_TEST(totals_equal_the_published) {
   int64_t backward = 0, parameters = 0, from_units = 0;
   for (size_t o = 0; o < g.ops.count; o++) {
     const graph_op *op = &g.ops.items[o];
-    backward += op->backward_weight.matrix_flops +
-                (op->kind == GRAPH_ATTENTION ? op->backward_input.matrix_flops / 5 * 4 : op->backward_input.matrix_flops);
+    backward +=
+        op->backward_weight.matrix_flops +
+        (op->kind == GRAPH_ATTENTION ? op->backward_input.matrix_flops / 5 * 4 : op->backward_input.matrix_flops);
   }
   for (size_t w = 0; w < g.weights.count; w++) parameters += g.weights.items[w].parameters;
   for (size_t u = 0; u < g.units.count; u++) from_units += g.units.items[u].parameters;
@@ -73,7 +75,8 @@ static void compare_weights(const graph *g, const char *model, FILE *file, char 
     ck_assert_msg(strcmp(line, mine) == 0, "%s: made %s, diffusers has %s", model, mine, line);
     i++;
   }
-  ck_assert_msg(i == g->weights.count, "%s makes %s, which diffusers has not", model, sorted[i < g->weights.count ? i : 0]->name);
+  ck_assert_msg(i == g->weights.count, "%s makes %s, which diffusers has not", model,
+                sorted[i < g->weights.count ? i : 0]->name);
   free(sorted);
 }
 
@@ -154,7 +157,8 @@ START_TEST(graphs_are_well_formed) {
     ck_assert_int_eq(tensor->bytes, bytes);
     outputs += tensor->is_output;
     /* no dead ends: all that is made is read, but for pieces of a split and the output */
-    if (!tensor->is_output && tensor->view_of == GRAPH_NONE) ck_assert_msg(tensor->consumer_op_count > 0, "%s", tensor->name);
+    if (!tensor->is_output && tensor->view_of == GRAPH_NONE)
+      ck_assert_msg(tensor->consumer_op_count > 0, "%s", tensor->name);
     for (int i = 1; i < tensor->consumer_unit_count; i++)
       ck_assert_int_lt(tensor->consumer_units[i - 1], tensor->consumer_units[i]);
     /* views stay within their unit, so no memory is counted twice at a cut */
@@ -166,20 +170,26 @@ START_TEST(graphs_are_well_formed) {
 }
 END_TEST
 
-static const char *const sd15_units[] = {
-    "conv_in", "down_blocks.0.resnets.0", "down_blocks.0.attentions.0.transformer_blocks.0", "down_blocks.0.resnets.1",
-    "down_blocks.0.attentions.1.transformer_blocks.0", "down_blocks.0.downsamplers.0", "down_blocks.1.resnets.0"};
+static const char *const sd15_units[] = {"conv_in",
+                                         "down_blocks.0.resnets.0",
+                                         "down_blocks.0.attentions.0.transformer_blocks.0",
+                                         "down_blocks.0.resnets.1",
+                                         "down_blocks.0.attentions.1.transformer_blocks.0",
+                                         "down_blocks.0.downsamplers.0",
+                                         "down_blocks.1.resnets.0"};
 
 START_TEST(units_are_named_after_modules) {
   const graph_model_options options = options_of(1, 0, 0);
   graph g = build_model("sd15_unet", &options);
-  for (size_t u = 0; u < sizeof sd15_units / sizeof *sd15_units; u++) ck_assert_str_eq(g.units.items[u].name, sd15_units[u]);
-  /* 3 levels of 2 resnets, 2 transformer blocks, a down-sampler; 2 resnets; 2 + 1; 3 resnets and an up-sampler; 2 levels of
-   * 3 + 3 + 1; 3 + 3; first and last */
+  for (size_t u = 0; u < sizeof sd15_units / sizeof *sd15_units; u++)
+    ck_assert_str_eq(g.units.items[u].name, sd15_units[u]);
+  /* 3 levels of 2 resnets, 2 transformer blocks, a down-sampler; 2 resnets; 2 + 1; 3 resnets and an up-sampler; 2
+   * levels of 3 + 3 + 1; 3 + 3; first and last */
   ck_assert_int_eq((int)g.units.count, 3 * 5 + 2 + 3 + 4 + 2 * 7 + 6 + 2);
   graph_free(&g);
   g = build_model("sdxl_unet", &options);
-  ck_assert_int_eq((int)g.units.count, 1 + 3 + (2 + 2 * 2 + 1) + (2 + 2 * 10) + (2 + 10) + (3 + 3 * 10 + 1) + (3 + 3 * 2 + 1) + 3 + 1);
+  ck_assert_int_eq((int)g.units.count,
+                   1 + 3 + (2 + 2 * 2 + 1) + (2 + 2 * 10) + (2 + 10) + (3 + 3 * 10 + 1) + (3 + 3 * 2 + 1) + 3 + 1);
   ck_assert_str_eq(g.units.items[g.units.count - 1].name, "conv_out");
   graph_free(&g);
   g = build_model("flux_dev", &options);
@@ -291,7 +301,8 @@ START_TEST(lora_trains_only_adapters) {
   for (size_t o = 0; o < lora.ops.count; o++) {
     const graph_op *op = &lora.ops.items[o], *whole = &full.ops.items[o];
     const int64_t in = op->attributes.in_channels, out = op->attributes.out_channels;
-    const bool attention = op->kind == GRAPH_LINEAR && (strstr(op->name, ".to_") != NULL || strstr(op->name, ".add_") != NULL) &&
+    const bool attention = op->kind == GRAPH_LINEAR &&
+                           (strstr(op->name, ".to_") != NULL || strstr(op->name, ".add_") != NULL) &&
                            strstr(op->name, "attn") != NULL;
     ck_assert_int_eq(op->parameters, whole->parameters);
     ck_assert_msg((op->adapter_parameters > 0) == attention, "%s", op->name);
@@ -348,9 +359,15 @@ START_TEST(frozen_models_have_no_backward) {
 END_TEST
 
 START_TEST(synthetic_units_cost_what_they_are_told) {
-  const graph_synthetic_options options = {.units = 5, .batch = 3, .forward_s = 1e-3, .backward_s = 2.5e-3,
-                                           .weight_backward_s = 1e-3, .boundary_bytes = 1001, .parameters = 7,
-                                           .activation_bytes = 4000, .precision = GRAPH_BF16};
+  const graph_synthetic_options options = {.units = 5,
+                                           .batch = 3,
+                                           .forward_s = 1e-3,
+                                           .backward_s = 2.5e-3,
+                                           .weight_backward_s = 1e-3,
+                                           .boundary_bytes = 1001,
+                                           .parameters = 7,
+                                           .activation_bytes = 4000,
+                                           .precision = GRAPH_BF16};
   graph g = {0};
   dp_error error = DP_ERROR_INIT;
   ck_assert_int_eq(graph_synthetic_build(&options, &g, &error), DP_OK);
@@ -396,51 +413,71 @@ END_TEST
 static const struct {
   const char *json, *error;
 } refused[] = {
-    {"{}", "model.json:1: _class_name is missing, must be UNet2DConditionModel, SD3Transformer2DModel or FluxTransformer2DModel"},
+    {"{}",
+     "model.json:1: _class_name is missing, must be UNet2DConditionModel, SD3Transformer2DModel or "
+     "FluxTransformer2DModel"},
     {"{\n\"_class_name\": \"PixArt\"}", "model.json:2: _class_name is \"PixArt\", must be UNet2DConditionModel, "},
     {"{\"_class_name\": 7}", "model.json:1: _class_name is 7, must be "},
-    {UNET "\"in_chanels\": 4}", "model.json:2: UNet2DConditionModel: unknown key \"in_chanels\", did you mean \"in_channels\"?"},
+    {UNET "\"in_chanels\": 4}",
+     "model.json:2: UNet2DConditionModel: unknown key \"in_chanels\", did you mean \"in_channels\"?"},
     {UNET "\"in_channels\": \"4\"}", "model.json:2: in_channels is \"4\", must be an integer from 1 to 1000000"},
     {UNET "\"in_channels\": -4}", "model.json:2: in_channels is -4, must be an integer from 1 to 1000000"},
     {UNET "\"in_channels\": 4.0}", "model.json:2: in_channels is 4"},
-    {UNET "\"layers_per_block\": 100000}", "model.json:2: layers_per_block is 100000, must be an integer from 1 to 10000"},
+    {UNET "\"layers_per_block\": 100000}",
+     "model.json:2: layers_per_block is 100000, must be an integer from 1 to 10000"},
     {UNET "\"layers_per_block\": [2, 2]}", "model.json:2: layers_per_block has 2 items, must have 4"},
     {UNET "\"layers_per_block\": 10000}", "model.json:1: the model has more than 131072 ops"},
     {UNET "\"class_embed_type\": \"timestep\"}", "model.json:2: class_embed_type is \"timestep\", must be null"},
     {UNET "\"num_class_embeds\": 1000}", "model.json:2: num_class_embeds is 1000, must be null"},
-    {UNET "\"encoder_hid_dim_type\": \"text_proj\"}", "model.json:2: encoder_hid_dim_type is \"text_proj\", must be null"},
+    {UNET "\"encoder_hid_dim_type\": \"text_proj\"}",
+     "model.json:2: encoder_hid_dim_type is \"text_proj\", must be null"},
     {UNET "\"dual_cross_attention\": true}", "model.json:2: dual_cross_attention is true, must be false"},
     {UNET "\"only_cross_attention\": [true, true, true, false]}", "model.json:2: only_cross_attention is"},
-    {UNET "\"resnet_time_scale_shift\": \"scale_shift\"}", "model.json:2: resnet_time_scale_shift is \"scale_shift\", must be default"},
+    {UNET "\"resnet_time_scale_shift\": \"scale_shift\"}",
+     "model.json:2: resnet_time_scale_shift is \"scale_shift\", must be default"},
     {UNET "\"act_fn\": \"gelu\"}", "model.json:2: act_fn is \"gelu\", must be silu or swish"},
     {UNET "\"dropout\": 0.1}", "model.json:2: dropout is 0.1, must be 0"},
     {UNET "\"norm_num_groups\": null}", "model.json:2: norm_num_groups is null, must be an integer"},
-    {UNET "\"norm_num_groups\": 33}", "model.json:1: block_out_channels has 320, must be a multiple of norm_num_groups, 33"},
-    {UNET "\"attention_head_dim\": 7}", "model.json:2: attention_head_dim says 7 heads, must divide the block's 320 channels"},
+    {UNET "\"norm_num_groups\": 33}",
+     "model.json:1: block_out_channels has 320, must be a multiple of norm_num_groups, 33"},
+    {UNET "\"attention_head_dim\": 7}",
+     "model.json:2: attention_head_dim says 7 heads, must divide the block's 320 channels"},
     {UNET "\"block_out_channels\": 320}", "model.json:2: block_out_channels must be a list of 4 integers"},
     {UNET "\"block_out_channels\": [320,\n640, 1280]}", "model.json:2: block_out_channels has 3 items, must have 4"},
-    {UNET "\"block_out_channels\": [320,\n640, 0, 1280]}", "model.json:3: block_out_channels is 0, must be an integer from 1"},
+    {UNET "\"block_out_channels\": [320,\n640, 0, 1280]}",
+     "model.json:3: block_out_channels is 0, must be an integer from 1"},
     {UNET "\"down_block_types\": []}", "model.json:2: down_block_types has 0 items, must have 1 to 12"},
-    {UNET "\"down_block_types\": \"DownBlock2D\"}", "model.json:2: down_block_types is \"DownBlock2D\", must be a list of strings"},
+    {UNET "\"down_block_types\": \"DownBlock2D\"}",
+     "model.json:2: down_block_types is \"DownBlock2D\", must be a list of strings"},
     {UNET "\"down_block_types\": [\"DownBlock2D\", \"AttnDownBlock2D\"]}",
      "model.json:2: down_block_types is \"AttnDownBlock2D\", must be DownBlock2D or CrossAttnDownBlock2D"},
     {UNET "\"up_block_types\": [\"UpBlock2D\"]}", "model.json:2: up_block_types has 1 items, must have 4"},
-    {UNET "\"mid_block_type\": \"UNetMidBlock2DSimpleCrossAttn\"}", "model.json:2: mid_block_type is \"UNetMidBlock2DSimple"},
-    {UNET "\"reverse_transformer_layers_per_block\": [1, 2, 10]}", "model.json:2: reverse_transformer_layers_per_block is"},
+    {UNET "\"mid_block_type\": \"UNetMidBlock2DSimpleCrossAttn\"}",
+     "model.json:2: mid_block_type is \"UNetMidBlock2DSimple"},
+    {UNET "\"reverse_transformer_layers_per_block\": [1, 2, 10]}",
+     "model.json:2: reverse_transformer_layers_per_block is"},
     {UNET "\"addition_embed_type\": \"text\"}", "model.json:2: addition_embed_type is \"text\", must be text_time"},
     {UNET "\"addition_embed_type\": \"text_time\"}", "model.json:2: addition_embed_type is text_time, which needs"},
-    {UNET "\"addition_embed_type\": \"text_time\", \"addition_time_embed_dim\": 256,\n\"projection_class_embeddings_input_dim\": 5}",
+    {UNET "\"addition_embed_type\": \"text_time\", \"addition_time_embed_dim\": "
+          "256,\n\"projection_class_embeddings_input_dim\": 5}",
      "model.json:3: projection_class_embeddings_input_dim is 5, must exceed 6 times addition_time_embed_dim"},
-    {UNET "\"cross_attention_dim\": [768, 768, 1024, 768]}", "to_k (linear): the input has 768 channels, must have 1024"},
+    {UNET "\"cross_attention_dim\": [768, 768, 1024, 768]}",
+     "to_k (linear): the input has 768 channels, must have 1024"},
     {UNET "\"conv_in_kernel\": 4}", "model.json:1: conv_in_kernel and conv_out_kernel must be odd"},
-    {"{\"_class_name\":\"UNet2DConditionModel\"}", "model.json:1: height and width are not given and the file has no sample_size"},
+    {"{\"_class_name\":\"UNet2DConditionModel\"}",
+     "model.json:1: height and width are not given and the file has no sample_size"},
     {SD3 "\"qk_norm\": \"layer_norm\"}", "model.json:2: qk_norm is \"layer_norm\", must be rms_norm"},
-    {SD3 "\"caption_projection_dim\": 1000}", "model.json:2: caption_projection_dim is 1000, must be num_attention_heads times"},
-    {SD3 "\"dual_attention_layers\": [0, 18]}", "model.json:2: dual_attention_layers has 18, must be below num_layers, 18"},
-    {SD3 "\"pos_embed_max_size\": 32}", "model.json:2: height and width are up to 64 patches, must be at most pos_embed_max_size, 32"},
-    {SD3 "\"num_attention_heads\": 65536,\n\"attention_head_dim\": 65536}", "model.json:1: num_attention_heads times attention_head_dim"},
+    {SD3 "\"caption_projection_dim\": 1000}",
+     "model.json:2: caption_projection_dim is 1000, must be num_attention_heads times"},
+    {SD3 "\"dual_attention_layers\": [0, 18]}",
+     "model.json:2: dual_attention_layers has 18, must be below num_layers, 18"},
+    {SD3 "\"pos_embed_max_size\": 32}",
+     "model.json:2: height and width are up to 64 patches, must be at most pos_embed_max_size, 32"},
+    {SD3 "\"num_attention_heads\": 65536,\n\"attention_head_dim\": 65536}",
+     "model.json:1: num_attention_heads times attention_head_dim"},
     {SD3 "\"guidance_embeds\": true}", "model.json:2: SD3Transformer2DModel: unknown key \"guidance_embeds\""},
-    {FLUX "\"axes_dims_rope\": [16, 56]}", "model.json:2: axes_dims_rope adds up to 72, must be a list that adds up to attention_head_dim, 128"},
+    {FLUX "\"axes_dims_rope\": [16, 56]}",
+     "model.json:2: axes_dims_rope adds up to 72, must be a list that adds up to attention_head_dim, 128"},
     {FLUX "\"guidance_embeds\": 1}", "model.json:2: guidance_embeds is 1, must be true or false"},
     {FLUX "\"num_layers\": 0, \"num_single_layers\": 0}", "model.json:1: num_layers and num_single_layers are both 0"},
     {FLUX "\"num_layers\": 1e3}", "model.json:2: num_layers is 1000"},
@@ -466,7 +503,8 @@ static const struct {
     {"sdxl_unet", 1, 1024, 1024, 1, 1000000000, "text_tokens is 1000000000, must be from 0 to 1000000"},
     {"sdxl_unet", 0, 1024, 1024, 1, 77, "batch is 0, must be from 1 to 65536"},
     {"sdxl_unet", 1, -8, 1024, 1, 77, "height is -8, must be from 0 to 65536"},
-    {"sdxl_unet", 1, 1024, 1000, 1, 77, "width is 1000, must be a multiple of 32 (8 pixels a latent, and 2 for each down-sampler)"},
+    {"sdxl_unet", 1, 1024, 1000, 1, 77,
+     "width is 1000, must be a multiple of 32 (8 pixels a latent, and 2 for each down-sampler)"},
     {"sd15_unet", 1, 1024, 1056, 1, 77, "width is 1056, must be a multiple of 64"},
     {"sdxl_unet", 1, 1024, 1024, 16, 77, "frames is 16, must be 1"},
     {"sd3_medium", 1, 1024, 1032, 1, 77, "width is 1032, must be a multiple of 16"},
@@ -485,7 +523,8 @@ START_TEST(absurd_sizes_are_refused) {
   dp_error error = DP_ERROR_INIT;
   ck_assert_int_eq(try_model(absurd[_i].model, &options, &g, &error), DP_BAD_INPUT);
   ck_assert_msg(strstr(error.text, absurd[_i].error) != NULL, "%s", error.text);
-  ck_assert_ptr_nonnull(strstr(error.text, ".json:")); /* the model's file and the line of the key that sets the limit */
+  ck_assert_ptr_nonnull(
+      strstr(error.text, ".json:")); /* the model's file and the line of the key that sets the limit */
 }
 END_TEST
 

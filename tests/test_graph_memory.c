@@ -1,11 +1,13 @@
-/* Liveness: cuts, consumers, saved bytes and transients, against brute force from the ops and against arithmetic by hand. */
+/* Liveness: cuts, consumers, saved bytes and transients, against brute force from the ops and against arithmetic by
+ * hand. */
 #include "base/random.h"
 #include "tests/graph_helpers.h"
 
 enum { MODEL_COUNT = 6 };
 
 static graph build_case(int i, graph_trainable trainable) {
-  const char *const models[MODEL_COUNT] = {"sd15_unet", "sd3_medium", "flux_schnell", small_unet, small_sd3, small_flux};
+  const char *const models[MODEL_COUNT] = {"sd15_unet", "sd3_medium", "flux_schnell",
+                                           small_unet,  small_sd3,    small_flux};
   const int64_t sides[MODEL_COUNT] = {256, 256, 256, 256, 256, 256};
   graph_model_options options = options_of(2, sides[i], 20);
   options.trainable = trainable;
@@ -84,7 +86,8 @@ START_TEST(consumers_and_skips_follow_from_ops) {
 }
 END_TEST
 
-/* The definition, tensor by tensor: what an unflagged unit of the range saves, and what a flagged one reads from elsewhere. */
+/* The definition, tensor by tensor: what an unflagged unit of the range saves, and what a flagged one reads from
+ * elsewhere. */
 static int64_t brute_saved_bytes(const graph *g, int first, int count, const uint8_t *recompute, int64_t *received) {
   uint8_t *kept = calloc(g->tensors.count, 1);
   int64_t total = 0;
@@ -104,7 +107,8 @@ static int64_t brute_saved_bytes(const graph *g, int first, int count, const uin
     const graph_tensor *tensor = &g->tensors.items[t];
     if (!kept[t] || tensor->is_constant) continue;
     total += tensor->bytes;
-    if (tensor->producer_unit != GRAPH_NONE && (tensor->producer_unit < first || tensor->producer_unit >= first + count))
+    if (tensor->producer_unit != GRAPH_NONE &&
+        (tensor->producer_unit < first || tensor->producer_unit >= first + count))
       *received += tensor->bytes;
   }
   free(kept);
@@ -187,21 +191,24 @@ static int64_t brute_forward_peak(const graph *g, int first, int count, bool tra
       end[t] = (int)o;
       if (op->unit >= last) excluded[t] = excluded[op->inputs[i]] = 1;
     }
-    for (int i = 0; i < op->saved_count && training && op->unit >= first && op->unit < last; i++) excluded[op->saved[i]] = 1;
+    for (int i = 0; i < op->saved_count && training && op->unit >= first && op->unit < last; i++)
+      excluded[op->saved[i]] = 1;
   }
   for (size_t t = 0; t < g->tensors.count; t++) {
     const graph_tensor *tensor = &g->tensors.items[t];
     if (tensor->view_of != GRAPH_NONE || tensor->is_output) excluded[t] = 1;
     if (tensor->is_output) excluded[memory_of(g, (int)t, first, last)] = 1;
     /* never written: made and read by one fused kernel */
-    if (tensor->producer_op != GRAPH_NONE && tensor->consumer_op_count == 1 && (size_t)tensor->producer_op + 1 < g->ops.count &&
-        g->ops.items[tensor->producer_op + 1].fused && reads(&g->ops.items[tensor->producer_op + 1], (int)t))
+    if (tensor->producer_op != GRAPH_NONE && tensor->consumer_op_count == 1 &&
+        (size_t)tensor->producer_op + 1 < g->ops.count && g->ops.items[tensor->producer_op + 1].fused &&
+        reads(&g->ops.items[tensor->producer_op + 1], (int)t))
       excluded[t] = 1;
   }
   for (int o = op_first; o < op_last; o++) {
     int64_t live = 0;
     for (size_t t = 0; t < g->tensors.count; t++)
-      if (!excluded[t] && g->tensors.items[t].producer_op >= op_first && g->tensors.items[t].producer_op <= o && end[t] >= o)
+      if (!excluded[t] && g->tensors.items[t].producer_op >= op_first && g->tensors.items[t].producer_op <= o &&
+          end[t] >= o)
         live += g->tensors.items[t].bytes;
     if (live > peak) peak = live;
   }
@@ -233,12 +240,14 @@ START_TEST(forward_transients_are_what_is_alive) {
 }
 END_TEST
 
-/* Gradients of a residual branch: y = x + linear2(gelu(linear1(x))), bf16, x [1, 4, 8] from another unit, 32 inner values. */
+/* Gradients of a residual branch: y = x + linear2(gelu(linear1(x))), bf16, x [1, 4, 8] from another unit, 32 inner
+ * values. */
 START_TEST(backward_transients_by_hand) {
   graph g = {0};
   graph_builder *b = begin_by_hand(&g, GRAPH_BF16, GRAPH_TRAIN_FULL);
   const int ids = graph_build_scalars(b, "ids", 2, (const int64_t[]){1, 4});
-  const int x = graph_build_op(b, GRAPH_TEXT_EMBEDDING, "x", &(graph_attributes){.in_channels = 9, .out_channels = 8}, &ids, 1);
+  const int x =
+      graph_build_op(b, GRAPH_TEXT_EMBEDDING, "x", &(graph_attributes){.in_channels = 9, .out_channels = 8}, &ids, 1);
   graph_build_unit(b, "branch");
   const int h = graph_build_op(b, GRAPH_LINEAR, "l1", &(graph_attributes){.in_channels = 8, .out_channels = 32}, &x, 1);
   const int a = graph_build_op(b, GRAPH_GELU, "gelu", NULL, &h, 1);
@@ -268,7 +277,8 @@ END_TEST
 
 /* Frozen layers between adapters pass gradients on, and where none is needed none lives. */
 START_TEST(backward_transients_follow_gradients) {
-  graph full = build_case(_i, GRAPH_TRAIN_FULL), lora = build_case(_i, GRAPH_TRAIN_LORA), frozen = build_case(_i, GRAPH_TRAIN_FROZEN);
+  graph full = build_case(_i, GRAPH_TRAIN_FULL), lora = build_case(_i, GRAPH_TRAIN_LORA),
+        frozen = build_case(_i, GRAPH_TRAIN_FROZEN);
   for (size_t u = 0; u < full.units.count; u++) {
     ck_assert_int_gt(full.units.items[u].backward_transient_bytes, 0);
     ck_assert_int_le(lora.units.items[u].backward_transient_bytes, full.units.items[u].backward_transient_bytes);

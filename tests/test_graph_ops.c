@@ -59,12 +59,14 @@ static void begin(graph_dtype precision, graph_trainable trainable) {
 /* Tokens [batch, tokens, channels] that need a gradient: an embedding of them would. */
 static int tokens_with_gradient(const char *name, int64_t batch, int64_t tokens, int64_t channels) {
   const int ids = graph_build_scalars(b, graph_build_name(b, "%s.ids", name), 2, (const int64_t[]){batch, tokens});
-  return graph_build_op(b, GRAPH_TEXT_EMBEDDING, name, &(graph_attributes){.in_channels = 10, .out_channels = channels}, &ids, 1);
+  return graph_build_op(b, GRAPH_TEXT_EMBEDDING, name, &(graph_attributes){.in_channels = 10, .out_channels = channels},
+                        &ids, 1);
 }
 
 static int vector_with_gradient(const char *name, int64_t batch, int64_t channels) {
   const int ids = graph_build_scalars(b, graph_build_name(b, "%s.ids", name), 1, &batch);
-  return graph_build_op(b, GRAPH_TEXT_EMBEDDING, name, &(graph_attributes){.in_channels = 10, .out_channels = channels}, &ids, 1);
+  return graph_build_op(b, GRAPH_TEXT_EMBEDDING, name, &(graph_attributes){.in_channels = 10, .out_channels = channels},
+                        &ids, 1);
 }
 
 /* An image [batch, channels, height, width] that needs a gradient. */
@@ -79,7 +81,11 @@ static const graph_op *op_of(int tensor) { return &g.ops.items[g.tensors.items[t
 START_TEST(conv2d) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
   const int x = image_with_gradient("x", 2, 3, 8, 6);
-  const graph_attributes a = {.in_channels = 3, .out_channels = 5, .kernel = {1, 3, 3}, .stride = {1, 2, 2}, .padding = {0, 1, 1},
+  const graph_attributes a = {.in_channels = 3,
+                              .out_channels = 5,
+                              .kernel = {1, 3, 3},
+                              .stride = {1, 2, 2},
+                              .padding = {0, 1, 1},
                               .bias = true};
   const int y = graph_build_op(b, GRAPH_CONV2D, "conv", &a, &x, 1);
   finish_by_hand(b);
@@ -105,7 +111,8 @@ END_TEST
 START_TEST(conv3d) {
   begin(GRAPH_FP32, GRAPH_TRAIN_FULL);
   const int x = graph_build_input(b, "x", 5, (const int64_t[]){1, 2, 5, 4, 4});
-  const graph_attributes a = {.in_channels = 2, .out_channels = 3, .kernel = {3, 2, 2}, .stride = {1, 2, 2}, .padding = {1, 0, 0}};
+  const graph_attributes a = {
+      .in_channels = 2, .out_channels = 3, .kernel = {3, 2, 2}, .stride = {1, 2, 2}, .padding = {1, 0, 0}};
   const int y = graph_build_op(b, GRAPH_CONV3D, "conv", &a, &x, 1);
   finish_by_hand(b);
   const graph_op *op = op_of(y);
@@ -124,7 +131,8 @@ END_TEST
 START_TEST(linear) {
   begin(GRAPH_BF16, GRAPH_TRAIN_FULL);
   const int x = tokens_with_gradient("x", 2, 7, 12);
-  const int y = graph_build_op(b, GRAPH_LINEAR, "linear", &(graph_attributes){.in_channels = 12, .out_channels = 20, .bias = true}, &x, 1);
+  const int y = graph_build_op(b, GRAPH_LINEAR, "linear",
+                               &(graph_attributes){.in_channels = 12, .out_channels = 20, .bias = true}, &x, 1);
   finish_by_hand(b);
   const graph_op *op = op_of(y);
   check_shape(&g, y, 3, 2, 7, 20);
@@ -143,9 +151,12 @@ END_TEST
 START_TEST(linear_with_adapter) {
   begin(GRAPH_BF16, GRAPH_TRAIN_LORA); /* rank 4 */
   const int x = graph_build_input(b, "x", 3, (const int64_t[]){2, 7, 12});
-  const int y = graph_build_op(b, GRAPH_LINEAR, "attn.to_q", &(graph_attributes){.in_channels = 12, .out_channels = 20}, &x, 1);
-  const int z = graph_build_op(b, GRAPH_LINEAR, "attn.to_out.0", &(graph_attributes){.in_channels = 20, .out_channels = 12}, &y, 1);
-  const int w = graph_build_op(b, GRAPH_LINEAR, "ff", &(graph_attributes){.in_channels = 12, .out_channels = 12}, &z, 1);
+  const int y =
+      graph_build_op(b, GRAPH_LINEAR, "attn.to_q", &(graph_attributes){.in_channels = 12, .out_channels = 20}, &x, 1);
+  const int z = graph_build_op(b, GRAPH_LINEAR, "attn.to_out.0",
+                               &(graph_attributes){.in_channels = 20, .out_channels = 12}, &y, 1);
+  const int w =
+      graph_build_op(b, GRAPH_LINEAR, "ff", &(graph_attributes){.in_channels = 12, .out_channels = 12}, &z, 1);
   finish_by_hand(b);
   const int matrix = 2 * 14 * 12 * 20, adapter = 2 * 14 * 4 * (12 + 20), up = 2 * 14 * 4 * 20;
   const int in = 168, out = 280, hidden = 14 * 4, values = 4 * 32;
@@ -156,13 +167,15 @@ START_TEST(linear_with_adapter) {
              (expected_work){matrix + adapter + out, matrix + adapter, 2 * (in + 240 + in + values + hidden + out),
                              2 * (out + hidden + out), 3});
   check_work("input", &op->backward_input, nothing);
-  check_work("weight", &op->backward_weight, (expected_work){adapter + up, adapter + up, 2 * (in + out + 2 * hidden), 2 * values, 3});
+  check_work("weight", &op->backward_weight,
+             (expected_work){adapter + up, adapter + up, 2 * (in + out + 2 * hidden), 2 * values, 3});
   check_saved(op, 2 * hidden, x, GRAPH_NONE);
   op = op_of(z); /* from 20 to 12 channels, its input needs a gradient */
   check_work("input", &op->backward_input,
              (expected_work){matrix + adapter + out, matrix + adapter, 2 * (in + 240 + in + values + hidden + out),
                              2 * (out + hidden + out), 3});
-  check_work("weight", &op->backward_weight, (expected_work){adapter, adapter, 2 * (in + out + 2 * hidden), 2 * values, 2});
+  check_work("weight", &op->backward_weight,
+             (expected_work){adapter, adapter, 2 * (in + out + 2 * hidden), 2 * values, 2});
   check_saved(op, 2 * hidden, y, GRAPH_NONE);
   op = op_of(w); /* frozen: passes the gradient on and keeps nothing */
   check_work("input", &op->backward_input, (expected_work){2 * 14 * 144, 2 * 14 * 144, 2 * (in + 144), 2 * in, 1});
@@ -174,7 +187,8 @@ END_TEST
 
 START_TEST(attention) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
-  const int q = tokens_with_gradient("q", 2, 6, 8), k = tokens_with_gradient("k", 2, 5, 8), v = tokens_with_gradient("v", 2, 5, 8);
+  const int q = tokens_with_gradient("q", 2, 6, 8), k = tokens_with_gradient("k", 2, 5, 8),
+            v = tokens_with_gradient("v", 2, 5, 8);
   const graph_attributes a = {.heads = 4, .head_dim = 2, .form = GRAPH_ATTENTION_CROSS};
   const int y = graph_build_op(b, GRAPH_ATTENTION, "attn", &a, (const int[]){q, k, v}, 3);
   finish_by_hand(b);
@@ -185,16 +199,16 @@ START_TEST(attention) {
              (expected_work){2 * product + 5 * scores, 2 * product, 2 * (96 + 80 + 80), 2 * 96 + statistics, 1});
   check_gemm(&op->forward, 8, 6, 5, 2);
   check_work("input", &op->backward_input,
-             (expected_work){5 * product + 6 * scores + 2 * 96, 5 * product, 2 * (96 + 80 + 80 + 2 * 96) + 2 * statistics,
-                             2 * (96 + 80 + 80), 2});
+             (expected_work){5 * product + 6 * scores + 2 * 96, 5 * product,
+                             2 * (96 + 80 + 80 + 2 * 96) + 2 * statistics, 2 * (96 + 80 + 80), 2});
   check_work("weight", &op->backward_weight, nothing);
   check_saved(op, statistics, q, k, v, y, GRAPH_NONE);
   graph_free(&g);
 }
 END_TEST
 
-/* As in a resnet: norm, SiLU, convolution. The norm keeps its input and statistics, the SiLU nothing, the convolution the
- * SiLU's output; the norm's output never exists. */
+/* As in a resnet: norm, SiLU, convolution. The norm keeps its input and statistics, the SiLU nothing, the convolution
+ * the SiLU's output; the norm's output never exists. */
 START_TEST(group_norm_and_silu) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
   const int x = image_with_gradient("x", 2, 8, 4, 4);
@@ -230,12 +244,15 @@ START_TEST(layer_norm) {
   const int z = graph_build_op(b, GRAPH_LAYER_NORM, "affine", &(graph_attributes){.affine = true}, &u, 1);
   finish_by_hand(b);
   const int elements = 80, statistics = 4 * 2 * 10;
-  check_work("forward", &op_of(y)->forward, (expected_work){8 * elements, 0, 2 * elements, 2 * elements + statistics, 1});
-  check_work("input", &op_of(y)->backward_input, (expected_work){16 * elements, 0, 4 * elements + statistics, 2 * elements, 1});
+  check_work("forward", &op_of(y)->forward,
+             (expected_work){8 * elements, 0, 2 * elements, 2 * elements + statistics, 1});
+  check_work("input", &op_of(y)->backward_input,
+             (expected_work){16 * elements, 0, 4 * elements + statistics, 2 * elements, 1});
   check_saved(op_of(y), statistics, x, GRAPH_NONE);
   /* no gradient of its input: that of its weights is work of its own */
   check_work("input", &op_of(z)->backward_input, nothing);
-  check_work("weight", &op_of(z)->backward_weight, (expected_work){4 * elements, 0, 2 * (2 * elements + 16) + statistics, 2 * 16, 1});
+  check_work("weight", &op_of(z)->backward_weight,
+             (expected_work){4 * elements, 0, 2 * (2 * elements + 16) + statistics, 2 * 16, 1});
   check_saved(op_of(z), statistics, u, GRAPH_NONE);
   graph_free(&g);
 }
@@ -244,11 +261,13 @@ END_TEST
 START_TEST(rms_norm) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
   const int x = tokens_with_gradient("x", 2, 5, 8);
-  const int y = graph_build_op(b, GRAPH_RMS_NORM, "per_head", &(graph_attributes){.affine = true, .heads = 4, .head_dim = 2}, &x, 1);
+  const int y = graph_build_op(b, GRAPH_RMS_NORM, "per_head",
+                               &(graph_attributes){.affine = true, .heads = 4, .head_dim = 2}, &x, 1);
   finish_by_hand(b);
   const int elements = 80, statistics = 4 * 2 * 5 * 4; /* one a head */
   ck_assert_int_eq(op_of(y)->parameters, 2);
-  check_work("forward", &op_of(y)->forward, (expected_work){4 * elements, 0, 2 * (elements + 2), 2 * elements + statistics, 1});
+  check_work("forward", &op_of(y)->forward,
+             (expected_work){4 * elements, 0, 2 * (elements + 2), 2 * elements + statistics, 1});
   check_work("input", &op_of(y)->backward_input,
              (expected_work){8 * elements, 0, 2 * (2 * elements + 2) + statistics, 2 * (elements + 2), 2});
   check_saved(op_of(y), statistics, x, GRAPH_NONE);
@@ -260,8 +279,10 @@ START_TEST(activations) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
   const int x = tokens_with_gradient("x", 2, 5, 8), u = tokens_with_gradient("u", 2, 5, 8);
   const int v = tokens_with_gradient("v", 2, 5, 8), w = tokens_with_gradient("w", 2, 5, 8);
-  const int silu = graph_build_op(b, GRAPH_SILU, "silu", NULL, &x, 1), gelu = graph_build_op(b, GRAPH_GELU, "gelu", NULL, &u, 1);
-  const int geglu = graph_build_op(b, GRAPH_GEGLU, "geglu", NULL, &v, 1), swiglu = graph_build_op(b, GRAPH_SWIGLU, "swiglu", NULL, &w, 1);
+  const int silu = graph_build_op(b, GRAPH_SILU, "silu", NULL, &x, 1),
+            gelu = graph_build_op(b, GRAPH_GELU, "gelu", NULL, &u, 1);
+  const int geglu = graph_build_op(b, GRAPH_GEGLU, "geglu", NULL, &v, 1),
+            swiglu = graph_build_op(b, GRAPH_SWIGLU, "swiglu", NULL, &w, 1);
   finish_by_hand(b);
   check_shape(&g, gelu, 3, 2, 5, 8);
   check_shape(&g, geglu, 3, 2, 5, 4);
@@ -283,7 +304,8 @@ END_TEST
 START_TEST(add_and_accumulation) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
   const int x = tokens_with_gradient("x", 2, 5, 8), t = vector_with_gradient("t", 2, 8);
-  const int h = graph_build_op(b, GRAPH_LINEAR, "linear", &(graph_attributes){.in_channels = 8, .out_channels = 8}, &x, 1);
+  const int h =
+      graph_build_op(b, GRAPH_LINEAR, "linear", &(graph_attributes){.in_channels = 8, .out_channels = 8}, &x, 1);
   const int y = graph_build_op(b, GRAPH_ADD, "residual", NULL, (const int[]){h, x}, 2);
   const int z = graph_build_op(b, GRAPH_ADD, "broadcast", NULL, (const int[]){y, t}, 2);
   finish_by_hand(b);
@@ -347,8 +369,10 @@ START_TEST(embeddings) {
   const int sizes = graph_build_scalars(b, "sizes", 2, (const int64_t[]){2, 6});
   const int ids = graph_build_scalars(b, "ids", 2, (const int64_t[]){2, 7});
   const int t = graph_build_op(b, GRAPH_TIME_EMBEDDING, "time", &(graph_attributes){.out_channels = 32}, &steps, 1);
-  const int s = graph_build_op(b, GRAPH_TIME_EMBEDDING, "sizes_time", &(graph_attributes){.out_channels = 4}, &sizes, 1);
-  const int e = graph_build_op(b, GRAPH_TEXT_EMBEDDING, "text", &(graph_attributes){.in_channels = 100, .out_channels = 8}, &ids, 1);
+  const int s =
+      graph_build_op(b, GRAPH_TIME_EMBEDDING, "sizes_time", &(graph_attributes){.out_channels = 4}, &sizes, 1);
+  const int e = graph_build_op(b, GRAPH_TEXT_EMBEDDING, "text",
+                               &(graph_attributes){.in_channels = 100, .out_channels = 8}, &ids, 1);
   finish_by_hand(b);
   check_shape(&g, t, 2, 2, 32);
   check_shape(&g, s, 2, 2, 24);
@@ -367,10 +391,12 @@ END_TEST
 START_TEST(modulate) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
   const int x = tokens_with_gradient("x", 2, 5, 8);
-  const int scale = vector_with_gradient("scale", 2, 8), shift = vector_with_gradient("shift", 2, 8), gate = vector_with_gradient("gate", 2, 8);
+  const int scale = vector_with_gradient("scale", 2, 8), shift = vector_with_gradient("shift", 2, 8),
+            gate = vector_with_gradient("gate", 2, 8);
   const int n = graph_build_op(b, GRAPH_LAYER_NORM, "norm", NULL, &x, 1);
   const int m = graph_build_op(b, GRAPH_MODULATE, "modulate", NULL, (const int[]){n, scale, shift}, 3);
-  const int h = graph_build_op(b, GRAPH_LINEAR, "linear", &(graph_attributes){.in_channels = 8, .out_channels = 8}, &m, 1);
+  const int h =
+      graph_build_op(b, GRAPH_LINEAR, "linear", &(graph_attributes){.in_channels = 8, .out_channels = 8}, &m, 1);
   const int y = graph_build_op(b, GRAPH_MODULATE, "gated", NULL, (const int[]){h, gate}, 2);
   const int z = graph_build_op(b, GRAPH_MODULATE, "plain", NULL, (const int[]){y, scale, shift}, 3);
   finish_by_hand(b);
@@ -392,7 +418,8 @@ START_TEST(rotary) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
   const int x = tokens_with_gradient("x", 2, 5, 8);
   const int table = graph_build_constant(b, "table", 3, (const int64_t[]){2, 5, 4}, GRAPH_FP32);
-  const int y = graph_build_op(b, GRAPH_ROTARY, "rotary", &(graph_attributes){.heads = 2, .head_dim = 4}, (const int[]){x, table}, 2);
+  const int y = graph_build_op(b, GRAPH_ROTARY, "rotary", &(graph_attributes){.heads = 2, .head_dim = 4},
+                               (const int[]){x, table}, 2);
   finish_by_hand(b);
   check_shape(&g, y, 3, 2, 5, 8);
   check_work("forward", &op_of(y)->forward, (expected_work){240, 0, 160 + 160, 160, 1});
@@ -404,7 +431,8 @@ END_TEST
 
 START_TEST(patches) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
-  const int x = image_with_gradient("x", 2, 3, 4, 6), v = graph_build_input(b, "v", 5, (const int64_t[]){1, 3, 2, 4, 6});
+  const int x = image_with_gradient("x", 2, 3, 4, 6),
+            v = graph_build_input(b, "v", 5, (const int64_t[]){1, 3, 2, 4, 6});
   const graph_attributes image = {.patch = {1, 2, 2}, .grid = {0, 2, 3}, .out_channels = 3};
   const graph_attributes video = {.patch = {2, 2, 3}, .grid = {1, 2, 2}, .out_channels = 3};
   const int p = graph_build_op(b, GRAPH_PATCHIFY, "patchify", &image, &x, 1);
@@ -426,7 +454,8 @@ END_TEST
 
 START_TEST(loss) {
   begin(GRAPH_FP16, GRAPH_TRAIN_FULL);
-  const int x = tokens_with_gradient("x", 2, 5, 8), target = graph_build_input(b, "target", 3, (const int64_t[]){2, 5, 8});
+  const int x = tokens_with_gradient("x", 2, 5, 8),
+            target = graph_build_input(b, "target", 3, (const int64_t[]){2, 5, 8});
   const int y = graph_build_op(b, GRAPH_LOSS, "loss", NULL, (const int[]){x, target}, 2);
   finish_by_hand(b);
   check_shape(&g, y, 1, 1);
@@ -441,7 +470,8 @@ END_TEST
 START_TEST(names_are_unique) {
   for (int i = 0; i < GRAPH_OP_KIND_COUNT; i++) {
     ck_assert_ptr_nonnull(graph_op_kind_name((graph_op_kind)i));
-    for (int j = 0; j < i; j++) ck_assert_str_ne(graph_op_kind_name((graph_op_kind)i), graph_op_kind_name((graph_op_kind)j));
+    for (int j = 0; j < i; j++)
+      ck_assert_str_ne(graph_op_kind_name((graph_op_kind)i), graph_op_kind_name((graph_op_kind)j));
   }
   for (int i = 0; i < GRAPH_CLASS_COUNT; i++) ck_assert_ptr_nonnull(graph_op_class_name((graph_op_class)i));
 }
@@ -456,8 +486,14 @@ static const struct {
 } unfit[] = {
     {GRAPH_LINEAR, {.in_channels = 9, .out_channels = 8}, 1, "op (linear): the input has 8 channels, must have 9"},
     {GRAPH_CONV2D, {.in_channels = 4, .out_channels = 8}, 11, "op (conv2d): a kernel of 0 does not fit"},
-    {GRAPH_CONV2D, {.in_channels = 4, .out_channels = 8, .kernel = {1, 9, 9}, .stride = {1, 1, 1}}, 11, "a kernel of 9 does not fit an input of 6"},
-    {GRAPH_CONV2D, {.in_channels = 8, .out_channels = 8}, 1, "op (conv2d): the input has 3 dimensions, must have 4 to 5"},
+    {GRAPH_CONV2D,
+     {.in_channels = 4, .out_channels = 8, .kernel = {1, 9, 9}, .stride = {1, 1, 1}},
+     11,
+     "a kernel of 9 does not fit an input of 6"},
+    {GRAPH_CONV2D,
+     {.in_channels = 8, .out_channels = 8},
+     1,
+     "op (conv2d): the input has 3 dimensions, must have 4 to 5"},
     {GRAPH_ATTENTION, {.heads = 3, .head_dim = 2}, 3, "the input has 8 channels, must have 6"},
     {GRAPH_ATTENTION, {.heads = 4, .head_dim = 2}, 2, "2 inputs are not 3 to 3"},
     {GRAPH_GROUP_NORM, {.groups = 3}, 11, "4 channels cannot be parted into 3 equal groups"},
@@ -468,7 +504,10 @@ static const struct {
     {GRAPH_MODULATE, {0}, 2, "scale, shift and gate must be [batch, channels]"},
     {GRAPH_ROTARY, {.head_dim = 4}, 2, "the table must be [2, tokens, head dimension]"},
     {GRAPH_PATCHIFY, {.patch = {1, 4, 4}}, 11, "6 is not a multiple of the patch size 4"},
-    {GRAPH_UNPATCHIFY, {.patch = {1, 2, 2}, .grid = {0, 2, 2}, .out_channels = 2}, 1, "6 tokens of 8 values do not fill a grid of 4"},
+    {GRAPH_UNPATCHIFY,
+     {.patch = {1, 2, 2}, .grid = {0, 2, 2}, .out_channels = 2},
+     1,
+     "6 tokens of 8 values do not fill a grid of 4"},
     {GRAPH_RESHAPE, {.grid = {0, 5, 5}}, 1, "6 tokens do not fill a grid of 25"},
     {GRAPH_DOWNSAMPLE, {.scale = 4}, 11, "6 is not a multiple of 4"},
 };
@@ -479,7 +518,9 @@ START_TEST(unfit_inputs_are_refused) {
   const int x = image ? graph_build_input(b, "x", 4, (const int64_t[]){1, 4, 6, 6})
                       : graph_build_input(b, "x", 3, (const int64_t[]){2, 6, 8});
   dp_error error = DP_ERROR_INIT;
-  ck_assert_int_eq(graph_build_op(b, unfit[_i].kind, "op", &unfit[_i].attributes, (const int[]){x, x, x}, unfit[_i].inputs % 10), GRAPH_NONE);
+  ck_assert_int_eq(
+      graph_build_op(b, unfit[_i].kind, "op", &unfit[_i].attributes, (const int[]){x, x, x}, unfit[_i].inputs % 10),
+      GRAPH_NONE);
   ck_assert(graph_build_failed(b));
   ck_assert_int_eq(graph_build_op(b, GRAPH_SILU, "later", NULL, &x, 1), GRAPH_NONE);
   ck_assert_int_eq(graph_build_finish(b, &error), DP_BAD_INPUT);
@@ -506,9 +547,25 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("graph ops");
   TCase *ops = tcase_create("ops");
-  const TTest *const tests[] = {conv2d, conv3d, linear, linear_with_adapter, attention, group_norm_and_silu, layer_norm, rms_norm,
-                                activations, add_and_accumulation, concat_and_split, resampling, embeddings, modulate, rotary,
-                                patches, loss, names_are_unique, misuse_is_refused};
+  const TTest *const tests[] = {conv2d,
+                                conv3d,
+                                linear,
+                                linear_with_adapter,
+                                attention,
+                                group_norm_and_silu,
+                                layer_norm,
+                                rms_norm,
+                                activations,
+                                add_and_accumulation,
+                                concat_and_split,
+                                resampling,
+                                embeddings,
+                                modulate,
+                                rotary,
+                                patches,
+                                loss,
+                                names_are_unique,
+                                misuse_is_refused};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(ops, tests[i]);
   tcase_add_loop_test(ops, unfit_inputs_are_refused, 0, sizeof unfit / sizeof *unfit);
   suite_add_tcase(suite, ops);

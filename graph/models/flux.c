@@ -57,9 +57,11 @@ static dp_status check(const dp_node *config, const flux_config *c, const graph_
                       channels, GRAPH_MAX_CHANNELS);
   if (c->rope.single || rotated != c->head_dim)
     return dp_fail_at(error, c->rope.node != NULL ? c->rope.node : config,
-                      "axes_dims_rope adds up to %" PRId64 ", must be a list that adds up to attention_head_dim, %" PRId64,
+                      "axes_dims_rope adds up to %" PRId64
+                      ", must be a list that adds up to attention_head_dim, %" PRId64,
                       rotated, c->head_dim);
-  if (c->layers + c->single_layers == 0) return dp_fail_at(error, config, "num_layers and num_single_layers are both 0");
+  if (c->layers + c->single_layers == 0)
+    return dp_fail_at(error, config, "num_layers and num_single_layers are both 0");
   const char *why = "8 pixels a latent, 2 latents packed";
   DP_TRY(graph_model_check_side(config, "height", o->height, GRAPH_VAE_FACTOR * PACKED, why, error));
   DP_TRY(graph_model_check_side(config, "width", o->width, GRAPH_VAE_FACTOR * PACKED, why, error));

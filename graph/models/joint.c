@@ -29,10 +29,12 @@ joint_qkv joint_project(graph_builder *b, const joint_sizes *s, const char *name
   joint_qkv made;
   made.q = layer_linear(b, q_name, x, channels, channels, true);
   if (s->qk_norm)
-    made.q = layer_rms_norm(b, NAME("%s.%s", name, added ? "norm_added_q" : "norm_q"), made.q, s->heads, s->head_dim, epsilon);
+    made.q = layer_rms_norm(b, NAME("%s.%s", name, added ? "norm_added_q" : "norm_q"), made.q, s->heads, s->head_dim,
+                            epsilon);
   made.k = layer_linear(b, k_name, x, channels, channels, true);
   if (s->qk_norm)
-    made.k = layer_rms_norm(b, NAME("%s.%s", name, added ? "norm_added_k" : "norm_k"), made.k, s->heads, s->head_dim, epsilon);
+    made.k = layer_rms_norm(b, NAME("%s.%s", name, added ? "norm_added_k" : "norm_k"), made.k, s->heads, s->head_dim,
+                            epsilon);
   made.v = layer_linear(b, v_name, x, channels, channels, true);
   return made;
 }
@@ -54,9 +56,11 @@ static int join(graph_builder *b, const joint_sizes *s, const char *name, int im
 }
 
 /* Attention over both kinds of tokens; returns the image's part, the text's in *text_part. Neither is projected yet. */
-static int attend_jointly(graph_builder *b, const joint_sizes *s, const char *name, int image, int text, int *text_part) {
+static int attend_jointly(graph_builder *b, const joint_sizes *s, const char *name, int image, int text,
+                          int *text_part) {
   const joint_qkv i = joint_project(b, s, name, false, image), t = joint_project(b, s, name, true, text);
-  const joint_qkv both = {join(b, s, NAME("%s.joint_q", name), i.q, t.q), join(b, s, NAME("%s.joint_k", name), i.k, t.k),
+  const joint_qkv both = {join(b, s, NAME("%s.joint_q", name), i.q, t.q),
+                          join(b, s, NAME("%s.joint_k", name), i.k, t.k),
                           join(b, s, NAME("%s.joint_v", name), i.v, t.v)};
   const int x = joint_attend(b, s, name, GRAPH_ATTENTION_JOINT, both);
   const int first = layer_split_at(b, NAME("%s.part", name), x, 1, s->text_first ? s->text_tokens : s->image_tokens);
@@ -67,13 +71,14 @@ static int attend_jointly(graph_builder *b, const joint_sizes *s, const char *na
 /* x + gate * FF(adaLN(x)), under `name`'s norm2 and ff (or, for text, norm2_context and ff_context). */
 static int feed_forward(graph_builder *b, const char *name, const char *suffix, const char *output, int x, int shift,
                         int64_t channels) {
-  int h = norm_modulate(b, NAME("%s.norm2%s", name, suffix), NAME("%s.norm2%s.modulate", name, suffix), x, shift + 1, shift);
+  int h = norm_modulate(b, NAME("%s.norm2%s", name, suffix), NAME("%s.norm2%s.modulate", name, suffix), x, shift + 1,
+                        shift);
   h = layer_feed_forward(b, NAME("%s.ff%s", name, suffix), h, channels, GRAPH_GELU);
   return add_gated(b, output, x, h, shift + 2);
 }
 
-void joint_block_build(graph_builder *b, const joint_sizes *s, const char *name, int temb, bool context_pre_only, bool dual,
-                       int *image, int *text) {
+void joint_block_build(graph_builder *b, const joint_sizes *s, const char *name, int temb, bool context_pre_only,
+                       bool dual, int *image, int *text) {
   const int64_t channels = s->heads * s->head_dim;
   const char *const attn = NAME("%s.attn", name), *const attn2 = NAME("%s.attn2", name);
   const char *const norm1 = NAME("%s.norm1", name), *const norm1_context = NAME("%s.norm1_context", name);
@@ -107,7 +112,8 @@ void joint_block_build(graph_builder *b, const joint_sizes *s, const char *name,
   *text = feed_forward(b, name, "_context", NAME("%s.context", name), x, c + 3, channels);
 }
 
-int joint_condition(graph_builder *b, int timestep, int guidance, int pooled, int64_t pooled_channels, int64_t channels) {
+int joint_condition(graph_builder *b, int timestep, int guidance, int pooled, int64_t pooled_channels,
+                    int64_t channels) {
   enum { SINUSOIDS = 256 }; /* fixed in diffusers' class */
   int x = layer_sinusoid(b, "time_text_embed.time_proj", timestep, SINUSOIDS);
   x = layer_embedding_mlp(b, "time_text_embed.timestep_embedder", x, SINUSOIDS, channels);

@@ -17,8 +17,8 @@ enum {
 };
 
 /* `why` says what the multiple comes from. */
-dp_status graph_model_check_side(const dp_node *config, const char *name, int64_t value, int64_t multiple, const char *why,
-                                 dp_error *error);
+dp_status graph_model_check_side(const dp_node *config, const char *name, int64_t value, int64_t multiple,
+                                 const char *why, dp_error *error);
 dp_status graph_model_check_image(const dp_node *config, const graph_model_options *options, dp_error *error);
 
 #endif

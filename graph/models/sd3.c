@@ -1,7 +1,7 @@
 /* diffusers' SD3Transformer2DModel: Stable Diffusion 3 and 3.5.
  *
- * Units: patch, time and text embedding; each joint block; norm_out with proj_out. The conditioning vector is an ordinary
- * tensor that every block reads.
+ * Units: patch, time and text embedding; each joint block; norm_out with proj_out. The conditioning vector is an
+ * ordinary tensor that every block reads.
  */
 #include <inttypes.h>
 
@@ -59,16 +59,19 @@ static dp_status check(const dp_node *config, const sd3_config *c, dp_error *err
                       channels, GRAPH_MAX_CHANNELS);
   if (c->caption_channels != channels)
     return dp_fail_at(error, caption != NULL ? caption : config,
-                      "caption_projection_dim is %" PRId64 ", must be num_attention_heads times attention_head_dim, %" PRId64,
+                      "caption_projection_dim is %" PRId64
+                      ", must be num_attention_heads times attention_head_dim, %" PRId64,
                       c->caption_channels, channels);
   for (int i = 0; i < c->dual_layers.count; i++)
     if (c->dual_layers.values[i] >= c->layers)
-      return dp_fail_at(error, c->dual_layers.node, "dual_attention_layers has %" PRId64 ", must be below num_layers, %" PRId64,
+      return dp_fail_at(error, c->dual_layers.node,
+                        "dual_attention_layers has %" PRId64 ", must be below num_layers, %" PRId64,
                         c->dual_layers.values[i], c->layers);
   return DP_OK;
 }
 
-static dp_status check_sides(const dp_node *config, const sd3_config *c, const graph_model_options *o, dp_error *error) {
+static dp_status check_sides(const dp_node *config, const sd3_config *c, const graph_model_options *o,
+                             dp_error *error) {
   const int64_t multiple = GRAPH_VAE_FACTOR * c->patch_size;
   const char *why = "8 pixels a latent, times patch_size";
   const dp_node *max = dp_node_get(config, "pos_embed_max_size");
@@ -77,8 +80,8 @@ static dp_status check_sides(const dp_node *config, const sd3_config *c, const g
   const int64_t longest = (o->height > o->width ? o->height : o->width) / multiple;
   if (longest <= c->max_size) return DP_OK;
   return dp_fail_at(error, max != NULL ? max : config,
-                    "height and width are up to %" PRId64 " patches, must be at most pos_embed_max_size, %" PRId64, longest,
-                    c->max_size);
+                    "height and width are up to %" PRId64 " patches, must be at most pos_embed_max_size, %" PRId64,
+                    longest, c->max_size);
 }
 
 static bool is_dual(const sd3_config *c, int64_t layer) {
@@ -97,7 +100,8 @@ static void build_all(graph_builder *b, const sd3_config *c, const graph_model_o
                              .text_tokens = o->text_tokens,
                              .qk_norm = c->qk_norm >= 0,
                              .rotary = GRAPH_NONE};
-  const int latent = graph_build_input(b, "hidden_states", 4, (const int64_t[]){o->batch, c->in_channels, height, width});
+  const int latent =
+      graph_build_input(b, "hidden_states", 4, (const int64_t[]){o->batch, c->in_channels, height, width});
   const int prompt =
       graph_build_input(b, "encoder_hidden_states", 3, (const int64_t[]){o->batch, o->text_tokens, c->text_channels});
   const int pooled = graph_build_input(b, "pooled_projections", 2, (const int64_t[]){o->batch, c->pooled_channels});
@@ -116,11 +120,11 @@ static void build_all(graph_builder *b, const sd3_config *c, const graph_model_o
                       is_dual(c, i), &x, &text);
   graph_build_unit(b, "proj_out");
   x = joint_output(b, x, temb, channels, patch * patch * c->out_channels);
-  x = graph_build_op(b, GRAPH_UNPATCHIFY, "unpatchify",
-                     &(graph_attributes){.out_channels = c->out_channels,
-                                         .patch = {1, patch, patch},
-                                         .grid = {0, height / patch, width / patch}},
-                     &x, 1);
+  x = graph_build_op(
+      b, GRAPH_UNPATCHIFY, "unpatchify",
+      &(graph_attributes){
+          .out_channels = c->out_channels, .patch = {1, patch, patch}, .grid = {0, height / patch, width / patch}},
+      &x, 1);
   graph_build_output(b, x);
   graph_build_latent(b, latent);
 }

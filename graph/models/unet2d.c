@@ -128,8 +128,8 @@ static dp_status check_blocks(const dp_node *config, const unet_config *c, dp_er
   if (blocks < 1 || blocks > MAX_BLOCKS)
     return dp_fail_at(error, down, "down_block_types has %d items, must have 1 to %d", blocks, MAX_BLOCKS);
   if (c->up_block_types.count != blocks)
-    return dp_fail_at(error, up, "up_block_types has %d items, must have %d as down_block_types", c->up_block_types.count,
-                      blocks);
+    return dp_fail_at(error, up, "up_block_types has %d items, must have %d as down_block_types",
+                      c->up_block_types.count, blocks);
   if (c->block_out_channels.single)
     return dp_fail_at(error, c->block_out_channels.node, "block_out_channels must be a list of %d integers", blocks);
   DP_TRY(graph_integers_check(&c->block_out_channels, config, "block_out_channels", blocks, error));
@@ -147,23 +147,26 @@ static dp_status check_channels(const dp_node *config, const unet_config *c, dp_
                        (i + 1 == c->block_out_channels.count && c->mid_block_type == MID_CROSS_ATTENTION);
     const dp_node *node = c->block_out_channels.node != NULL ? c->block_out_channels.node->items[i] : config;
     if (channels % c->norm_num_groups != 0)
-      return dp_fail_at(error, node, "block_out_channels has %" PRId64 ", must be a multiple of norm_num_groups, %" PRId64,
-                        channels, c->norm_num_groups);
+      return dp_fail_at(error, node,
+                        "block_out_channels has %" PRId64 ", must be a multiple of norm_num_groups, %" PRId64, channels,
+                        c->norm_num_groups);
     if (cross && channels % heads != 0)
       return dp_fail_at(error, c->heads.node != NULL ? c->heads.node : config,
-                        "attention_head_dim says %" PRId64 " heads, must divide the block's %" PRId64 " channels", heads,
-                        channels);
+                        "attention_head_dim says %" PRId64 " heads, must divide the block's %" PRId64 " channels",
+                        heads, channels);
   }
   if (c->conv_in_kernel % 2 == 0 || c->conv_out_kernel % 2 == 0)
     return dp_fail_at(error, config, "conv_in_kernel and conv_out_kernel must be odd");
   if (c->addition_embed_type != ADDITION_TEXT_TIME) return DP_OK;
   const dp_node *node = dp_node_get(config, "addition_embed_type");
   if (c->addition_time_embed_dim == 0 || c->projection_dim == 0)
-    return dp_fail_at(error, node, "addition_embed_type is text_time, which needs addition_time_embed_dim and "
+    return dp_fail_at(error, node,
+                      "addition_embed_type is text_time, which needs addition_time_embed_dim and "
                       "projection_class_embeddings_input_dim");
   if (c->projection_dim <= TIME_IDS * c->addition_time_embed_dim)
     return dp_fail_at(error, dp_node_get(config, "projection_class_embeddings_input_dim"),
-                      "projection_class_embeddings_input_dim is %" PRId64 ", must exceed %d times addition_time_embed_dim",
+                      "projection_class_embeddings_input_dim is %" PRId64
+                      ", must exceed %d times addition_time_embed_dim",
                       c->projection_dim, TIME_IDS);
   return DP_OK;
 }
@@ -177,9 +180,11 @@ static void take_defaults(const unet_config *c, graph_model_options *o) {
   if (o->text_tokens == 0) o->text_tokens = 77; /* CLIP */
 }
 
-static dp_status check_sides(const dp_node *config, const unet_config *c, const graph_model_options *o, dp_error *error) {
+static dp_status check_sides(const dp_node *config, const unet_config *c, const graph_model_options *o,
+                             dp_error *error) {
   if (o->height == 0 || o->width == 0)
-    return dp_fail_at(error, config, "height and width are not given and the file has no sample_size to take them from");
+    return dp_fail_at(error, config,
+                      "height and width are not given and the file has no sample_size to take them from");
   const int64_t multiple = (int64_t)GRAPH_VAE_FACTOR << (c->down_block_types.count - 1);
   const char *why = "8 pixels a latent, and 2 for each down-sampler";
   DP_TRY(graph_model_check_side(config, "height", o->height, multiple, why, error));
@@ -223,7 +228,8 @@ static void build_resnet(unet *u, const char *name, int64_t out) {
 }
 
 /* One attention of a BasicTransformerBlock, with its residual. `text` GRAPH_NONE: self-attention. */
-static int build_attention(unet *u, const char *name, int x, int normed, int text, int64_t text_channels, int64_t heads) {
+static int build_attention(unet *u, const char *name, int x, int normed, int text, int64_t text_channels,
+                           int64_t heads) {
   graph_builder *b = u->b;
   const int64_t channels = u->channels;
   const bool cross = text != GRAPH_NONE;
@@ -232,8 +238,8 @@ static int build_attention(unet *u, const char *name, int x, int normed, int tex
   const int q = layer_linear(b, NAME("%s.to_q", name), normed, channels, channels, false);
   const int k = layer_linear(b, NAME("%s.to_k", name), source, source_channels, channels, false);
   const int v = layer_linear(b, NAME("%s.to_v", name), source, source_channels, channels, false);
-  int h = layer_attention(b, name, cross ? GRAPH_ATTENTION_CROSS : GRAPH_ATTENTION_SELF, q, k, v, heads,
-                          channels / heads);
+  int h =
+      layer_attention(b, name, cross ? GRAPH_ATTENTION_CROSS : GRAPH_ATTENTION_SELF, q, k, v, heads, channels / heads);
   h = layer_linear(b, NAME("%s.to_out.0", name), h, channels, channels, true);
   return layer_add(b, NAME("%s.residual", name), h, x);
 }
@@ -354,10 +360,12 @@ static void build_all(unet *u, const graph_model_options *o) {
   const int blocks = c->down_block_types.count;
   const int64_t pooled = c->projection_dim - TIME_IDS * c->addition_time_embed_dim;
   const bool text_time = c->addition_embed_type == ADDITION_TEXT_TIME;
-  const int sample = graph_build_input(b, "sample", 4, (const int64_t[]){o->batch, c->in_channels, u->height, u->width});
+  const int sample =
+      graph_build_input(b, "sample", 4, (const int64_t[]){o->batch, c->in_channels, u->height, u->width});
   const int timestep = graph_build_scalars(b, "timestep", 1, &o->batch);
-  u->text = graph_build_input(b, "encoder_hidden_states", 3,
-                              (const int64_t[]){o->batch, o->text_tokens, graph_integers_at(&c->cross_attention_dim, 0)});
+  u->text =
+      graph_build_input(b, "encoder_hidden_states", 3,
+                        (const int64_t[]){o->batch, o->text_tokens, graph_integers_at(&c->cross_attention_dim, 0)});
   const int text_embeds =
       text_time ? graph_build_input(b, "text_embeds", 2, (const int64_t[]){o->batch, pooled}) : GRAPH_NONE;
   const int time_ids =

@@ -11,7 +11,8 @@ static void check_graph(const graph *g) {
   if (g->units.count == 0 || g->parameters < 0 || g->forward_flops < g->matrix_flops || g->matrix_flops < 0) abort();
   for (size_t u = 0; u < g->units.count; u++) {
     const graph_unit *unit = &g->units.items[u];
-    if (unit->saved_bytes < 0 || unit->output_bytes <= 0 || unit->forward_transient_bytes < 0 || unit->backward_transient_bytes < 0)
+    if (unit->saved_bytes < 0 || unit->output_bytes <= 0 || unit->forward_transient_bytes < 0 ||
+        unit->backward_transient_bytes < 0)
       abort();
     parameters += unit->parameters;
     flops += unit->forward_flops;
@@ -33,8 +34,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     options.trainable = size % 2 ? GRAPH_TRAIN_FULL : GRAPH_TRAIN_LORA;
     graph g = {0};
     const dp_status status = graph_model_build(document.root, &options, &g, &error);
-    if (status == DP_OK) check_graph(&g);
-    else if (status != DP_BAD_INPUT || strncmp(error.text, "fuzz:", 5) != 0 || strchr(error.text, '\n') || g.ops.items) abort();
+    if (status == DP_OK)
+      check_graph(&g);
+    else if (status != DP_BAD_INPUT || strncmp(error.text, "fuzz:", 5) != 0 || strchr(error.text, '\n') || g.ops.items)
+      abort();
     graph_free(&g);
   }
   dp_document_free(&document);
