@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/schema.h"
+#include "plan/describe.h"
 #include "plan/cluster_reader.h"
 
 /* ---- names ---- */
@@ -282,4 +283,13 @@ void plan_cluster_file_free(plan_cluster_file *file) {
   dp_array_free(&file->links);
   dp_array_free(&file->fabrics);
   dp_array_free(&file->nodes);
+}
+
+void plan_cluster_describe(dp_str *out) {
+  dp_str_add(out, "\n### the top of the file\n\n");
+  dp_schema_describe(file_fields, DP_COUNT_OF(file_fields), out);
+  dp_str_add(out, "\n### [[node]]\n\n");
+  dp_schema_describe(node_fields, DP_COUNT_OF(node_fields), out);
+  dp_str_add(out, "\n### [[fabric]]\n\n");
+  dp_schema_describe(fabric_fields, DP_COUNT_OF(fabric_fields), out);
 }

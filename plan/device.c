@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/schema.h"
+#include "plan/describe.h"
 #include "plan/nccl.h"
 
 static const double GB = 1e9, TFLOPS = 1e12, US = 1e-6;
@@ -341,4 +342,11 @@ const plan_link_model *plan_catalogue_link(const plan_catalogue *catalogue, cons
   for (size_t i = 0; i < catalogue->links.count; i++)
     if (strcmp(catalogue->links.items[i].name, name) == 0) return &catalogue->links.items[i];
   return NULL;
+}
+
+void plan_catalogue_describe(dp_str *out) {
+  dp_str_add(out, "\n### [[device]]\n\n");
+  dp_schema_describe(device_fields, DP_COUNT_OF(device_fields), out);
+  dp_str_add(out, "\n### [[link]]\n\n");
+  dp_schema_describe(link_fields, DP_COUNT_OF(link_fields), out);
 }

@@ -1,6 +1,7 @@
 noinst_LIBRARIES += libplan.a
 libplan_a_SOURCES = \
 	plan/cluster.h \
+	plan/describe.h \
 	plan/device.h \
 	plan/memory.h \
 	plan/plan.h \

@@ -15,7 +15,7 @@ endif
 AM_TESTS_ENVIRONMENT = SRCDIR='$(abs_top_srcdir)'; BUILDDIR='$(abs_top_builddir)'; DIFFPIPE='$(abs_top_builddir)/diffpipe'; \
 	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios'; CC='$(CC)'; CXX='$(CXX)'; \
 	export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC CXX;
-SCRIPT_TESTS = tests/check_banned.sh tests/check_headers.sh tests/check_includes.sh tests/test_program.sh
+SCRIPT_TESTS = tests/check_banned.sh tests/check_formats.sh tests/check_headers.sh tests/check_includes.sh tests/test_program.sh
 TESTS += $(SCRIPT_TESTS)
 EXTRA_DIST += $(SCRIPT_TESTS) tests/fuzz tests/reference
 
