@@ -136,9 +136,9 @@ START_TEST(installed_scenarios_are_read) {
     size_t devices;
     int ranks, replicas, microbatches;
   } cases[] = {
-      {"sd15-4xrtx3090", 4, 4, 1, 16},    {"sdxl-8xa100-sxm", 8, 4, 2, 16},     {"sdxl-8xa100-pcie", 8, 4, 2, 16},
-      {"sd3-8xh100", 8, 4, 2, 16},        {"flux-lora-4xrtx4090", 4, 4, 1, 16}, {"sdxl-unlike-16gb-24gb", 2, 2, 1, 16},
-      {"sdxl-2x8xa100-ib", 16, 4, 4, 16}, {"sdxl-h200-virtual4", 4, 4, 1, 16},  {"study-1f1b", 4, 4, 1, 8},
+      {"sd15-4xrtx3090", 4, 4, 1, 32},    {"sdxl-8xa100-sxm", 8, 4, 2, 32},     {"sdxl-8xa100-pcie", 8, 4, 2, 16},
+      {"sd3-8xh100", 8, 4, 2, 32},        {"flux-lora-4xrtx4090", 4, 4, 1, 16}, {"sdxl-unlike-16gb-24gb", 2, 2, 1, 16},
+      {"sdxl-2x8xa100-ib", 16, 4, 4, 32}, {"sdxl-h200-virtual4", 4, 4, 1, 32},  {"study-1f1b", 4, 4, 1, 8},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     read_installed(cases[i].name, NULL, 0);
