@@ -19,8 +19,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   plan_plan plan = {0};
   if (plan_scenario_plan(&scenario, &plan, &error) != DP_OK) abort(); /* parse settled it once already */
-  if (plan.ranks < 1 || plan.replicas < 1 || plan.microbatches < 1 || plan.microbatch_size < 1 || plan.denoise_steps < 1) abort();
-  if (scenario.global_batch && scenario.global_batch != (int64_t)plan.microbatches * plan.microbatch_size * plan.replicas) abort();
+  if (plan.ranks < 1 || plan.replicas < 1 || plan.microbatches < 1 || plan.microbatch_size < 1 ||
+      plan.denoise_steps < 1)
+    abort();
+  if (scenario.global_batch &&
+      scenario.global_batch != (int64_t)plan.microbatches * plan.microbatch_size * plan.replicas)
+    abort();
   for (int w = 0; w < plan_worker_count(&plan); w++)
     if (plan.devices[w] < 0 || (size_t)plan.devices[w] >= scenario.cluster.devices.count) abort();
   graph built = {0};
