@@ -158,9 +158,9 @@ START_TEST(installed_scenarios_are_read) {
 END_TEST
 
 START_TEST(command_line_overrides_the_file) {
-  const char *const sets[] = {"plan.stages=2", "plan.data_parallel=4", "task.global_batch=32", "plan.schedule=1f1b",
-                              "cluster.file=clusters/8xh200-sxm.toml"};
-  read_installed("sdxl-8xa100-sxm", sets, 5);
+  const char *const sets[] = {"plan.stages=2",      "plan.data_parallel=4",   "task.global_batch=32",
+                              "plan.schedule=1f1b", "plan.microbatch_size=4", "cluster.file=clusters/8xh200-sxm.toml"};
+  read_installed("sdxl-8xa100-sxm", sets, 6);
   ck_assert_int_eq(plan.ranks, 2);
   ck_assert_int_eq(plan.replicas, 4);
   ck_assert_int_eq(plan.microbatches, 2);
