@@ -2,3 +2,4 @@ dist_doc_DATA += LICENSE CONTRIBUTING.md
 dist_doc_DATA += doc/predictions.md
 dist_doc_DATA += doc/reports.md
 dist_doc_DATA += doc/formats.md
+dist_doc_DATA += doc/accuracy.md

@@ -141,8 +141,10 @@ int64_t sim_cost_workspace_bytes(const sim_cost_context *context) {
 double sim_cost_error_band(const sim_cost_context *context) {
   const plan_device_model *model = context->device->model;
   const sim_efficiency *efficiency = context->efficiency;
-  if (strcmp(model->recalled, "all specs") == 0 || strcmp(model->recalled, "all") == 0) return efficiency->band_recalled;
-  const size_t n = strlen(efficiency->reference_architecture);
-  return strncmp(model->architecture, efficiency->reference_architecture, n) == 0 ? efficiency->band_reference
-                                                                                 : efficiency->band_other;
+  const char *reference = efficiency->reference_architecture;
+  const bool recalled = strcmp(model->recalled, "all specs") == 0 || strcmp(model->recalled, "all") == 0;
+  const double device = recalled ? efficiency->band_recalled
+                        : strncmp(model->architecture, reference, strlen(reference)) == 0 ? efficiency->band_reference
+                                                                                          : efficiency->band_other;
+  return hypot(device, context->implementation->measured ? 0 : efficiency->band_unmeasured);
 }

@@ -122,6 +122,7 @@ static dp_status read_architecture(const dp_node *table, sim_efficiency *efficie
 typedef struct implementation_row {
   const char *name, *source;
   int attention;
+  bool measured;
   double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, optimizer_efficiency;
   double context_gb, communicator_gb, workspace_gb;
   const dp_node *kernel_share;
@@ -129,6 +130,7 @@ typedef struct implementation_row {
 
 static const dp_field implementation_fields[] = {
     {"name", DP_FIELD_STRING, offsetof(implementation_row, name), true, 0, 0, NULL, "as the scenario says"},
+    {"measured", DP_FIELD_BOOLEAN, offsetof(implementation_row, measured), true, 0, 0, NULL, "whole models were compared"},
     {"attention", DP_FIELD_CHOICE, offsetof(implementation_row, attention), true, 0, 0, backend_choices, "kernel"},
     {"issue_us_per_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_kernel), true, 0, 1e6, NULL, "host"},
     {"issue_us_per_backward_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_backward_kernel), true, 0, 1e6,
@@ -167,6 +169,7 @@ static dp_status read_implementation(const dp_node *table, sim_efficiency *effic
   DP_TRY(dp_schema_read(table, NULL, "[[implementation]]", implementation_fields, DP_COUNT_OF(implementation_fields), &row,
                         error));
   sim_implementation implementation = {.name = row.name,
+                                       .measured = row.measured,
                                        .attention_backend = row.attention,
                                        .issue_s_per_kernel = {row.issue_us_per_kernel * 1e-6, row.issue_us_per_backward_kernel * 1e-6},
                                        .issue_s_per_instruction = row.issue_us_per_instruction * 1e-6,
@@ -219,7 +222,7 @@ static dp_status read_partition(const dp_node *table, sim_efficiency *efficiency
 }
 
 typedef struct band_row {
-  double reference, other, recalled;
+  double reference, other, recalled, unmeasured;
   const char *source;
 } band_row;
 
@@ -227,6 +230,7 @@ static const dp_field band_fields[] = {
     {"reference_architecture", DP_FIELD_REAL, offsetof(band_row, reference), true, 0.001, 10, NULL, "one standard deviation"},
     {"other_architecture", DP_FIELD_REAL, offsetof(band_row, other), true, 0.001, 10, NULL, "one standard deviation"},
     {"recalled_device", DP_FIELD_REAL, offsetof(band_row, recalled), true, 0.001, 10, NULL, "data sheet from memory"},
+    {"unmeasured_implementation", DP_FIELD_REAL, offsetof(band_row, unmeasured), true, 0, 10, NULL, "added in quadrature"},
     {"source", DP_FIELD_STRING, offsetof(band_row, source), true, 0, 0, NULL, "who says so"},
 };
 
@@ -297,6 +301,7 @@ static dp_status read_file(const char *folder, sim_efficiency *efficiency, dp_er
   efficiency->band_reference = band.reference;
   efficiency->band_other = band.other;
   efficiency->band_recalled = band.recalled;
+  efficiency->band_unmeasured = band.unmeasured;
   return check_complete(root, efficiency, error);
 }
 

@@ -24,6 +24,7 @@ typedef struct sim_architecture {
 
 struct sim_implementation {
   const char *name;
+  bool measured; /* whole models were compared with it */
   int attention_backend;
   double issue_s_per_kernel[2]; /* forward, backward */
   double issue_s_per_instruction;
@@ -41,7 +42,7 @@ struct sim_efficiency {
   DP_ARRAY(sim_implementation) implementations;
   int partition_points;
   double partition_share[SIM_MAX_POINTS], partition_factor[GRAPH_CLASS_COUNT][SIM_MAX_POINTS];
-  double band_reference, band_other, band_recalled;
+  double band_reference, band_other, band_recalled, band_unmeasured;
 };
 
 /* Seconds for work whose ideal time is ideal_s: the logarithm of the time is linear in that of ideal_s between points;
