@@ -12,7 +12,8 @@ typedef struct checker {
   uint32_t *lane_of;     /* [instruction] */
   uint32_t *next;        /* [lane] id of the head */
   uint32_t *waited;      /* [lane] the head's waits that are done */
-  bool *ready;           /* [lane] the head waits for its peer or group only */
+  uint64_t *done;        /* one bit an instruction */
+  uint64_t *ready;       /* the same: waits only for its peer or group */
   uint32_t *queue;       /* [instruction] 1 + first lane queued at it */
   uint32_t *queue_next;  /* [lane] 1 + next lane in the same queue */
   uint32_t *group_ready; /* [group] members that are ready */
@@ -114,12 +115,13 @@ static dp_status check_instructions(checker *c) {
 
 /* ---- play ---- */
 
-static bool is_done(const checker *c, uint32_t id) { return id < c->next[c->lane_of[id]]; }
+static bool has(const uint64_t *bits, uint32_t id) { return bits[id / 64] >> (id % 64) & 1; }
+static void set(uint64_t *bits, uint32_t id) { bits[id / 64] |= UINT64_C(1) << (id % 64); }
 
 static void finish(checker *c, uint32_t lane) {
   const uint32_t id = c->next[lane]++;
   c->waited[lane] = 0;
-  c->ready[lane] = false;
+  set(c->done, id);
   for (uint32_t queued = c->queue[id]; queued; queued = c->queue_next[queued - 1]) c->stack[c->height++] = queued - 1;
 }
 
@@ -130,23 +132,23 @@ static void play_lane(checker *c, uint32_t l) {
     const uint32_t id = c->next[l];
     const plan_instruction *i = &p->instructions[id];
     const uint32_t *waits = &p->waits[p->wait_first[id]], count = p->wait_first[id + 1] - p->wait_first[id];
-    while (c->waited[l] < count && is_done(c, waits[c->waited[l]])) c->waited[l]++;
+    while (c->waited[l] < count && has(c->done, waits[c->waited[l]])) c->waited[l]++;
     if (c->waited[l] < count) {
       c->queue_next[l] = c->queue[waits[c->waited[l]]];
       c->queue[waits[c->waited[l]]] = l + 1;
       return;
     }
     if (i->opcode == PLAN_SEND || i->opcode == PLAN_RECV) {
-      const uint32_t other = c->lane_of[i->peer];
-      if (c->next[other] != i->peer || !c->ready[other]) {
-        c->ready[l] = true;
+      if (!has(c->ready, i->peer)) {
+        set(c->ready, id);
         return;
       }
+      const uint32_t other = c->lane_of[i->peer];
       finish(c, other);
       c->stack[c->height++] = other;
     } else if (i->opcode == PLAN_ALL_REDUCE) {
       if (++c->group_ready[i->peer] < p->collectives[i->class_id].member_count) {
-        c->ready[l] = true;
+        set(c->ready, id);
         c->queue_next[l] = c->group_queue[i->peer];
         c->group_queue[i->peer] = l + 1;
         return;
@@ -167,7 +169,7 @@ static uint32_t blocker(const checker *c, uint32_t l) {
   const plan_program *p = c->program;
   const uint32_t id = c->next[l];
   const plan_instruction *i = &p->instructions[id];
-  if (!c->ready[l]) return p->waits[p->wait_first[id] + c->waited[l]];
+  if (!has(c->ready, id)) return p->waits[p->wait_first[id] + c->waited[l]];
   if (i->opcode != PLAN_ALL_REDUCE) return i->peer;
   const plan_collective *collective = &p->collectives[i->class_id];
   for (uint32_t m = 0; m < collective->member_count; m++) {
@@ -175,7 +177,7 @@ static uint32_t blocker(const checker *c, uint32_t l) {
     for (uint32_t lane = p->worker_lane[worker]; lane < p->worker_lane[worker + 1]; lane++) {
       if (p->lanes[lane].kind != PLAN_LANE_COLLECTIVE) continue;
       for (uint32_t other = c->next[lane]; other < p->lanes[lane].first + p->lanes[lane].count; other++)
-        if (p->instructions[other].peer == i->peer && !(other == c->next[lane] && c->ready[lane])) return other;
+        if (p->instructions[other].peer == i->peer && !has(c->ready, other)) return other;
     }
   }
   return id;
@@ -211,10 +213,11 @@ static dp_status check(checker *c, dp_arena *scratch) {
   c->waited = DP_ARENA_NEW(scratch, uint32_t, lanes);
   c->queue_next = DP_ARENA_NEW(scratch, uint32_t, lanes);
   c->stack = DP_ARENA_NEW(scratch, uint32_t, lanes);
-  c->ready = DP_ARENA_NEW(scratch, bool, lanes);
+  c->done = DP_ARENA_NEW(scratch, uint64_t, instructions / 64 + 1);
+  c->ready = DP_ARENA_NEW(scratch, uint64_t, instructions / 64 + 1);
   c->group_ready = DP_ARENA_NEW(scratch, uint32_t, groups);
   c->group_queue = DP_ARENA_NEW(scratch, uint32_t, groups);
-  if (!c->lane_of || !c->queue || !c->next || !c->waited || !c->queue_next || !c->stack || !c->ready || !c->group_ready ||
+  if (!c->lane_of || !c->queue || !c->next || !c->waited || !c->queue_next || !c->stack || !c->done || !c->ready || !c->group_ready ||
       !c->group_queue)
     return dp_fail_memory(c->error);
   DP_TRY(check_lanes(c));

@@ -55,3 +55,6 @@ tests_test_plan_split_SOURCES = tests/test_plan_split.c
 tests_test_plan_split_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 SCRIPT_TESTS += tests/bad.sh
 EXTRA_DIST += tests/bad
+CHECK_SUITES += tests/test_plan_program
+tests_test_plan_program_SOURCES = tests/test_plan_program.c tests/plan_reference.c tests/plan_reference.h
+tests_test_plan_program_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
