@@ -22,6 +22,7 @@ libplan_a_SOURCES += \
 	plan/compile.c plan/compile.h \
 	plan/compile_layout.c \
 	plan/compile_order.c \
+	plan/memory.c plan/memory_place.c plan/memory_rules.c plan/memory_rules.h \
 	plan/metrics.c \
 	plan/order.c plan/order.h \
 	plan/order_list.c \

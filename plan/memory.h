@@ -1,10 +1,22 @@
 /* The memory layout of every worker, from the program by liveness. The executor allocates this layout; the simulator
  * reports it: the prediction is the allocation.
  *
- * Time is the position on the worker's compute lane. Persistent classes (weights, gradients, optimizer state, runtime)
- * live throughout. A buffer received for compute position k lives from k - 1 (its receive may be posted once position
- * k - PLAN_PREFETCH is done) to its last use; saved activations live from their forward to their backward (or backward
- * weight); recomputed units keep only their inputs and need one unit's activations again during its backward.
+ * Time is counted in moments of the worker's compute lane: moment 2 k + 1 is while compute instruction k runs, moment 2 k
+ * is between instructions k - 1 and k, and the last moment follows the last instruction. Persistent classes (weights,
+ * gradients, optimizer state, workspace, runtime) live throughout. For the others, of each chunk and microbatch:
+ *   saved activations: from the forward to the backward (to the weight backward, where it comes apart; and then the
+ *     gradients of what its weighted ops put out are kept from the input backward on); a recomputed unit keeps only what
+ *     it reads, and needs its activations again, as workspace, while its backward runs;
+ *   received: from the moment after the instruction that the RECV waits for (0 when it waits for none) to the last use
+ *     on the worker: the backward when a chunk saves it, else the forward;
+ *   made here and used by a later chunk of the worker, or sent: from its forward to its last use and until it has been
+ *     sent, unless it is saved here anyway. It has been sent when a compute instruction that waits for the SEND is about
+ *     to start; without one, forward tensors in training have been when their chunk's backward is, for its gradient
+ *     comes back after them; anything else is kept to the end;
+ *   gradients of all these: from the first backward that adds to it, or from its RECV, to the producer's backward, or
+ *     until it has been sent;
+ *   graph inputs: while the chunks that read them run forward, unless saved. Constant ones count as weights.
+ * A compressed skip is received and sent as its K values and made whole for the time in which its chunks need it.
  */
 #ifndef DP_PLAN_MEMORY_H
 #define DP_PLAN_MEMORY_H
@@ -16,8 +28,8 @@ typedef enum plan_memory_class {
   PLAN_MEMORY_GRADIENTS,
   PLAN_MEMORY_OPTIMIZER,   /* states and fp32 master weights */
   PLAN_MEMORY_ACTIVATIONS, /* saved for backward, all microbatches in flight */
-  PLAN_MEMORY_SKIPS,       /* skip tensors kept for a later chunk of the same worker or waiting to be sent or used */
-  PLAN_MEMORY_BOUNDARY,    /* send and receive buffers */
+  PLAN_MEMORY_SKIPS,       /* skip tensors and their gradients: received, to be sent, or kept for another chunk here */
+  PLAN_MEMORY_BOUNDARY,    /* the same of boundary tensors; graph inputs, output, latents */
   PLAN_MEMORY_WORKSPACE,   /* transients of the running unit and library workspace */
   PLAN_MEMORY_RUNTIME,     /* CUDA context, communicators: outside the layout */
   PLAN_MEMORY_CLASS_COUNT
@@ -26,21 +38,23 @@ extern const char *const plan_memory_class_names[]; /* "weights", ..., NULL */
 
 typedef struct plan_buffer {
   uint8_t memory_class;
-  uint16_t chunk;
-  uint32_t microbatch;       /* PLAN_NO_PEER for persistent buffers */
+  uint8_t gradient;            /* of `tensor`, not its value */
+  uint16_t chunk;              /* that makes or receives it; persistent buffers: the rank's first */
+  uint32_t microbatch;         /* PLAN_NO_PEER for persistent buffers */
+  int32_t tensor;              /* GRAPH_NONE: several, or none of the graph's (activations, weights, latents) */
+  uint32_t begin, end;         /* moments, inclusive */
   int64_t offset_bytes, bytes; /* aligned to PLAN_ALIGNMENT */
-  uint32_t begin, end;       /* positions on the compute lane, inclusive */
 } plan_buffer;
 enum { PLAN_ALIGNMENT = 256 };
 
 typedef struct plan_worker_memory {
-  plan_buffer *buffers; uint32_t buffer_count;
+  plan_buffer *buffers; uint32_t buffer_count; /* persistent ones first; replicas share one list */
   int64_t layout_bytes;      /* size of the one allocation: every offset + bytes fits */
-  int64_t live_peak_bytes;   /* most bytes live at once (the lower bound of any layout) */
+  int64_t live_peak_bytes;   /* most bytes live at once, aligned (the lower bound of any layout); without runtime */
   int64_t peak_bytes;        /* layout_bytes + runtime: what the device must have */
-  int64_t at_peak_bytes[PLAN_MEMORY_CLASS_COUNT]; /* by class, at the position of the live peak */
-  uint32_t peak_position;
-  int64_t resting_bytes;     /* persistent classes: what is live before and after the step */
+  int64_t at_peak_bytes[PLAN_MEMORY_CLASS_COUNT]; /* by class, at the first moment of the live peak; runtime too */
+  uint32_t peak_position;    /* of the compute instruction that runs or comes next at that moment */
+  int64_t resting_bytes;     /* persistent buffers: what is live before and after the step; without runtime */
 } plan_worker_memory;
 
 typedef struct plan_memory {
@@ -52,6 +66,17 @@ typedef struct plan_memory_options {
   int64_t runtime_bytes;   /* CUDA context and communicators, per worker */
   int64_t workspace_bytes; /* library workspace, per worker */
 } plan_memory_options;
+
+/* Bytes of optimizer state for each trainable parameter: AdamW two fp32 moments, in 8 bits two bytes; SGD fp32 momentum;
+ * Adafactor rows and columns of the second moment, taken as 0.01 bytes; and the fp32 master weight where the model is
+ * not fp32. */
+double plan_optimizer_bytes(plan_optimizer optimizer, graph_dtype precision);
+
+/* Offsets: every buffer's begin, end and bytes are set; writes offset_bytes >= base_bytes so that no two buffers that
+ * live at one moment overlap, and returns through `top_bytes` the end of the highest. The better of two rules: best fit
+ * in order of begin, and, up to a few thousand buffers, first fit in order of size. Deterministic. */
+dp_status plan_memory_place(plan_buffer *buffers, uint32_t count, int64_t base_bytes, int64_t live_peak_bytes,
+                            int64_t *top_bytes, dp_error *error);
 
 dp_status plan_memory_layout(const plan_program *program, const graph *graph, const plan_memory_options *options,
                              plan_memory *memory, dp_error *error);

@@ -31,6 +31,16 @@ static dp_status add_edge(traffic *t, int from, int to, int tensor, plan_traffic
   return DP_OK;
 }
 
+plan_traffic plan_traffic_kind(const graph *g, const int *chunk_of_unit, int from, int to, int tensor) {
+  const graph_tensor *t = &g->tensors.items[tensor];
+  const int next = t->producer_unit + 1;
+  if (chunk_of_unit[t->producer_unit] != from || (size_t)next >= g->units.count || chunk_of_unit[next] != to)
+    return PLAN_TRAFFIC_SKIP;
+  for (int i = 0; i < t->consumer_unit_count && t->consumer_units[i] <= next; i++)
+    if (t->consumer_units[i] == next) return PLAN_TRAFFIC_BOUNDARY;
+  return PLAN_TRAFFIC_SKIP;
+}
+
 static dp_status refuse_skip(const traffic *t, int tensor, int from, int to) {
   return dp_fail(t->error, DP_BAD_INPUT,
                  "plan.skip_policy: found local, but %s is made in chunk %d (stage %d) and used in chunk %d (stage %d), "
@@ -46,14 +56,14 @@ static dp_status add_tensor(traffic *t, int tensor) {
   t->mark[rank_of(t, made)] = stamp;
   int reached = made; /* relay: chunks up to here have seen it */
   for (int i = 0; i < tensor_of->consumer_unit_count; i++) {
-    const int unit = tensor_of->consumer_units[i], used = t->chunk_of_unit[unit];
+    const int used = t->chunk_of_unit[tensor_of->consumer_units[i]];
     if (t->mark[rank_of(t, used)] == stamp) continue;
     for (int from = relay ? reached : made; from < used; from++) {
       const int to = relay ? from + 1 : used;
-      const bool next = from == made && to == used && unit == tensor_of->producer_unit + 1;
       if (t->mark[rank_of(t, to)] != stamp) {
-        if (!next && t->plan->skip_policy == PLAN_SKIP_LOCAL) return refuse_skip(t, tensor, made, used);
-        DP_TRY(add_edge(t, from, to, tensor, next ? PLAN_TRAFFIC_BOUNDARY : PLAN_TRAFFIC_SKIP));
+        const plan_traffic kind = plan_traffic_kind(t->graph, t->chunk_of_unit, from, to, tensor);
+        if (kind == PLAN_TRAFFIC_SKIP && t->plan->skip_policy == PLAN_SKIP_LOCAL) return refuse_skip(t, tensor, made, used);
+        DP_TRY(add_edge(t, from, to, tensor, kind));
         t->mark[rank_of(t, to)] = stamp;
       }
       reached = to;

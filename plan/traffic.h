@@ -28,6 +28,10 @@ typedef struct plan_traffic_table {
   int tensor_count;
 } plan_traffic_table;
 
+/* What a tensor counts as on its way between two chunks: boundary where it leaves the chunk that made it for the unit
+ * after the one that made it, skip everywhere else. `from` and `to` as in the forward direction. */
+plan_traffic plan_traffic_kind(const graph *graph, const int *chunk_of_unit, int from, int to, int tensor);
+
 /* In `arena`. DP_BAD_INPUT when a skip would travel under PLAN_SKIP_LOCAL. */
 dp_status plan_traffic_build(const plan_plan *plan, const graph *graph, dp_arena *arena, plan_traffic_table *table,
                              dp_error *error);

@@ -115,7 +115,12 @@ static bool ready_at(const plan_program *p, const bool *done, const double *end_
   return true;
 }
 
-void reference_play(const plan_program *p, const graph *g, double latency_s, double bytes_per_s, plan_timeline *timeline) {
+static double stretched(double length_s, dp_random *jitter) {
+  return jitter ? length_s * 4 * dp_random_uniform(jitter) : length_s;
+}
+
+void reference_play(const plan_program *p, const graph *g, double latency_s, double bytes_per_s, dp_random *jitter,
+                    plan_timeline *timeline) {
   dp_error error = DP_ERROR_INIT;
   ck_assert_int_eq(plan_timeline_init(p, timeline, &error), DP_OK);
   bool *done = calloc(p->instruction_count + 1, sizeof *done);
@@ -138,7 +143,7 @@ void reference_play(const plan_program *p, const graph *g, double latency_s, dou
           if (!ready_at(p, done, timeline->end_s, i->peer, &other_s)) break;
           if (other_s > at_s) at_s = other_s;
           const double bytes = (double)p->messages[i->class_id].bytes;
-          if (bytes > 0 && bytes_per_s > 0) length_s = latency_s + bytes / bytes_per_s;
+          if (bytes > 0 && bytes_per_s > 0) length_s = stretched(latency_s + bytes / bytes_per_s, jitter);
           timeline->start_s[i->peer] = at_s;
           timeline->end_s[i->peer] = at_s + length_s;
           done[i->peer] = true;
@@ -155,7 +160,7 @@ void reference_play(const plan_program *p, const graph *g, double latency_s, dou
           if (!all) break;
           const plan_collective *collective = &p->collectives[i->class_id];
           ck_assert_uint_eq(members, collective->member_count);
-          if (collective->bytes > 0 && bytes_per_s > 0) length_s = latency_s + 2 * (double)collective->bytes / bytes_per_s;
+          if (collective->bytes > 0 && bytes_per_s > 0) length_s = stretched(latency_s + 2 * (double)collective->bytes / bytes_per_s, jitter);
           for (uint32_t o = 0; o < p->instruction_count; o++)
             if (p->instructions[o].opcode == PLAN_ALL_REDUCE && p->instructions[o].peer == i->peer) {
               timeline->start_s[o] = at_s;
@@ -165,7 +170,7 @@ void reference_play(const plan_program *p, const graph *g, double latency_s, dou
             }
           left++; /* this one is counted below */
         } else {
-          length_s = compute_s(g, &p->works[i->class_id]);
+          length_s = stretched(compute_s(g, &p->works[i->class_id]), jitter);
         }
         timeline->start_s[id] = at_s;
         timeline->end_s[id] = at_s + length_s;
@@ -193,4 +198,28 @@ int reference_in_flight(const plan_plan *plan, int rank, plan_opcode until) {
     if (now > most) most = now;
   }
   return most;
+}
+
+reference_plan reference_random_plan(dp_random *random, int units, int *cuts) {
+  static const int chunks[PLAN_SCHEDULE_COUNT] = {0, 1, 0, 2, 1, 2};
+  reference_plan wanted = {.schedule = (plan_schedule)dp_random_below(random, PLAN_SCHEDULE_COUNT),
+                           .skip_policy = (plan_skip_policy)dp_random_below(random, PLAN_SKIP_LOCAL),
+                           .k = 16,
+                           .microbatches = 1 + (int)dp_random_below(random, 12),
+                           .sampling = dp_random_below(random, 3) == 0};
+  const int v = chunks[wanted.schedule] ? chunks[wanted.schedule] : 1 + (int)dp_random_below(random, 3);
+  wanted.chunks_per_rank = v <= units ? v : 1;
+  wanted.ranks = 1 + (int)dp_random_below(random, (uint64_t)(units / v < 8 ? units / v : 8));
+  wanted.replicas = 1 + (int)dp_random_below(random, 3);
+  wanted.gradient_buckets = 1 + (int)dp_random_below(random, 4);
+  wanted.denoise_steps = wanted.sampling ? 1 + (int)dp_random_below(random, 3) : 1;
+  /* choose chunk_count - 1 of units - 1 places */
+  int left = wanted.ranks * wanted.chunks_per_rank - 1, at = 0;
+  for (int unit = 1; unit < units && left > 0; unit++)
+    if (dp_random_below(random, (uint64_t)(units - unit)) < (uint64_t)left) {
+      cuts[at++] = unit;
+      left--;
+    }
+  wanted.cuts = cuts;
+  return wanted;
 }

@@ -30,9 +30,12 @@ void reference_skip_graph(int units, int skips, dp_random *random, graph *g);
 
 /* Plays a program: a compute instruction lasts the sum of its units' fixed costs (an optimizer step: nothing), or 1 for
  * units without; a transfer lasts latency_s + bytes / bytes_per_s; zero bytes, and all when bytes_per_s is 0, no time.
- * Fails the test when the program stops. */
-void reference_play(const plan_program *program, const graph *g, double latency_s, double bytes_per_s,
+ * With `jitter` every length is multiplied by a number of its own in [0, 4). Fails the test when the program stops. */
+void reference_play(const plan_program *program, const graph *g, double latency_s, double bytes_per_s, dp_random *jitter,
                     plan_timeline *timeline);
+
+/* Random plans that fit a number of units, of any schedule and policy but local. `cuts` has room for units. */
+reference_plan reference_random_plan(dp_random *random, int units, int *cuts);
 
 /* Most microbatches of chunk-forwards begun and whose `until` is not done, over the order of a rank. */
 int reference_in_flight(const plan_plan *plan, int rank, plan_opcode until);

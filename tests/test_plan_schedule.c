@@ -32,7 +32,7 @@ static void play(const reference_plan *wanted, double forward_s, double backward
   ck_assert_msg(status == DP_OK, "%s", error.text);
   status = plan_program_check(&program, &error);
   ck_assert_msg(status == DP_OK, "%s", error.text);
-  reference_play(&program, &chain, 0, 0, &timeline);
+  reference_play(&program, &chain, 0, 0, NULL, &timeline);
 }
 
 static void expect_step(double wanted_s, const reference_plan *w) {

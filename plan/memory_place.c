@@ -1,0 +1,116 @@
+/* Offsets of buffers with known lifetimes: offset allocation is NP-hard, so two good rules and the better result. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/memory.h"
+
+enum { MAX_BY_SIZE = 4096 }; /* first fit by size looks at all pairs */
+
+static int by_begin(const void *left, const void *right) {
+  const plan_buffer *a = *(plan_buffer *const *)left, *b = *(plan_buffer *const *)right;
+  if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
+  if (a->end != b->end) return a->end > b->end ? -1 : 1; /* those that stay longest lowest */
+  if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+  return a < b ? -1 : a > b;
+}
+
+static int by_size(const void *left, const void *right) {
+  const plan_buffer *a = *(plan_buffer *const *)left, *b = *(plan_buffer *const *)right;
+  if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+  const uint32_t a_life = a->end - a->begin, b_life = b->end - b->begin;
+  if (a_life != b_life) return a_life > b_life ? -1 : 1;
+  return a < b ? -1 : a > b;
+}
+
+/* Puts `buffer` into the list that is sorted by offset. */
+static void insert(plan_buffer **list, uint32_t *count, uint32_t at, plan_buffer *buffer) {
+  memmove(&list[at + 1], &list[at], (*count - at) * sizeof *list);
+  list[at] = buffer;
+  ++*count;
+}
+
+/* In order of begin: the smallest hole that is large enough among the buffers that live now, else on top. */
+static int64_t place_by_begin(plan_buffer **order, uint32_t count, int64_t base_bytes, plan_buffer **live) {
+  uint32_t live_count = 0;
+  int64_t top_bytes = base_bytes;
+  qsort(order, count, sizeof *order, by_begin);
+  for (uint32_t i = 0; i < count; i++) {
+    plan_buffer *buffer = order[i];
+    uint32_t kept = 0, at = 0;
+    for (uint32_t l = 0; l < live_count; l++)
+      if (live[l]->end >= buffer->begin) live[kept++] = live[l];
+    live_count = kept;
+    int64_t free_bytes = base_bytes, best_bytes = INT64_MAX, best_offset = 0;
+    for (uint32_t l = 0; l < live_count; l++) {
+      const int64_t hole_bytes = live[l]->offset_bytes - free_bytes;
+      if (hole_bytes >= buffer->bytes && hole_bytes < best_bytes) {
+        best_bytes = hole_bytes;
+        best_offset = free_bytes;
+        at = l;
+      }
+      free_bytes = live[l]->offset_bytes + live[l]->bytes;
+    }
+    if (best_bytes == INT64_MAX) {
+      best_offset = free_bytes;
+      at = live_count;
+    }
+    buffer->offset_bytes = best_offset;
+    insert(live, &live_count, at, buffer);
+    if (best_offset + buffer->bytes > top_bytes) top_bytes = best_offset + buffer->bytes;
+  }
+  return top_bytes;
+}
+
+/* In order of size: the lowest offset that is free throughout the buffer's life. */
+static int64_t place_by_size(plan_buffer **order, uint32_t count, int64_t base_bytes, plan_buffer **placed) {
+  uint32_t placed_count = 0;
+  int64_t top_bytes = base_bytes;
+  qsort(order, count, sizeof *order, by_size);
+  for (uint32_t i = 0; i < count; i++) {
+    plan_buffer *buffer = order[i];
+    int64_t free_bytes = base_bytes;
+    uint32_t l = 0;
+    for (; l < placed_count; l++) {
+      const plan_buffer *other = placed[l];
+      if (other->end < buffer->begin || other->begin > buffer->end) continue;
+      if (other->offset_bytes - free_bytes >= buffer->bytes) break;
+      if (other->offset_bytes + other->bytes > free_bytes) free_bytes = other->offset_bytes + other->bytes;
+    }
+    buffer->offset_bytes = free_bytes;
+    uint32_t low = 0, high = placed_count;
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      if (placed[middle]->offset_bytes <= free_bytes)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    insert(placed, &placed_count, low, buffer);
+    if (free_bytes + buffer->bytes > top_bytes) top_bytes = free_bytes + buffer->bytes;
+  }
+  return top_bytes;
+}
+
+dp_status plan_memory_place(plan_buffer *buffers, uint32_t count, int64_t base_bytes, int64_t live_peak_bytes,
+                            int64_t *top_bytes, dp_error *error) {
+  dp_arena scratch = {0};
+  plan_buffer **order = DP_ARENA_NEW(&scratch, plan_buffer *, count), **list = DP_ARENA_NEW(&scratch, plan_buffer *, count + 1);
+  int64_t *offsets = DP_ARENA_NEW(&scratch, int64_t, count);
+  if (!order || !list || !offsets) {
+    dp_arena_free(&scratch);
+    return dp_fail_memory(error);
+  }
+  for (uint32_t i = 0; i < count; i++) order[i] = &buffers[i];
+  int64_t best_bytes = place_by_begin(order, count, base_bytes, list);
+  if (best_bytes > live_peak_bytes && count <= MAX_BY_SIZE) {
+    for (uint32_t i = 0; i < count; i++) offsets[i] = buffers[i].offset_bytes;
+    const int64_t size_bytes = place_by_size(order, count, base_bytes, list);
+    if (size_bytes < best_bytes)
+      best_bytes = size_bytes;
+    else
+      for (uint32_t i = 0; i < count; i++) buffers[i].offset_bytes = offsets[i];
+  }
+  *top_bytes = best_bytes;
+  dp_arena_free(&scratch);
+  return DP_OK;
+}
