@@ -122,6 +122,32 @@ static void assert_alive(uint32_t w, int tensor, bool gradient, int chunk, uint3
                plan_schedule_names[plan.schedule], plan_skip_policy_names[plan.skip_policy]);
 }
 
+static bool backward_is_whole(void) { return plan.schedule != PLAN_ZB_H1 && plan.schedule != PLAN_ZB_V; }
+
+static bool used_here(const graph_tensor *tensor, int chunk, uint32_t w) {
+  if ((uint32_t)plan.chunks[chunk].rank != w % (uint32_t)plan.ranks) return false;
+  for (int n = 0; n < tensor->consumer_unit_count; n++)
+    if (unit_in_chunk(tensor->consumer_units[n], chunk)) return true;
+  return false;
+}
+
+/* What one chunk makes and another chunk of the worker uses. */
+static void assert_local(void) {
+  for (size_t t = 0; t < model.tensors.count; t++) {
+    const graph_tensor *tensor = &model.tensors.items[t];
+    for (int a = 0; tensor->producer_unit != GRAPH_NONE && a < plan.chunk_count; a++) {
+      if (!unit_in_chunk(tensor->producer_unit, a)) continue;
+      const uint32_t w = (uint32_t)plan.chunks[a].rank;
+      for (int b = a + 1; b < plan.chunk_count; b++)
+        for (uint32_t m = 0; used_here(tensor, b, w) && m < (uint32_t)(plan.microbatches * plan.denoise_steps); m++) {
+          assert_alive(w, (int)t, false, a, m, pass_end_s(w, a, m, true), pass_end_s(w, b, m, !saved_in((int)t, b)), "kept");
+          if (plan.training && backward_is_whole())
+            assert_alive(w, (int)t, true, a, m, pass_end_s(w, b, m, false), pass_end_s(w, a, m, false), "kept");
+        }
+    }
+  }
+}
+
 static void assert_transfers(void) {
   for (uint32_t id = 0; id < program.instruction_count; id++) {
     const plan_instruction *i = &program.instructions[id];
@@ -132,19 +158,19 @@ static void assert_transfers(void) {
     for (int t = m->first_tensor; t < m->first_tensor + m->tensor_count; t++) {
       const int tensor = program.message_tensors[t];
       assert_alive(w, tensor, m->backward, i->chunk, i->microbatch, timeline.start_s[id], timeline.end_s[id], send ? "sent" : "received");
+      const graph_tensor *of = &model.tensors.items[tensor];
+      for (int c = i->chunk + 1; send && m->backward && c < plan.chunk_count; c++) /* collected since the first backward */
+        if (backward_is_whole() && used_here(of, c, w))
+          assert_alive(w, tensor, true, i->chunk, i->microbatch, pass_end_s(w, c, i->microbatch, false), timeline.end_s[id], "collected");
       if (send) continue;
       /* to the end of each use on this worker */
       if (m->backward) {
-        if (plan.schedule != PLAN_ZB_H1 && plan.schedule != PLAN_ZB_V)
+        if (backward_is_whole())
           assert_alive(w, tensor, true, i->chunk, i->microbatch, timeline.end_s[id], pass_end_s(w, i->chunk, i->microbatch, false), "used");
         continue;
       }
-      const graph_tensor *of = &model.tensors.items[tensor];
       for (int c = i->chunk; c < plan.chunk_count; c++) {
-        if ((uint32_t)plan.chunks[c].rank != w % (uint32_t)plan.ranks) continue;
-        bool used = false;
-        for (int n = 0; n < of->consumer_unit_count; n++) used = used || unit_in_chunk(of->consumer_units[n], c);
-        if (!used) continue;
+        if (!used_here(of, c, w)) continue;
         const double from_s = compress ? pass_end_s(w, i->chunk, i->microbatch, true) : timeline.end_s[id];
         const double to_s = pass_end_s(w, c, i->microbatch, !saved_in(tensor, c));
         assert_alive(w, tensor, false, c, i->microbatch, from_s, to_s, "used");
@@ -170,6 +196,7 @@ START_TEST(random_layouts_hold_what_they_must) {
       plan_timeline_free(&timeline);
       reference_play(&program, &model, 0.1, 4000, &random, &timeline);
       assert_transfers();
+      assert_local();
     }
     drop();
   }
