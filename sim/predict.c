@@ -575,7 +575,8 @@ static void find_cost(predictor *p) {
 
 static dp_status predict(predictor *p) {
   sim_prediction *out = p->out;
-  DP_TRY(sim_efficiency_implementation(p->efficiency, p->scenario->implementation, NULL, &p->implementation, p->error));
+  DP_TRY(sim_efficiency_implementation(p->efficiency, p->scenario->implementation,
+                                       plan_scenario_node(p->scenario, "task", "implementation"), &p->implementation, p->error));
   DP_TRY(plan_scenario_plan(p->scenario, &out->plan, p->error));
   DP_TRY(plan_scenario_graph(p->scenario, out->plan.microbatch_size, &out->graph, p->error));
   DP_TRY(find_kinds(p));

@@ -60,3 +60,6 @@ tests_test_plan_split_SOURCES = tests/test_plan_split.c
 tests_test_plan_split_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 SCRIPT_TESTS += tests/bad.sh
 EXTRA_DIST += tests/bad
+CHECK_SUITES += tests/test_sim_predict
+tests_test_sim_predict_SOURCES = tests/test_sim_predict.c
+tests_test_sim_predict_LDADD = $(TEST_LIBS)
