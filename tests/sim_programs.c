@@ -307,6 +307,20 @@ void sim_figures_switch(const plan_program *program, double forward_s, double ba
   }
 }
 
+void sim_figures_roots(const plan_program *program, double forward_s, double backward_s, double bytes, double latency_s,
+                       double capacity, int group, sim_figures *figures) {
+  const int ports = 2 * program->worker_count, roots = (program->worker_count + group - 1) / group;
+  figures_make(program, ports + 2 * roots, 4, figures);
+  pipeline_figures(program, forward_s, backward_s, bytes, latency_s, capacity, figures);
+  for (int r = 0; r < 2 * roots; r++) figures->capacity[ports + r] = capacity * group / 2;
+  for (uint32_t c = 0; c < program->message_count; c++) {
+    const int from = (int)program->messages[c].from_worker, to = (int)program->messages[c].to_worker;
+    const int path[] = {2 * from, ports + 2 * (from / group), ports + 2 * (to / group) + 1, 2 * to + 1};
+    memcpy(&figures->links[4 * c], path, sizeof path);
+    figures->messages[c].hops = 4;
+  }
+}
+
 void sim_figures_free(sim_figures *figures) {
   free(figures->work_s);
   free(figures->work_issue_s);

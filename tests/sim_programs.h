@@ -62,6 +62,10 @@ void sim_figures_line(const plan_program *program, double forward_s, double back
 /* A switch: worker w sends over link 2 w and receives over link 2 w + 1, both directions of the pipeline alike. */
 void sim_figures_switch(const plan_program *program, double forward_s, double backward_s, double bytes, double latency_s,
                         double capacity, sim_figures *figures);
+/* The same ports, and every transfer also crosses the root out of its sender's group of workers and the root into its
+ * receiver's: half of what the group's ports carry together. */
+void sim_figures_roots(const plan_program *program, double forward_s, double backward_s, double bytes, double latency_s,
+                       double capacity, int group, sim_figures *figures);
 void sim_figures_free(sim_figures *figures);
 
 #endif
