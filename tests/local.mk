@@ -20,7 +20,7 @@ TESTS += $(SCRIPT_TESTS)
 EXTRA_DIST += $(SCRIPT_TESTS) tests/fuzz tests/reference
 
 # Benchmarks: `make bench` writes bench.json. To add one: a name in BENCHES, its _SOURCES (with tests/bench.h) and _LDADD.
-BENCHES =
+BENCHES = tests/bench_sim
 EXTRA_PROGRAMS += $(BENCHES)
 EXTRA_DIST += tests/bench.h tests/bench.sh
 CLEANFILES += $(BENCHES) bench.json
@@ -63,3 +63,18 @@ EXTRA_DIST += tests/bad
 CHECK_SUITES += tests/test_sim_predict
 tests_test_sim_predict_SOURCES = tests/test_sim_predict.c
 tests_test_sim_predict_LDADD = $(TEST_LIBS)
+SIM_TEST_SOURCES = tests/sim_programs.c tests/sim_programs.h tests/sim_reference.c tests/sim_reference.h
+SIM_LAW_SOURCES = tests/sim_laws.c tests/sim_laws.h $(SIM_TEST_SOURCES)
+CHECK_SUITES += tests/test_sim_engine tests/test_sim_compiled
+tests_test_sim_engine_SOURCES = tests/test_sim_engine.c $(SIM_LAW_SOURCES)
+tests_test_sim_engine_LDADD = $(TEST_LIBS)
+tests_test_sim_compiled_SOURCES = tests/test_sim_compiled.c tests/plan_reference.c tests/plan_reference.h $(SIM_LAW_SOURCES)
+tests_test_sim_compiled_LDADD = $(TEST_LIBS)
+tests_bench_sim_SOURCES = tests/bench_sim.c tests/bench.h tests/peer_simgrid.h $(SIM_TEST_SOURCES)
+tests_bench_sim_LDADD = $(SIM_LIBS)
+if HAVE_SIMGRID
+tests_bench_sim_SOURCES += tests/peer_simgrid.cc
+tests_bench_sim_LDADD += $(SIMGRID_LIBS)
+else
+EXTRA_DIST += tests/peer_simgrid.cc
+endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim_laws.h"
 #include "tests/sim_programs.h"
 #include "tests/sim_reference.h"
 #include "tests/suite.h"
@@ -241,111 +242,20 @@ START_TEST(one_forward_one_backward_takes_its_closed_form) {
 
 /* --- laws --- */
 
-static void check_laws(void) {
-  const double slack_s = 1e-9;
-  double latest_s = 0;
-  for (uint32_t l = 0; l < program.lane_count; l++) {
-    const plan_lane *lane = &program.lanes[l];
-    double busy_s = 0;
-    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
-      ck_assert(timeline.start_s[i] >= 0 && timeline.end_s[i] >= timeline.start_s[i]);
-      if (i > lane->first) ck_assert(timeline.start_s[i] >= timeline.end_s[i - 1]);
-      for (uint32_t w = program.wait_first[i]; w < program.wait_first[i + 1]; w++) {
-        ck_assert(timeline.start_s[i] >= timeline.end_s[program.waits[w]]);
-      }
-      if (lane->kind == PLAN_LANE_SEND) {
-        const uint32_t peer = program.instructions[i].peer;
-        ck_assert(timeline.start_s[i] == timeline.start_s[peer] && timeline.end_s[i] == timeline.end_s[peer]);
-      }
-      if (lane->kind == PLAN_LANE_COMPUTE && figures.input.work_issue_s != NULL) {
-        ck_assert(timeline.end_s[i] >= timeline.issue_s[i]);
-      }
-      busy_s += timeline.end_s[i] - timeline.start_s[i];
-      latest_s = fmax(latest_s, timeline.end_s[i]);
-    }
-    ck_assert(timeline.step_s >= busy_s - slack_s);
-  }
-  ck_assert(timeline.step_s == latest_s);
-}
-
-/* Earliest starts with every transfer alone and no compute slowed down, by relaxation; returns the latest end. */
-static double lone_start_times(double *start_s) {
-  const plan_program *p = &program;
-  double *ready_s = calloc(p->instruction_count + 1, sizeof *ready_s), *end_s = calloc(p->instruction_count + 1, sizeof *end_s);
-  double *group_s = calloc(p->group_count + 1, sizeof *group_s), latest_s = 0;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (uint32_t l = 0; l < p->lane_count; l++) {
-      const plan_lane *lane = &p->lanes[l];
-      for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
-        const plan_instruction *instruction = &p->instructions[i];
-        double at_s = i > lane->first ? end_s[i - 1] : 0;
-        for (uint32_t w = p->wait_first[i]; w < p->wait_first[i + 1]; w++) at_s = fmax(at_s, end_s[p->waits[w]]);
-        ready_s[i] = at_s;
-        double took_s = 0;
-        if (lane->kind == PLAN_LANE_COMPUTE) {
-          took_s = figures.work_s[instruction->class_id];
-        } else {
-          const bool group = lane->kind == PLAN_LANE_COLLECTIVE;
-          const sim_transfer *t =
-              group ? &figures.collectives[p->group_class[instruction->peer]] : &figures.messages[instruction->class_id];
-          double rate = t->cap_bytes_per_s > 0 ? t->cap_bytes_per_s : INFINITY;
-          double busy_rate = t->busy_cap_bytes_per_s > 0 ? t->busy_cap_bytes_per_s : INFINITY;
-          for (int h = 0; h < t->hops; h++) {
-            int times = 0;
-            for (int g = 0; g < t->hops; g++) times += t->links[g] == t->links[h];
-            rate = fmin(rate, figures.capacity[t->links[h]] / times);
-            busy_rate = fmin(busy_rate, figures.capacity[t->links[h]] / times);
-          }
-          if (t->bytes > 0) {
-            took_s = fmin(t->latency_s + t->bytes / rate, t->busy_latency_s + t->bytes / busy_rate);
-          }
-          if (group) {
-            group_s[instruction->peer] = fmax(group_s[instruction->peer], at_s);
-            at_s = group_s[instruction->peer];
-          } else {
-            at_s = fmax(at_s, ready_s[instruction->peer]);
-          }
-        }
-        start_s[i] = at_s;
-        if (at_s + took_s > end_s[i]) {
-          end_s[i] = at_s + took_s;
-          moved = true;
-        }
-        latest_s = fmax(latest_s, end_s[i]);
-      }
-    }
-  }
-  free(ready_s);
-  free(end_s);
-  free(group_s);
-  return latest_s;
-}
-
-static const sim_figures_options MIXES[] = {
-    {.link_count = 0, .max_hops = 1},
-    {.link_count = 3, .max_hops = 2},
-    {.link_count = 12, .max_hops = 4, .zero_bytes = true},
-    {.link_count = 6, .max_hops = 3, .unbounded_caps = true, .hosts = true},
-    {.link_count = 0, .max_hops = 1, .busy = true, .hosts = true},
-    {.link_count = 0, .max_hops = 1, .slowdown = true, .zero_bytes = true},
-    {.link_count = 5, .max_hops = 3, .busy = true, .slowdown = true},
-    {.link_count = 2, .max_hops = 1, .busy = true, .slowdown = true, .hosts = true, .shared_hosts = true, .zero_bytes = true},
-};
-enum { MIX_COUNT = sizeof MIXES / sizeof *MIXES, SEEDS = 150 };
+enum { SEEDS = 150 };
 
 static void random_case(uint64_t seed, int mix) {
   dp_random random;
   dp_random_init(&random, seed, (uint64_t)mix);
-  sim_program_random(&random, MIXES[mix].busy, &program);
-  sim_figures_random(&random, &program, &MIXES[mix], &figures);
+  sim_program_random(&random, SIM_MIXES[mix].busy, &program);
+  sim_figures_random(&random, &program, &SIM_MIXES[mix], &figures);
 }
 
 START_TEST(random_programs_run_as_the_plain_engine_says) {
   for (uint64_t seed = 0; seed < SEEDS; seed++) {
     random_case(seed, _i);
     run();
-    check_laws();
+    sim_laws_check(&figures.input, &timeline);
     plan_timeline wanted;
     ck_assert_int_eq(plan_timeline_init(&program, &wanted, &error), DP_OK);
     const dp_status status = reference_run(&figures.input, &wanted, NULL, &error);
@@ -365,7 +275,7 @@ START_TEST(a_step_is_no_shorter_than_its_critical_path) {
     random_case(seed, _i);
     run();
     double *start_s = calloc(program.instruction_count + 1, sizeof *start_s);
-    const double path_s = lone_start_times(start_s);
+    const double path_s = sim_laws_lone_starts(&figures.input, start_s);
     ck_assert(timeline.step_s >= path_s * (1 - 1e-12));
     if (_i == 0) { /* nothing is shared: exactly that long, instruction by instruction */
       near(timeline.step_s, path_s);
@@ -424,7 +334,7 @@ START_TEST(pipelines_run_as_the_plain_engine_says) {
         sim_program_1f1b(p, m, &program);
         (shared ? sim_figures_switch : sim_figures_line)(&program, 1.03, 1.97, 0.61, 0.011, 1, &figures);
         run();
-        check_laws();
+        sim_laws_check(&figures.input, &timeline);
         ck_assert_int_eq(statistics.shared_flows > 0, shared && p > 2);
         plan_timeline wanted;
         ck_assert_int_eq(plan_timeline_init(&program, &wanted, &error), DP_OK);
@@ -452,9 +362,9 @@ int main(void) {
   tcase_add_test(tcase, a_program_that_cannot_go_on_is_told);
   tcase_add_test(tcase, figures_that_are_no_figures_are_refused);
   tcase_add_test(tcase, one_forward_one_backward_takes_its_closed_form);
-  tcase_add_loop_test(tcase, random_programs_run_as_the_plain_engine_says, 0, MIX_COUNT);
-  tcase_add_loop_test(tcase, a_step_is_no_shorter_than_its_critical_path, 0, MIX_COUNT);
-  tcase_add_loop_test(tcase, the_same_input_gives_the_same_bits, 0, MIX_COUNT);
+  tcase_add_loop_test(tcase, random_programs_run_as_the_plain_engine_says, 0, SIM_MIX_COUNT);
+  tcase_add_loop_test(tcase, a_step_is_no_shorter_than_its_critical_path, 0, SIM_MIX_COUNT);
+  tcase_add_loop_test(tcase, the_same_input_gives_the_same_bits, 0, SIM_MIX_COUNT);
   tcase_add_test(tcase, unshared_faster_parts_never_lengthen_a_step);
   tcase_add_test(tcase, pipelines_run_as_the_plain_engine_says);
   suite_add_tcase(suite, tcase);
