@@ -34,7 +34,8 @@ static void start_compute(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
   double start_s = e->now_s, issued_s = 0;
   if (e->input->work_issue_s != NULL) {
     issued_s = e->timeline->issue_s[id];
-    start_s = fmax(start_s, issued_s - e->input->work_issue_s[class_id]);
+    const double begun_s = issued_s - e->input->work_issue_s[class_id];
+    if (begun_s > start_s) start_s = begun_s;
   }
   double end_s = start_s + work_s;
   if (e->stretches) {
@@ -44,7 +45,7 @@ static void start_compute(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
     compute->issued_s = issued_s;
     end_s = start_s + work_s * compute->stretch;
   }
-  end_s = fmax(end_s, issued_s);
+  if (issued_s > end_s) end_s = issued_s;
   lane->phase = SIM_LANE_RUNNING;
   e->timeline->start_s[id] = start_s;
   e->timeline->end_s[id] = end_s;

@@ -8,7 +8,7 @@
 
 /* Flow f's crossings are slots first[f] .. first[f] + hops - 1; each link chains the slots that cross it. */
 #define NONE UINT32_MAX
-enum { CHAINED_ROUNDS = 4 };
+enum { CHAINED_ROUNDS = 4, EDITS_BEFORE_SUM = 64 };
 static const int BY_CAP = -1, UNSET = -2;
 
 typedef struct crossing {
@@ -16,23 +16,30 @@ typedef struct crossing {
 } crossing;
 
 typedef struct link_state {
-  double capacity, used;
-  double residual, level; /* of the solve under way */
-  uint32_t first;         /* chain of crossings */
+  double capacity;
+  double used;         /* sum of the rates of its flows; new ones count with their caps until shared */
+  uint32_t first;      /* chain of crossings */
   uint32_t crossings;
-  uint32_t open;          /* crossings by flows of S not yet fixed */
-  bool gathered;          /* in `links` */
-  bool bottleneck;        /* of some flow of S */
-  bool loosened;          /* was full and lost a flow since the last settle */
+  uint32_t limits;     /* flows outside S whose bottleneck it is */
+  uint32_t edits;      /* of `used` since it was last summed afresh: rounding must not pile up */
+  /* While it is crossed by S: */
+  double free;         /* capacity that flows outside S leave */
+  double residual, level; /* of the filling under way: what is left; that by `open` */
+  uint32_t ours;       /* crossings by S */
+  uint32_t open;       /* those not fixed yet */
+  bool gathered;
+  bool bottleneck;     /* of some flow of S */
+  bool loosened;       /* limits flows, and has lost one since the last settle */
 } link_state;
 
 typedef struct flow_state {
-  double rate, cap, remaining, updated_s, finish_s;
-  double next_rate; /* of the solve under way */
+  double rate, next_rate; /* next: of the filling under way */
+  double cap;
   const int *path;
   uint32_t first, hops;
-  int bottleneck; /* link, BY_CAP, or UNSET for a flow that has no rate yet */
-  bool active, member, fixed; /* member: of S */
+  int bottleneck;             /* link, BY_CAP, or UNSET in S and before the first settle */
+  bool fresh, member, fixed;  /* fresh: before its first settle; member: of S */
+  double remaining, updated_s, finish_s;
 } flow_state;
 
 struct sim_network {
@@ -105,11 +112,8 @@ sim_network_counts sim_network_count(const sim_network *network) { return networ
 double sim_network_finish_s(const sim_network *network, uint32_t flow) { return network->flows[flow].finish_s; }
 double sim_network_rate(const sim_network *network, uint32_t flow) { return network->flows[flow].rate; }
 
-static bool is_full(const link_state *l) { return l->used >= l->capacity * (1 - SIM_NETWORK_EPSILON); }
-
-/* `used` drifts by rounding while a link is never empty and never solved, so whether its flows may gain by a loss is
- * asked generously: a false yes costs a look, a false no would be wrong. */
-static bool may_be_full(const link_state *l) { return l->used >= l->capacity * (1 - 1e-6); }
+static double least(double a, double b) { return b < a ? b : a; }
+static double most(double a, double b) { return b > a ? b : a; }
 
 void sim_network_start(sim_network *n, uint32_t flow, const int *links, uint32_t hops, double bytes, double cap) {
   flow_state *f = &n->flows[flow];
@@ -120,27 +124,25 @@ void sim_network_start(sim_network *n, uint32_t flow, const int *links, uint32_t
     if (l->first != NONE) n->crossings[l->first].previous = slot;
     l->first = slot;
     l->crossings++;
-    cap = fmin(cap, l->capacity); /* bounds the same set of rates, and makes every cap finite */
+    cap = least(cap, l->capacity); /* bounds the same set of rates, and makes every cap finite */
+  }
+  for (uint32_t h = 0; h < hops; h++) {
+    link_state *l = &n->links[links[h]];
+    l->used += cap;
+    l->edits++;
   }
   f->path = links;
   f->hops = hops;
   f->remaining = bytes;
-  f->cap = cap;
-  f->rate = 0;
+  f->rate = f->cap = cap;
   f->bottleneck = UNSET;
-  f->active = true;
+  f->fresh = true;
   n->started[n->started_count++] = flow;
 }
 
 void sim_network_end(sim_network *n, uint32_t flow) {
-  flow_state *f = &n->flows[flow];
-  for (uint32_t h = 0; h < f->hops; h++) {
-    link_state *l = &n->links[f->path[h]];
-    if (!l->loosened && may_be_full(l)) {
-      l->loosened = true;
-      n->loosened[n->loosened_count++] = (uint32_t)f->path[h];
-    }
-  }
+  const flow_state *f = &n->flows[flow];
+  if (f->bottleneck >= 0) n->links[f->bottleneck].limits--;
   for (uint32_t h = 0; h < f->hops; h++) {
     link_state *l = &n->links[f->path[h]];
     const crossing c = n->crossings[f->first + h];
@@ -151,9 +153,25 @@ void sim_network_end(sim_network *n, uint32_t flow) {
     }
     if (c.next != NONE) n->crossings[c.next].previous = c.previous;
     l->used = --l->crossings == 0 ? 0 : l->used - f->rate;
+    l->edits++;
+    if (l->limits > 0 && !l->loosened) {
+      l->loosened = true;
+      n->loosened[n->loosened_count++] = (uint32_t)f->path[h];
+    }
   }
-  f->active = false;
-  f->rate = 0;
+}
+
+static void gather(sim_network *n, uint32_t link) {
+  link_state *l = &n->links[link];
+  l->gathered = true;
+  l->ours = 0;
+  n->gathered[n->gathered_count++] = link;
+  if (l->edits >= EDITS_BEFORE_SUM) {
+    l->edits = 0;
+    l->used = 0;
+    for (uint32_t c = l->first; c != NONE; c = n->crossings[c].next) l->used += n->flows[n->crossings[c].flow].rate;
+  }
+  l->free = l->capacity - l->used;
 }
 
 static void join(sim_network *n, uint32_t flow) {
@@ -161,11 +179,13 @@ static void join(sim_network *n, uint32_t flow) {
   if (f->member) return;
   f->member = true;
   n->members[n->member_count++] = flow;
+  if (f->bottleneck >= 0) n->links[f->bottleneck].limits--;
+  f->bottleneck = UNSET;
   for (uint32_t h = 0; h < f->hops; h++) {
     link_state *l = &n->links[f->path[h]];
-    if (l->gathered) continue;
-    l->gathered = true;
-    n->gathered[n->gathered_count++] = (uint32_t)f->path[h];
+    if (!l->gathered) gather(n, (uint32_t)f->path[h]);
+    l->ours++;
+    l->free += f->rate;
   }
 }
 
@@ -239,7 +259,7 @@ static void fix(sim_network *n, flow_state *f, double rate, int bottleneck) {
   f->bottleneck = bottleneck;
   for (uint32_t h = 0; h < f->hops; h++) {
     link_state *l = &n->links[f->path[h]];
-    l->residual = fmax(l->residual - rate, 0);
+    l->residual = most(l->residual - rate, 0);
     l->open--;
   }
 }
@@ -250,19 +270,10 @@ static void fill(sim_network *n) {
   n->counts.solved_flows += n->member_count;
   for (uint32_t i = 0; i < n->gathered_count; i++) {
     link_state *l = &n->links[n->gathered[i]];
-    l->residual = l->capacity;
-    l->open = 0;
-    l->bottleneck = false;
-    for (uint32_t c = l->first; c != NONE; c = n->crossings[c].next) {
-      const flow_state *f = &n->flows[n->crossings[c].flow];
-      if (f->member) {
-        l->open++;
-      } else {
-        l->residual -= f->rate;
-      }
-    }
-    l->residual = fmax(l->residual, 0);
+    l->residual = l->ours == l->crossings ? l->capacity : most(l->free, 0);
+    l->open = l->ours;
     l->level = l->residual / l->open;
+    l->bottleneck = false;
     n->heap[i] = n->gathered[i];
   }
   n->heap_count = n->gathered_count;
@@ -277,18 +288,17 @@ static void fill(sim_network *n) {
   for (;;) {
     while (next_cap < n->member_count && n->flows[n->by_cap[next_cap]].fixed) next_cap++;
     if (next_cap == n->member_count) break;
-    flow_state *least = &n->flows[n->by_cap[next_cap]];
+    flow_state *slowest = &n->flows[n->by_cap[next_cap]];
     const uint32_t lowest = lowest_link(n);
-    if (lowest == NONE || least->cap <= n->links[lowest].level) {
-      fix(n, least, least->cap, BY_CAP);
+    if (lowest == NONE || slowest->cap <= n->links[lowest].level) {
+      fix(n, slowest, slowest->cap, BY_CAP);
       continue;
     }
     link_state *l = &n->links[lowest];
-    const double level = l->level;
     l->bottleneck = true;
     for (uint32_t c = l->first; c != NONE; c = n->crossings[c].next) {
       flow_state *f = &n->flows[n->crossings[c].flow];
-      if (f->member && !f->fixed) fix(n, f, level, (int)lowest);
+      if (f->member && !f->fixed) fix(n, f, l->level, (int)lowest);
     }
   }
 }
@@ -298,19 +308,14 @@ static void fill(sim_network *n) {
 static bool extend(sim_network *n) {
   const uint32_t before = n->member_count, link_count = n->gathered_count;
   for (uint32_t i = 0; i < link_count; i++) {
-    link_state *l = &n->links[n->gathered[i]];
-    double used = 0, fastest = 0;
-    bool outsiders = false;
+    const link_state *l = &n->links[n->gathered[i]];
+    if (l->ours == l->crossings || (l->limits == 0 && !l->bottleneck)) continue;
+    double fastest = 0;
     for (uint32_t c = l->first; c != NONE; c = n->crossings[c].next) {
       const flow_state *f = &n->flows[n->crossings[c].flow];
-      const double rate = f->member ? f->next_rate : f->rate;
-      used += rate;
-      fastest = fmax(fastest, rate);
-      outsiders |= !f->member;
+      fastest = most(fastest, f->fixed ? f->next_rate : f->rate);
     }
-    l->used = used;
-    if (!outsiders) continue;
-    const bool full = is_full(l);
+    const bool full = l->residual <= l->capacity * SIM_NETWORK_EPSILON;
     const double limit = l->bottleneck ? l->level * (1 + SIM_NETWORK_EPSILON) : DBL_MAX;
     for (uint32_t c = l->first; c != NONE; c = n->crossings[c].next) {
       const uint32_t flow = n->crossings[c].flow;
@@ -330,15 +335,40 @@ static void join_component(sim_network *n) {
 
 static void set_rate(sim_network *n, uint32_t flow, double rate, double now_s) {
   flow_state *f = &n->flows[flow];
-  const bool is_new = f->rate == 0;
-  if (!is_new) {
-    if (fabs(rate - f->rate) <= SIM_NETWORK_EPSILON * f->rate) return;
-    f->remaining = fmax(f->remaining - f->rate * (now_s - f->updated_s), 0);
+  const double change = rate - f->rate;
+  if (!f->fresh) {
+    if (fabs(change) <= SIM_NETWORK_EPSILON * f->rate) return;
+    f->remaining = most(f->remaining - f->rate * (now_s - f->updated_s), 0);
   }
+  if (change != 0) {
+    for (uint32_t h = 0; h < f->hops; h++) {
+      link_state *l = &n->links[f->path[h]];
+      l->used += change;
+      l->edits++;
+    }
+  }
+  f->fresh = false;
   f->rate = rate;
   f->updated_s = now_s;
   f->finish_s = now_s + f->remaining / rate;
   n->changed[n->changed_count++] = flow;
+}
+
+static void solve(sim_network *n, double now_s) {
+  n->counts.settles++;
+  fill(n);
+  for (int round = 1; extend(n); round++) {
+    if (round == CHAINED_ROUNDS) join_component(n);
+    fill(n);
+  }
+  for (uint32_t i = 0; i < n->member_count; i++) {
+    flow_state *f = &n->flows[n->members[i]];
+    f->member = f->fixed = false;
+    if (f->bottleneck >= 0) n->links[f->bottleneck].limits++;
+    set_rate(n, n->members[i], f->next_rate, now_s);
+  }
+  for (uint32_t i = 0; i < n->gathered_count; i++) n->links[n->gathered[i]].gathered = false;
+  n->member_count = n->gathered_count = 0;
 }
 
 void sim_network_settle(sim_network *n, double now_s, const uint32_t **changed, uint32_t *changed_count) {
@@ -346,16 +376,12 @@ void sim_network_settle(sim_network *n, double now_s, const uint32_t **changed, 
   for (uint32_t i = 0; i < n->loosened_count; i++) {
     link_state *l = &n->links[n->loosened[i]];
     l->loosened = false;
-    for (uint32_t c = l->first; c != NONE; c = n->crossings[c].next) {
+    for (uint32_t c = l->first; c != NONE && l->limits > 0; c = n->crossings[c].next) {
       const uint32_t flow = n->crossings[c].flow;
       if (n->flows[flow].bottleneck == (int)n->loosened[i]) join(n, flow);
     }
   }
-  /* New flows at their caps first: where all links bear that, nobody else is touched. */
-  for (uint32_t i = 0; i < n->started_count; i++) {
-    const flow_state *f = &n->flows[n->started[i]];
-    for (uint32_t h = 0; h < f->hops; h++) n->links[f->path[h]].used += f->cap;
-  }
+  /* New flows count with their caps so far: where all their links bear that, nobody else is touched. */
   for (uint32_t i = 0; i < n->started_count; i++) {
     const flow_state *f = &n->flows[n->started[i]];
     for (uint32_t h = 0; h < f->hops; h++) {
@@ -370,22 +396,7 @@ void sim_network_settle(sim_network *n, double now_s, const uint32_t **changed, 
     set_rate(n, n->started[i], f->cap, now_s);
   }
   n->started_count = n->loosened_count = 0;
-
-  if (n->member_count > 0) {
-    n->counts.settles++;
-    fill(n);
-    for (int round = 1; extend(n); round++) {
-      if (round == CHAINED_ROUNDS) join_component(n);
-      fill(n);
-    }
-    for (uint32_t i = 0; i < n->member_count; i++) {
-      flow_state *f = &n->flows[n->members[i]];
-      f->member = false;
-      set_rate(n, n->members[i], f->next_rate, now_s);
-    }
-    for (uint32_t i = 0; i < n->gathered_count; i++) n->links[n->gathered[i]].gathered = false;
-    n->member_count = n->gathered_count = 0;
-  }
+  if (n->member_count > 0) solve(n, now_s);
   *changed = n->changed;
   *changed_count = n->changed_count;
 }

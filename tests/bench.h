@@ -14,6 +14,13 @@ static inline double bench_now_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Seconds that this process has computed: for work of one thread, where others use the machine too. */
+static inline double bench_cpu_s(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static inline int bench_compare(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);

@@ -2,7 +2,8 @@
  * 4096 by 256, over links of their own and over ports that both directions share and fill; beside that, in the same run,
  * the plain engine of tests/sim_reference.c ("textbook engine") and, where configure found it, SimGrid.
  *
- * The rate is instructions / seconds of sim_run, which includes all its preparation. Every case runs in a process of its
+ * The rate is instructions / CPU seconds (one thread) of sim_run with all its preparation and the making of the timeline.
+ * Every case runs in a process of its
  * own, so that peak memory is that case's. `bench_sim growth` prints how cost grows instead. */
 #define _DEFAULT_SOURCE
 #include <math.h>
@@ -170,8 +171,9 @@ static void measure_simgrid(const bench_case *c, const plan_program *program, co
     double step_s, build_s;
     uint64_t peak_bytes;
     if (peer_simgrid_run(&input, &step_s, &build_s, &found->simgrid_s[run], &peak_bytes) != 0) exit(1);
-    /* Its latency comes first, ours last: where links are shared that moves flows by some of it. */
-    check_step(c, "SimGrid", found->step_s, step_s, c->wiring == OWN_LINKS ? 1e-6 : 1e-3);
+    /* Its latency comes first, ours last, and it takes what is 1e-5 apart for equal. Where flows of many lanes share
+     * links, such differences grow from microbatch to microbatch: for 32 of them and no latency, 9 digits are the same. */
+    check_step(c, "SimGrid", found->step_s, step_s, c->wiring == OWN_LINKS ? 1e-6 : c->wiring == PORTS ? 1e-3 : 2e-2);
   }
   free(task);
   free(made);
@@ -191,18 +193,18 @@ static void measure(const bench_case *c, measurement *found) {
   graph model = {.class_name = NULL};
   plan_plan plan;
   plan_program program = {.plan = NULL};
-  const double begun_s = bench_now_s();
+  const double begun_s = bench_cpu_s();
   if (compile(c->ranks, c->microbatches, &plan, &model, &program, &error) != DP_OK) die(&error);
-  found->compile_s = bench_now_s() - begun_s;
+  found->compile_s = bench_cpu_s() - begun_s;
   found->instructions = program.instruction_count;
   sim_figures figures;
   wire(&program, c, &figures);
   for (int run = 0; run < c->runs; run++) {
     plan_timeline timeline;
-    const double started_s = bench_now_s();
+    const double started_s = bench_cpu_s();
     if (plan_timeline_init(&program, &timeline, &error) != DP_OK) die(&error);
     if (sim_run(&figures.input, &timeline, &found->statistics, &error) != DP_OK) die(&error);
-    found->run_s[run] = bench_now_s() - started_s;
+    found->run_s[run] = bench_cpu_s() - started_s;
     found->step_s = timeline.step_s;
     plan_timeline_free(&timeline);
   }
@@ -212,9 +214,9 @@ static void measure(const bench_case *c, measurement *found) {
   for (int run = 0; run < c->textbook_runs; run++) {
     plan_timeline timeline;
     if (plan_timeline_init(&program, &timeline, &error) != DP_OK) die(&error);
-    const double started_s = bench_now_s();
+    const double started_s = bench_cpu_s();
     if (reference_run(&figures.input, &timeline, NULL, &error) != DP_OK) die(&error);
-    found->textbook_s[run] = bench_now_s() - started_s;
+    found->textbook_s[run] = bench_cpu_s() - started_s;
     check_step(c, "textbook engine", found->step_s, timeline.step_s, 1e-9);
     plan_timeline_free(&timeline);
   }
