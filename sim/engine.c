@@ -13,10 +13,21 @@ static const plan_instruction *head_of(const sim_engine *e, const sim_lane *lane
   return &e->program->instructions[lane->head];
 }
 
+/* Takes what the lane's next instruction is out of the program. */
+static void fetch(const sim_engine *e, sim_lane *lane, uint32_t id) {
+  if (id == lane->end) return;
+  const plan_instruction *instruction = &e->program->instructions[id];
+  lane->wait = e->program->wait_first[id];
+  lane->wait_end = e->program->wait_first[id + 1];
+  lane->class_id = instruction->class_id;
+  lane->peer = instruction->peer;
+}
+
 static void record(sim_engine *e, sim_lane *lane, double end_s) {
   lane->phase = SIM_LANE_RUNNING;
   e->timeline->start_s[lane->head] = e->now_s;
   e->timeline->end_s[lane->head] = end_s;
+  fetch(e, lane, lane->head + 1);
 }
 
 /* Queues the end of what runs on a lane, or ends it within this instant. */
@@ -29,7 +40,7 @@ static void schedule(sim_engine *e, uint32_t lane, double end_s) {
 }
 
 static void start_compute(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
-  const uint32_t id = lane->head, class_id = head_of(e, lane)->class_id;
+  const uint32_t id = lane->head, class_id = lane->class_id;
   const double work_s = e->input->work_s[class_id];
   double start_s = e->now_s, issued_s = 0;
   if (e->input->work_issue_s != NULL) {
@@ -49,6 +60,7 @@ static void start_compute(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
   lane->phase = SIM_LANE_RUNNING;
   e->timeline->start_s[id] = start_s;
   e->timeline->end_s[id] = end_s;
+  fetch(e, lane, id + 1);
   schedule(e, lane_id, end_s);
 }
 
@@ -57,7 +69,7 @@ static void start_pair(sim_engine *e, uint32_t send, uint32_t receive) {
   sim_lane *from = &e->lanes[send], *to = &e->lanes[receive];
   from->partner = receive;
   to->partner = send;
-  const double fixed_s = e->fixed_s[head_of(e, from)->class_id];
+  const double fixed_s = e->fixed_s[from->class_id];
   const double end_s = e->now_s + fixed_s;
   record(e, from, end_s);
   record(e, to, end_s);
@@ -69,7 +81,7 @@ static void start_pair(sim_engine *e, uint32_t send, uint32_t receive) {
 }
 
 static void meet_peer(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
-  const uint32_t peer = head_of(e, lane)->peer;
+  const uint32_t peer = lane->peer;
   lane->phase = SIM_LANE_READY;
   const sim_lane *other = &e->lanes[lane->partner];
   if (peer - other->head >= other->end - other->head) { /* not yet to come on that lane */
@@ -85,7 +97,7 @@ static void meet_peer(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
 }
 
 static void meet_group(sim_engine *e, sim_lane *lane) {
-  const uint32_t group = head_of(e, lane)->peer;
+  const uint32_t group = lane->peer;
   const uint32_t first = e->group_first[group], last = e->group_first[group + 1];
   lane->phase = SIM_LANE_READY;
   if (++e->group_ready[group] < last - first) return;
@@ -104,10 +116,10 @@ static void advance(sim_engine *e, uint32_t lane_id) {
   const uint32_t id = lane->head;
   lane->waiting_for = SIM_NONE;
   if (id == lane->end) return;
-  const plan_program *program = e->program;
-  for (uint32_t w = program->wait_first[id], last = program->wait_first[id + 1]; w < last; w++) {
-    if (!is_done(e, program->waits[w])) {
-      lane->waiting_for = program->waits[w];
+  for (; lane->wait < lane->wait_end; lane->wait++) {
+    const uint32_t wait = e->program->waits[lane->wait];
+    if (!is_done(e, wait)) {
+      lane->waiting_for = wait;
       return;
     }
   }
@@ -304,6 +316,7 @@ static dp_status fail_stuck(const sim_engine *e, dp_error *error) {
 }
 
 static dp_status play(sim_engine *e, dp_error *error) {
+  for (uint32_t l = 0; l < e->program->lane_count; l++) fetch(e, &e->lanes[l], e->lanes[l].head);
   for (uint32_t l = 0; l < e->program->lane_count; l++) advance(e, l);
   drain_instant(e);
   start_travels(e);

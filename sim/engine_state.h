@@ -19,6 +19,8 @@ typedef struct sim_lane {
   uint32_t partner;      /* SEND, RECV: the lane where the peer was found last; at first the lane itself */
   uint32_t worker;
   uint32_t waiting_for;  /* the first wait of the head that is not done, or SIM_NONE */
+  uint32_t wait, wait_end; /* of the next instruction to start: its waits not yet known to be done, */
+  uint32_t class_id, peer; /* and what it is. Fetched when the one before it starts, long before they are needed */
   uint8_t kind, phase;   /* plan_lane_kind, sim_lane_phase */
   bool flowing;          /* the event queued is the end of a flow in the network, not of the instruction */
 } sim_lane;

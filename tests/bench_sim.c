@@ -1,10 +1,10 @@
 /* How fast the engine plays programs: instructions a second on one core, for 1F1B of 8 workers by 512 microbatches and of
- * 4096 by 256, over links of their own and over ports that both directions share and fill; beside that, in the same run,
- * the plain engine of tests/sim_reference.c ("textbook engine") and, where configure found it, SimGrid.
+ * 4096 by 256, over links of their own and over links that many share and fill; beside that, in the same run, the plain
+ * engine of tests/sim_reference.c ("textbook engine") and, where configure found it, SimGrid. All three must find the same
+ * step.
  *
- * The rate is instructions / CPU seconds (one thread) of sim_run with all its preparation and the making of the timeline.
- * Every case runs in a process of its
- * own, so that peak memory is that case's. `bench_sim growth` prints how cost grows instead. */
+ * The rate is instructions / CPU seconds (one thread) of making a timeline and sim_run with all its preparation. Every case
+ * runs in a process of its own, so that peak memory is that case's. `bench_sim growth` prints how cost grows instead. */
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <string.h>
