@@ -291,12 +291,11 @@ static void add_titles(const drawing *d, dp_str *body) {
               run->program->plan->training ? "step" : "trajectory", dp_format_seconds(run->timeline->step_s, step),
               100 * run->metrics->bubble_ratio);
   if (d->shaded) dp_str_add(&subtitle, "; later chunks lighter");
-  if (d->window_ms > 0)
-    dp_str_addf(&subtitle, "; first and last %s shown", dp_format_seconds(d->window_ms / 1e3, shown));
+  if (d->window_ms > 0) dp_str_addf(&subtitle, "; first and last %s", dp_format_seconds(d->window_ms / 1e3, shown));
   if (d->worker_count < run->program->worker_count) {
     const bool spread = d->workers[d->worker_count - 1] != d->worker_count - 1;
-    dp_str_addf(&subtitle, "; %d of %d workers shown%s", d->worker_count, run->program->worker_count,
-                spread ? ", evenly spread over the first replica" : "");
+    dp_str_addf(&subtitle, "; %d of %d workers%s", d->worker_count, run->program->worker_count,
+                spread ? ", evenly spread" : "");
   }
   report_plot_title(dp_str_text(&title), dp_str_text(&subtitle), body);
   if (title.failed || subtitle.failed) body->failed = true;

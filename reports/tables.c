@@ -189,12 +189,12 @@ static void build_result(const report_run *run, report_table *table) {
   if (run->usd_per_million_samples > 0)
     dp_str_addf(&text, "%.2f USD per million samples", run->usd_per_million_samples);
   else
-    dp_str_add(&text, "unknown: no price for some device");
+    dp_str_add(&text, run->cluster->price_usd_per_h > 0 ? "not estimated" : "unknown: some device has no price");
   add_fact(table, false, "cost", &text);
   if (run->joules_per_sample > 0)
     dp_str_addf(&text, "%.4g J per sample", run->joules_per_sample);
   else
-    dp_str_add(&text, "unknown: no power for some device");
+    dp_str_add(&text, run->cluster->power_w > 0 ? "not estimated" : "unknown: some device has no power");
   add_fact(table, false, "energy", &text);
   if (training && run->job_steps > 1) {
     const double hours = (double)run->job_steps * metrics->step_s / 3600;
