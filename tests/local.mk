@@ -78,3 +78,11 @@ tests_bench_sim_LDADD += $(SIMGRID_LIBS)
 else
 EXTRA_DIST += tests/peer_simgrid.cc
 endif
+CHECK_SUITES += tests/test_reports
+tests_test_reports_SOURCES = tests/test_reports.c tests/reports_fixture.c tests/reports_fixture.h
+tests_test_reports_LDADD = $(REPORTS_LIBS) $(CHECK_LIBS)
+# tests/scenarios.sh compares with scenarios/*.expected.json; DIFFPIPE_REWRITE=1 rewrites them
+check_PROGRAMS += tests/json_equal
+tests_json_equal_SOURCES = tests/json_equal.c
+tests_json_equal_LDADD = $(BASE_LIBS)
+SCRIPT_TESTS += tests/scenarios.sh
