@@ -86,3 +86,13 @@ check_PROGRAMS += tests/json_equal
 tests_json_equal_SOURCES = tests/json_equal.c
 tests_json_equal_LDADD = $(BASE_LIBS)
 SCRIPT_TESTS += tests/scenarios.sh
+EXTRA_DIST += \
+	scenarios/flux-lora-4xrtx4090.expected.json \
+	scenarios/sd15-4xrtx3090.expected.json \
+	scenarios/sd3-8xh100.expected.json \
+	scenarios/sdxl-2x8xa100-ib.expected.json \
+	scenarios/sdxl-8xa100-pcie.expected.json \
+	scenarios/sdxl-8xa100-sxm.expected.json \
+	scenarios/sdxl-h200-virtual4.expected.json \
+	scenarios/sdxl-unlike-16gb-24gb.expected.json \
+	scenarios/study-1f1b.expected.json
