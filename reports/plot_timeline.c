@@ -162,7 +162,7 @@ static void draw_box(drawing *d, int worker, const char *lane, int kind, unsigne
     const double wide_px = (x1 - x0) * d->px_per_ms, inset = labelled && wide_px > 4 ? 0.5 / d->px_per_ms : 0;
     x0 += inset;
     x1 = !labelled && wide_px < LEAST_PX ? x0 + LEAST_PX / d->px_per_ms : x1 - inset;
-    const bool fits = labelled && wide_px >= 6.8 * (double)strlen(microbatch) + 2.5;
+    const bool fits = labelled && wide_px >= 6.8 * (double)strlen(microbatch) + 4;
     d->seen[kind] = true;
     fprintf(d->data, "%d\t%s\t%s\t%s\t%s\t%.6f\t%.6f\t%.6f\t%.6f\t%.1f\t%.1f\t%u\t%u\t%s\n", worker, lane,
             kinds[kind].name, chunk, microbatch, when.start_ms, when.end_ms, x0, x1, top_px, top_px + height_px, rgb,
@@ -179,7 +179,9 @@ static void draw_compute(drawing *d, int worker, double top_px) {
     const unsigned rgb = kind == OPTIMIZER ? kinds[kind].rgb : shade(d, kinds[kind].rgb, instruction->chunk);
     char chunk[16], microbatch[16] = "";
     (void)snprintf(chunk, sizeof chunk, "%u", (unsigned)instruction->chunk);
-    if (kind != OPTIMIZER) (void)snprintf(microbatch, sizeof microbatch, "%" PRIu32, instruction->microbatch);
+    if (kind != OPTIMIZER) /* sampling counts on from denoise step to denoise step */
+      (void)snprintf(microbatch, sizeof microbatch, "%" PRIu32,
+                     instruction->microbatch % (uint32_t)program->plan->microbatches);
     const span when = {d->run->timeline->start_s[i] * 1e3, d->run->timeline->end_s[i] * 1e3};
     draw_box(d, worker, "compute", kind, rgb, chunk, microbatch, when, top_px, d->look.compute_px, true);
   }

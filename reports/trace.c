@@ -110,15 +110,19 @@ static void write_instruction(tracer *t, uint32_t lane_index, uint32_t i) {
   const int64_t start = nanoseconds(t->run->timeline->start_s[i]), end = nanoseconds(t->run->timeline->end_s[i]);
   const bool message = instruction->opcode == PLAN_SEND || instruction->opcode == PLAN_RECV;
   const bool numbered = instruction->opcode != PLAN_OPTIMIZER_STEP && instruction->opcode != PLAN_ALL_REDUCE;
+  /* sampling counts on from denoise step to denoise step */
+  const uint32_t count = (uint32_t)program->plan->microbatches, microbatch = instruction->microbatch % count;
   begin_event(t);
   fprintf(t->stream, "{\"name\":\"%s", rows[instruction->opcode].name);
-  if (numbered) fprintf(t->stream, " %" PRIu32, instruction->microbatch);
+  if (numbered) fprintf(t->stream, " %" PRIu32, microbatch);
   fprintf(t->stream, "\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32,
           rows[instruction->opcode].category, pid, tid);
   write_time(t, "ts", start);
   write_time(t, "dur", end - start);
   fprintf(t->stream, ",\"args\":{\"instruction\":%" PRIu32 ",\"chunk\":%u", i, (unsigned)instruction->chunk);
-  if (numbered) fprintf(t->stream, ",\"microbatch\":%" PRIu32, instruction->microbatch);
+  if (numbered) fprintf(t->stream, ",\"microbatch\":%" PRIu32, microbatch);
+  if (numbered && !program->plan->training)
+    fprintf(t->stream, ",\"denoise_step\":%" PRIu32, instruction->microbatch / count);
   if (message) {
     const plan_message *class = &program->messages[instruction->class_id];
     fprintf(t->stream, ",\"bytes\":%" PRId64 ",\"gradients\":%s", class->bytes, class->backward ? "true" : "false");

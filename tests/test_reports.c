@@ -318,6 +318,10 @@ static uint64_t bound_slice(const slice *slices, size_t count, const json_t *eve
 static void check_trace(const fixture_options *options) {
   dp_error error = DP_ERROR_INIT;
   fixture_make(options, &made);
+  if (!made.plan.training) { /* as many microbatches, said to be those of two denoise steps */
+    made.plan.denoise_steps = 2;
+    made.plan.microbatches /= 2;
+  }
   ck_assert_msg(report_trace_write(&made.run, in_folder("timeline.json"), &error) == DP_OK, "%s", error.text);
   json_t *trace = load("timeline.json");
   const json_t *about = json_object_get(trace, "otherData"), *events = json_object_get(trace, "traceEvents");
@@ -347,6 +351,13 @@ static void check_trace(const fixture_options *options) {
       ck_assert_int_eq(s->start, llround(made.timeline.start_s[id] * 1e9));
       ck_assert_int_eq(s->end, llround(made.timeline.end_s[id] * 1e9));
       ck_assert_int_ge(s->end, s->start);
+      if (json_object_get(args, "microbatch")) {
+        const json_int_t step = json_integer_value(json_object_get(args, "denoise_step"));
+        const json_int_t microbatch = json_integer_value(json_object_get(args, "microbatch"));
+        ck_assert_int_eq(json_object_get(args, "denoise_step") != NULL, !made.plan.training);
+        ck_assert_int_lt(microbatch, made.plan.microbatches);
+        ck_assert_int_eq(step * made.plan.microbatches + microbatch, made.program.instructions[id].microbatch);
+      }
       sends += made.program.instructions[id].opcode == PLAN_SEND;
     } else if (*phase == 's' || *phase == 'f') {
       const uint64_t id = (uint64_t)json_integer_value(json_object_get(event, "id"));
