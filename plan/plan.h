@@ -93,7 +93,8 @@ typedef struct plan_chunk_costs {
  *   gpipe, 1f1b, interleaved   (v * max(m, p) + min(m, p) - 1) * (F + B) / v   any m, m >= p or not, multiple of p or not
  *   zb-h1 (v = 1)              (3 m + p - 1 + max(0, p - m)) * T               in flight: at most p
  *   zb-v (v = 2)               max(6 m + p - 1, 4 m + 4 p - 2) * T             in flight: at most 2 p chunks, p microbatches
- *   forward only               (d * v * max(m, p) + min(m, p) - 1) * F / v     d denoise steps; gpipe .. zb-h1
+ *   forward only               (d * v * max(m, p) + min(m, p) - 1) * F / v     d denoise steps; round robin
+ *   forward only, in a V       (d * max(m, p) + min(m, p) - 1) * F             folded, zb-v
  * Sources: GPipe (Huang 2019), 1F1B (Narayanan 2019), interleaved (Narayanan 2021), ZB-H1 and ZB-V (Qi 2024, "Zero
  * bubble pipeline parallelism"; "Pipeline parallelism with controllable memory"). DP_BAD_INPUT when the schedule does
  * not take that many chunks a rank. */

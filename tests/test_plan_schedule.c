@@ -128,9 +128,116 @@ START_TEST(sampling_has_its_closed_form) {
 }
 END_TEST
 
+/* ---- folded: list scheduled ---- */
+
+static void play_folded(int p, int m, const int *limit) {
+  const reference_plan wanted = {.ranks = p, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = m};
+  reference_chain(2 * p, 1, 2, 1, 0, &chain);
+  reference_plan_shape(&wanted, &chain, &plan);
+  dp_status status = plan_order_generate(&plan, NULL, limit, &error);
+  ck_assert_msg(status == DP_OK, "%s", error.text);
+  status = plan_compile(&plan, &chain, &program, &error);
+  ck_assert_msg(status == DP_OK, "%s", error.text);
+  status = plan_program_check(&program, &error);
+  ck_assert_msg(status == DP_OK, "%s", error.text);
+  reference_play(&program, &chain, 0, 0, NULL, &timeline);
+}
+
+/* Microbatches begun (forward of the rank's first chunk) and not finished (its backward). */
+static int most_begun(int rank) {
+  int now = 0, most = 0;
+  for (int i = 0; i < plan.order_count[rank]; i++) {
+    if (plan.order[rank][i].chunk != rank) continue;
+    now += plan.order[rank][i].opcode == PLAN_FORWARD ? 1 : -1;
+    if (now > most) most = now;
+  }
+  return most;
+}
+
+START_TEST(folded_is_no_slower_than_1f1b) {
+  for (int i = 0; i < (int)DP_COUNT_OF(rank_counts); i++)
+    for (int m = 1; m <= 32; m++) {
+      const int p = rank_counts[i];
+      play_folded(p, m, NULL);
+      ck_assert_double_le(timeline.step_s, (m + p - 1) * 6 + 1e-9);
+      ck_assert_double_ge(timeline.step_s, fmax(6 * m + p - 1, 2 * p * 3) - 1e-9); /* rank p - 1 waits p - 1 for its first */
+      for (int r = 0; r < p; r++) ck_assert_int_le(most_begun(r), 2 * p);
+      drop();
+    }
+}
+END_TEST
+
+/* It keeps its limit whatever it is; from 1.5 p on the bubble does not grow with the microbatches: the periodic rule. */
+START_TEST(folded_keeps_its_limit_and_its_pace) {
+  for (int i = 0; i < (int)DP_COUNT_OF(rank_counts); i++)
+    for (int m = 1; m <= 128; m += m < 8 ? 1 : 40) {
+      const int p = rank_counts[i];
+      int limit[8];
+      for (int most = 1; most <= 2 * p; most++) {
+        for (int r = 0; r < p; r++) limit[r] = most;
+        play_folded(p, m, limit);
+        for (int r = 0; r < p; r++) ck_assert_int_le(most_begun(r), most);
+        if (2 * most >= 3 * p) ck_assert_double_le(timeline.step_s, (m + p - 1) * 6 + 1 + 1e-9);
+        drop();
+      }
+    }
+}
+END_TEST
+
+/* With costs of its own the order plays as the scheduler thought, and never slower than one microbatch at a time. */
+START_TEST(folded_takes_unlike_costs) {
+  for (uint64_t seed = 0; seed < 60; seed++) {
+    dp_random random;
+    dp_random_init(&random, seed, 7);
+    const int p = 1 + (int)dp_random_below(&random, 6), m = 1 + (int)dp_random_below(&random, 20);
+    const reference_plan wanted = {.ranks = p, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = m};
+    reference_chain(2 * p, 1, 2, 1, 0, &chain);
+    double forward_s[12], input_s[12], weight_s[12], load_s[6] = {0}, most_s = 0, chain_s = 0;
+    for (int c = 0; c < 2 * p; c++) {
+      graph_fixed_cost *cost = &chain.units.items[c].fixed;
+      cost->forward_s = forward_s[c] = dp_random_below(&random, 8) ? dp_random_uniform(&random) : 0;
+      cost->backward_input_s = input_s[c] = dp_random_uniform(&random);
+      cost->backward_weight_s = weight_s[c] = dp_random_uniform(&random);
+      const double whole_s = forward_s[c] + input_s[c] + weight_s[c];
+      load_s[c < p ? c : 2 * p - 1 - c] += whole_s;
+      chain_s += whole_s;
+    }
+    for (int r = 0; r < p; r++) most_s = fmax(most_s, load_s[r]);
+    const plan_chunk_costs costs = {forward_s, input_s, weight_s};
+    reference_plan_shape(&wanted, &chain, &plan);
+    ck_assert_int_eq(plan_order_generate(&plan, &costs, NULL, &error), DP_OK);
+    ck_assert_int_eq(plan_compile(&plan, &chain, &program, &error), DP_OK);
+    ck_assert_int_eq(plan_program_check(&program, &error), DP_OK);
+    reference_play(&program, &chain, 0, 0, NULL, &timeline);
+    ck_assert_double_ge(timeline.step_s, fmax(m * most_s, chain_s) - 1e-9);
+    ck_assert_double_le(timeline.step_s, fmin(m * chain_s, 1.25 * (m * most_s + chain_s)) + 1e-9);
+    drop();
+  }
+}
+END_TEST
+
+/* The last rank of a V waits p - 1 chunks for its first microbatch, and as many follow its last. */
+START_TEST(folded_sampling_is_as_short_as_a_v_can_be) {
+  for (int i = 0; i < (int)DP_COUNT_OF(rank_counts); i++)
+    for (int m = 1; m <= 24; m++)
+      for (int steps = 1; steps <= 3; steps++) {
+        const int p = rank_counts[i];
+        for (plan_schedule schedule = PLAN_FOLDED; schedule <= PLAN_ZB_V; schedule += PLAN_ZB_V - PLAN_FOLDED) {
+          const reference_plan wanted = {.ranks = p, .chunks_per_rank = 2, .schedule = schedule, .microbatches = m,
+                                         .denoise_steps = steps, .sampling = true};
+          play(&wanted, 1, 2, 1);
+          expect_step(2 * steps * fmax(m, p) + 2 * (fmin(m, p) - 1), &wanted);
+          drop();
+        }
+      }
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {straight_schedules_have_their_closed_forms, interleaved_has_its_closed_form,
                                 zb_h1_has_a_third_of_the_bubble_and_the_memory_of_1f1b,
-                                zb_v_idles_the_same_for_any_number_of_microbatches, sampling_has_its_closed_form};
+                                zb_v_idles_the_same_for_any_number_of_microbatches, sampling_has_its_closed_form,
+                                folded_is_no_slower_than_1f1b, folded_keeps_its_limit_and_its_pace, folded_takes_unlike_costs,
+                                folded_sampling_is_as_short_as_a_v_can_be};
   return suite_run("plan_schedule", tests, DP_COUNT_OF(tests), setup, drop, 120);
 }
