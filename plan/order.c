@@ -203,7 +203,7 @@ static dp_status order_by_list(plan_plan *plan, const plan_chunk_costs *costs, c
       limit[r] = !in_flight_limit ? 2 * plan->ranks : in_flight_limit[r] > 1 ? in_flight_limit[r] : 1;
       if (!plan->training) limit[r] = plan_order_items(plan);
     }
-    const plan_chunk_costs usual = {unit, unit, unit};
+    const plan_chunk_costs usual = {unit, unit, unit, NULL};
     status = plan_order_list(plan, costs ? costs : &usual, limit, error);
   }
   dp_arena_free(&scratch);

@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "base/array.h"
 #include "plan/order.h"
 
 /* Which of a rank's chunks goes first among those that have a step ready. */
@@ -18,10 +19,10 @@ static const rule rules[] = {{OLDEST, OLDEST, false},      {SHALLOWEST, DEEPEST,
                              {DEEPEST, SHALLOWEST, false}, {DEEPEST, DEEPEST, false},    {OLDEST, SHALLOWEST, false},
                              {OLDEST, OLDEST, true}};
 
-typedef struct event { /* the end of a step */
+typedef struct event { /* a step ends, or what it made arrives at the next chunk's rank */
   double time_s;
   int rank, chunk;
-  bool backward;
+  bool backward, arrival;
 } event;
 
 typedef struct player {
@@ -32,35 +33,41 @@ typedef struct player {
   bool record;
   int items;
   int *chunks, *first_chunk; /* of each rank, ascending: CSR */
-  int *forward_begun, *forward_done, *backward_begun, *backward_done; /* [chunk] microbatches so far */
-  int *running; /* [rank] */
-  event *heap;
-  int heap_count;
+  /* [chunk] microbatches so far; fed: has what its forward, or backward, takes from the neighbour chunk */
+  int *forward_begun, *forward_fed, *backward_begun, *backward_fed, *backward_done;
+  bool *running, *woken; /* [rank] */
+  int *wake, wake_count; /* ranks that may have a step to begin */
+  DP_ARRAY(event) heap;
+  bool out_of_memory;
   double period_s, *forward_start_s, *backward_start_s; /* [chunk] of microbatch 0; period 0: there is no pattern */
 } player;
 
-static bool earlier(const event *a, const event *b) {
-  return a->time_s < b->time_s || (a->time_s == b->time_s && a->rank < b->rank);
-}
+static bool earlier(const event *a, const event *b) { return a->time_s < b->time_s; }
 
 static void push(player *p, event e) {
-  int at = p->heap_count++;
-  for (; at > 0 && earlier(&e, &p->heap[(at - 1) / 2]); at = (at - 1) / 2) p->heap[at] = p->heap[(at - 1) / 2];
-  p->heap[at] = e;
+  if (!dp_array_push(&p->heap, e)) {
+    p->out_of_memory = true;
+    return;
+  }
+  event *heap = p->heap.items;
+  size_t at = p->heap.count - 1;
+  for (; at > 0 && earlier(&e, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
+  heap[at] = e;
 }
 
 static event pop(player *p) {
-  const event top = p->heap[0], last = p->heap[--p->heap_count];
-  int at = 0;
+  event *heap = p->heap.items;
+  const event top = heap[0], last = heap[--p->heap.count];
+  size_t at = 0;
   for (;;) {
-    int child = 2 * at + 1;
-    if (child >= p->heap_count) break;
-    if (child + 1 < p->heap_count && earlier(&p->heap[child + 1], &p->heap[child])) child++;
-    if (!earlier(&p->heap[child], &last)) break;
-    p->heap[at] = p->heap[child];
+    size_t child = 2 * at + 1;
+    if (child >= p->heap.count) break;
+    if (child + 1 < p->heap.count && earlier(&heap[child + 1], &heap[child])) child++;
+    if (!earlier(&heap[child], &last)) break;
+    heap[at] = heap[child];
     at = child;
   }
-  p->heap[at] = last;
+  heap[at] = last;
   return top;
 }
 
@@ -68,20 +75,20 @@ static double pass_s(const player *p, int chunk, bool backward) {
   return backward ? p->costs->backward_input_s[chunk] + p->costs->backward_weight_s[chunk] : p->costs->forward_s[chunk];
 }
 
+/* What a chunk's step takes to reach the next chunk of its direction. */
+static double transfer_s(const player *p, int from, int to) {
+  if (!p->costs->transfer_s || p->plan->chunks[from].rank == p->plan->chunks[to].rank) return 0;
+  return p->costs->transfer_s[from < to ? from : to];
+}
+
 /* Chunks take microbatches in ascending order, so that counts say what is ready. */
 static bool forward_ready(const player *p, int rank, int chunk) {
   const int next = p->forward_begun[chunk];
-  if (next == p->items) return false;
-  if (chunk > 0 && next >= p->forward_done[chunk - 1]) return false;
-  if (chunk == 0 && next >= p->forward_done[p->plan->chunk_count - 1] + p->plan->microbatches) return false;
+  if (next == p->items || next >= p->forward_fed[chunk]) return false;
   return chunk != p->chunks[p->first_chunk[rank]] || next - p->backward_done[chunk] < p->limit[rank];
 }
 
-static bool backward_ready(const player *p, int chunk) {
-  if (!p->plan->training) return false;
-  const int last = p->plan->chunk_count - 1;
-  return p->backward_begun[chunk] < (chunk == last ? p->forward_done[chunk] : p->backward_done[chunk + 1]);
-}
+static bool backward_ready(const player *p, int chunk) { return p->backward_begun[chunk] < p->backward_fed[chunk]; }
 
 static bool better(preference how, int microbatch, int best_microbatch) {
   /* chunks are looked at in ascending order */
@@ -132,41 +139,65 @@ static void begin(player *p, int rank, double now_s) {
   if (chunk < 0) return;
   const int microbatch = backward ? p->backward_begun[chunk]++ : p->forward_begun[chunk]++;
   if (p->record) plan_order_add(p->plan, rank, backward ? PLAN_BACKWARD : PLAN_FORWARD, chunk, microbatch);
-  p->running[rank] = 1;
-  push(p, (event){now_s + pass_s(p, chunk, backward), rank, chunk, backward});
+  p->running[rank] = true;
+  push(p, (event){now_s + pass_s(p, chunk, backward), rank, chunk, backward, false});
+}
+
+static void wake(player *p, int rank) {
+  if (p->woken[rank]) return;
+  p->woken[rank] = true;
+  p->wake[p->wake_count++] = rank;
+}
+
+/* `chunk` has what one more of its forwards, or backwards, needs. */
+static void feed(player *p, int chunk, bool backward) {
+  (backward ? p->backward_fed : p->forward_fed)[chunk]++;
+  wake(p, p->plan->chunks[chunk].rank);
+}
+
+static void end_step(player *p, const event *e) {
+  const int last = p->plan->chunk_count - 1;
+  const bool turns = !e->backward && e->chunk == last; /* the last chunk goes over to backward, or to the next denoise step */
+  p->running[e->rank] = false;
+  if (e->backward) p->backward_done[e->chunk]++;
+  wake(p, e->rank);
+  if (e->backward && e->chunk == 0) return;
+  const bool backward = e->backward || (turns && p->plan->training);
+  const int next = turns ? p->plan->training ? last : 0 : e->chunk + (e->backward ? -1 : 1);
+  const double way_s = turns ? 0 : transfer_s(p, e->chunk, next); /* latents are small */
+  if (way_s > 0)
+    push(p, (event){e->time_s + way_s, p->plan->chunks[next].rank, next, backward, true});
+  else
+    feed(p, next, backward);
 }
 
 /* Plays the plan by one rule; the time when all is done, infinity when it stops before. */
 static double play(player *p, rule by, bool record) {
-  const int chunks = p->plan->chunk_count;
+  const plan_plan *plan = p->plan;
   p->rule = by;
   p->record = record;
-  for (int c = 0; c < chunks; c++)
-    p->forward_begun[c] = p->forward_done[c] = p->backward_begun[c] = p->backward_done[c] = 0;
-  for (int r = 0; r < p->plan->ranks; r++) begin(p, r, 0);
+  for (int c = 0; c < plan->chunk_count; c++)
+    p->forward_begun[c] = p->forward_fed[c] = p->backward_begun[c] = p->backward_fed[c] = p->backward_done[c] = 0;
+  p->forward_fed[0] = plan->microbatches;
+  for (int r = 0; r < plan->ranks; r++) begin(p, r, 0);
   double now_s = 0;
-  while (p->heap_count > 0) {
-    now_s = p->heap[0].time_s;
-    /* all that ends now is done before anyone chooses; who may choose: the ranks that ended and those they fed */
-    int ended = 0;
-    while (p->heap_count > 0 && p->heap[0].time_s <= now_s) {
+  while (p->heap.count > 0 && !p->out_of_memory) {
+    now_s = p->heap.items[0].time_s;
+    while (p->heap.count > 0 && p->heap.items[0].time_s <= now_s) { /* all of one time before anyone chooses */
       const event e = pop(p);
-      p->running[e.rank] = 0;
-      if (e.backward)
-        p->backward_done[e.chunk]++;
+      if (e.arrival)
+        feed(p, e.chunk, e.backward);
       else
-        p->forward_done[e.chunk]++;
-      p->heap[p->plan->ranks + ended++] = e; /* the upper half of the array is free */
+        end_step(p, &e);
     }
-    for (int i = 0; i < ended; i++) {
-      const event e = p->heap[p->plan->ranks + i];
-      const int next = e.backward ? e.chunk - 1 : e.chunk + 1 < chunks ? e.chunk + 1 : 0;
-      begin(p, e.rank, now_s);
-      if (next >= 0) begin(p, p->plan->chunks[next].rank, now_s);
+    while (p->wake_count > 0) {
+      const int rank = p->wake[--p->wake_count];
+      p->woken[rank] = false;
+      begin(p, rank, now_s);
     }
   }
-  for (int c = 0; c < chunks; c++)
-    if (p->forward_done[c] < p->items || (p->plan->training && p->backward_done[c] < p->items)) return INFINITY;
+  for (int c = 0; c < plan->chunk_count; c++)
+    if (p->forward_begun[c] < p->items || (plan->training && p->backward_begun[c] < p->items)) return INFINITY;
   return now_s;
 }
 
@@ -197,6 +228,7 @@ static bool place_chain(player *p) {
     const bool backward = at >= chunks;
     const int chunk = backward ? 2 * chunks - 1 - at : at, rank = p->plan->chunks[chunk].rank;
     const double length_s = pass_s(p, chunk, backward);
+    if (at > 0 && at != chunks) now_s += transfer_s(p, backward ? chunk + 1 : chunk - 1, chunk);
     double best_s = fits_modulo(p, rank, at, now_s, length_s) ? now_s : INFINITY;
     for (int i = p->first_chunk[rank]; i < p->first_chunk[rank + 1]; i++)
       for (int b = 0; b < 2; b++) {
@@ -237,22 +269,23 @@ static bool allocate(player *p, dp_arena *scratch) {
   const size_t ranks = (size_t)p->plan->ranks, chunks = (size_t)p->plan->chunk_count;
   p->chunks = DP_ARENA_NEW(scratch, int, chunks);
   p->first_chunk = DP_ARENA_NEW(scratch, int, ranks + 1);
-  p->forward_begun = DP_ARENA_NEW(scratch, int, 4 * chunks);
+  p->forward_begun = DP_ARENA_NEW(scratch, int, 5 * chunks);
   p->forward_start_s = DP_ARENA_NEW(scratch, double, 2 * chunks);
-  p->running = DP_ARENA_NEW(scratch, int, ranks);
-  p->heap = DP_ARENA_NEW(scratch, event, 2 * ranks);
-  if (!p->chunks || !p->first_chunk || !p->forward_begun || !p->forward_start_s || !p->running || !p->heap) return false;
+  p->running = DP_ARENA_NEW(scratch, bool, 2 * ranks);
+  p->wake = DP_ARENA_NEW(scratch, int, ranks);
+  if (!p->chunks || !p->first_chunk || !p->forward_begun || !p->forward_start_s || !p->running || !p->wake) return false;
   p->backward_start_s = p->forward_start_s + chunks;
-  p->forward_done = p->forward_begun + chunks;
-  p->backward_begun = p->forward_done + chunks;
-  p->backward_done = p->backward_begun + chunks;
+  p->forward_fed = p->forward_begun + chunks;
+  p->backward_begun = p->forward_fed + chunks;
+  p->backward_fed = p->backward_begun + chunks;
+  p->backward_done = p->backward_fed + chunks;
+  p->woken = p->running + ranks;
   for (size_t c = 0; c < chunks; c++) p->first_chunk[p->plan->chunks[c].rank + 1]++;
   for (size_t r = 0; r < ranks; r++) p->first_chunk[r + 1] += p->first_chunk[r];
-  for (size_t c = 0; c < chunks; c++) { /* `running` counts while it is free */
+  for (size_t c = 0; c < chunks; c++) { /* `wake` counts while it is free */
     const int rank = p->plan->chunks[c].rank;
-    p->chunks[p->first_chunk[rank] + p->running[rank]++] = (int)c;
+    p->chunks[p->first_chunk[rank] + p->wake[rank]++] = (int)c;
   }
-  for (size_t r = 0; r < ranks; r++) p->running[r] = 0;
   return true;
 }
 
@@ -272,9 +305,12 @@ dp_status plan_order_list(plan_plan *plan, const plan_chunk_costs *costs, const 
         best = i;
       }
     }
-    if (best_s == INFINITY || play(&p, rules[best], true) == INFINITY)
+    if (p.out_of_memory)
+      status = dp_fail_memory(error);
+    else if (best_s == INFINITY || play(&p, rules[best], true) == INFINITY)
       status = dp_fail(error, DP_INTERNAL, "plan: the list scheduler stopped before all %d microbatches were done", p.items);
   }
+  dp_array_free(&p.heap);
   dp_arena_free(&scratch);
   return status;
 }

@@ -78,9 +78,10 @@ int plan_schedule_chunk_rank(plan_schedule schedule, int ranks, int chunk);
  * values a sample make smaller), and then its bytes on the wire. */
 bool plan_skip_is_compressed(const plan_plan *plan, const graph *graph, int tensor, int64_t *bytes);
 
-/* Seconds per chunk for balance and list scheduling; [chunk_count] each. */
+/* Seconds per chunk for list scheduling; [chunk_count] each. */
 typedef struct plan_chunk_costs {
   const double *forward_s, *backward_input_s, *backward_weight_s;
+  const double *transfer_s; /* from chunk c to c + 1, and of the gradients back, where those are on two ranks; NULL: none */
 } plan_chunk_costs;
 
 /* The compute order of every rank for plan->schedule; needs everything of the plan but devices and recompute. Closed
