@@ -207,11 +207,36 @@ static dp_status set_chunks(predictor *p) {
   return DP_OK;
 }
 
+/* Alone, what a chunk's tensors for the next chunk take to reach it: for the list scheduler. */
+static dp_status cost_next_transfers(const predictor *p, double *transfer_s) {
+  const plan_plan *plan = &p->out->plan;
+  const graph *model = &p->out->graph;
+  for (int c = 0; c + 1 < plan->chunk_count; c++) {
+    const plan_chunk *from = &plan->chunks[c], *to = &plan->chunks[c + 1];
+    if (from->rank == to->rank) continue;
+    double bytes = 0;
+    for (size_t t = 0; t < model->tensors.count; t++) {
+      const graph_tensor *tensor = &model->tensors.items[t];
+      if (tensor->producer_unit < from->first_unit || tensor->producer_unit >= to->first_unit) continue;
+      int i = 0; /* the first consumer in the next chunk or beyond */
+      while (i < tensor->consumer_unit_count && tensor->consumer_units[i] < to->first_unit) i++;
+      if (i < tensor->consumer_unit_count && tensor->consumer_units[i] < to->first_unit + to->unit_count)
+        bytes += (double)tensor->bytes;
+    }
+    plan_route route;
+    DP_TRY(plan_cluster_route(&p->scenario->cluster, plan->devices[from->rank], plan->devices[to->rank], &route, p->error));
+    if (bytes > 0 && route.count > 0)
+      transfer_s[c] = route.latency_s + bytes / (route.bandwidth_bytes_per_s * plan_link_factor(route.limiting, bytes));
+  }
+  return DP_OK;
+}
+
 static dp_status set_order(predictor *p, const int *in_flight_limit) {
   plan_plan *plan = &p->out->plan;
   double *forward = SCRATCH(p, double, plan->chunk_count), *input = SCRATCH(p, double, plan->chunk_count);
-  double *weight = SCRATCH(p, double, plan->chunk_count);
-  if (!forward || !input || !weight) return dp_fail_memory(p->error);
+  double *weight = SCRATCH(p, double, plan->chunk_count), *transfer = SCRATCH(p, double, plan->chunk_count);
+  if (!forward || !input || !weight || !transfer) return dp_fail_memory(p->error);
+  if (plan->schedule == PLAN_FOLDED) DP_TRY(cost_next_transfers(p, transfer));
   for (int c = 0; c < plan->chunk_count; c++) {
     const plan_chunk *chunk = &plan->chunks[c];
     const device_kind *kind = &p->kinds[p->kind_of_worker[chunk->rank]];
@@ -220,7 +245,7 @@ static dp_status set_order(predictor *p, const int *in_flight_limit) {
                span(kind->recompute_prefix, chunk->first_unit, chunk->unit_count);
     weight[c] = exact_span(kind, SIM_BACKWARD_WEIGHT, chunk->first_unit, chunk->unit_count);
   }
-  const plan_chunk_costs costs = {forward, input, weight};
+  const plan_chunk_costs costs = {forward, input, weight, transfer};
   return plan_order_generate(plan, &costs, in_flight_limit, p->error);
 }
 

@@ -203,7 +203,7 @@ START_TEST(folded_takes_unlike_costs) {
       chain_s += whole_s;
     }
     for (int r = 0; r < p; r++) most_s = fmax(most_s, load_s[r]);
-    const plan_chunk_costs costs = {forward_s, input_s, weight_s};
+    const plan_chunk_costs costs = {forward_s, input_s, weight_s, NULL};
     reference_plan_shape(&wanted, &chain, &plan);
     ck_assert_int_eq(plan_order_generate(&plan, &costs, NULL, &error), DP_OK);
     ck_assert_int_eq(plan_compile(&plan, &chain, &program, &error), DP_OK);
@@ -213,6 +213,29 @@ START_TEST(folded_takes_unlike_costs) {
     ck_assert_double_le(timeline.step_s, fmin(m * chain_s, 1.25 * (m * most_s + chain_s)) + 1e-9);
     drop();
   }
+}
+END_TEST
+
+/* An order made for transfers that take time is the better one where they do. */
+START_TEST(folded_orders_know_transfers) {
+  enum { P = 4, M = 64 };
+  double unit[2 * P], way_s[2 * P], step_s[2];
+  for (int c = 0; c < 2 * P; c++) unit[c] = way_s[c] = 1;
+  for (int known = 0; known < 2; known++) {
+    const reference_plan wanted = {.ranks = P, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = M};
+    const plan_chunk_costs costs = {unit, unit, unit, known ? way_s : NULL};
+    reference_chain(2 * P, 1, 2, 1, 100, &chain);
+    reference_plan_shape(&wanted, &chain, &plan);
+    ck_assert_int_eq(plan_order_generate(&plan, &costs, NULL, &error), DP_OK);
+    ck_assert_int_eq(plan_compile(&plan, &chain, &program, &error), DP_OK);
+    ck_assert_int_eq(plan_program_check(&program, &error), DP_OK);
+    reference_play(&program, &chain, 0, 100, NULL, &timeline); /* every transfer takes 1, as a forward does */
+    step_s[known] = timeline.step_s;
+    drop();
+  }
+  /* 6 M of work a rank; a way there and back of 2 (2 P - 2) transfers */
+  ck_assert_double_le(step_s[1], 6 * (M + P - 1) + 4 * P - 4);
+  ck_assert_double_lt(step_s[1], 0.8 * step_s[0]);
 }
 END_TEST
 
@@ -238,6 +261,7 @@ int main(void) {
                                 zb_h1_has_a_third_of_the_bubble_and_the_memory_of_1f1b,
                                 zb_v_idles_the_same_for_any_number_of_microbatches, sampling_has_its_closed_form,
                                 folded_is_no_slower_than_1f1b, folded_keeps_its_limit_and_its_pace, folded_takes_unlike_costs,
+                                folded_orders_know_transfers,
                                 folded_sampling_is_as_short_as_a_v_can_be};
   return suite_run("plan_schedule", tests, DP_COUNT_OF(tests), setup, drop, 120);
 }
