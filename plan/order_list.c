@@ -30,7 +30,10 @@ typedef struct player {
   const plan_chunk_costs *costs;
   const int *limit;
   rule rule;
-  bool record;
+  bool record; /* writes the order into the plan; reads it from there when `replay` */
+  bool replay;
+  bool blind;  /* transfers take no time */
+  int *turn;   /* [rank] steps of the order begun, in a replay */
   int items;
   int *chunks, *first_chunk; /* of each rank, ascending: CSR */
   /* [chunk] microbatches so far; fed: has what its forward, or backward, takes from the neighbour chunk */
@@ -77,7 +80,7 @@ static double pass_s(const player *p, int chunk, bool backward) {
 
 /* What a chunk's step takes to reach the next chunk of its direction. */
 static double transfer_s(const player *p, int from, int to) {
-  if (!p->costs->transfer_s || p->plan->chunks[from].rank == p->plan->chunks[to].rank) return 0;
+  if (p->blind || !p->costs->transfer_s || p->plan->chunks[from].rank == p->plan->chunks[to].rank) return 0;
   return p->costs->transfer_s[from < to ? from : to];
 }
 
@@ -129,7 +132,14 @@ static void begin(player *p, int rank, double now_s) {
   if (p->running[rank]) return;
   bool backward = false;
   int chunk;
-  if (p->rule.periodic) {
+  if (p->replay) {
+    const plan_step *step = &p->plan->order[rank][p->turn[rank]];
+    if (p->turn[rank] == p->plan->order_count[rank]) return;
+    chunk = step->chunk;
+    backward = step->opcode != PLAN_FORWARD;
+    if (!(backward ? backward_ready(p, chunk) : forward_ready(p, rank, chunk))) return;
+    p->turn[rank]++;
+  } else if (p->rule.periodic) {
     chunk = pick_in_turn(p, rank, &backward);
   } else {
     chunk = pick(p, rank, true);
@@ -179,6 +189,8 @@ static double play(player *p, rule by, bool record) {
   for (int c = 0; c < plan->chunk_count; c++)
     p->forward_begun[c] = p->forward_fed[c] = p->backward_begun[c] = p->backward_fed[c] = p->backward_done[c] = 0;
   p->forward_fed[0] = plan->microbatches;
+  for (int r = 0; r < plan->ranks; r++) p->turn[r] = 0;
+  for (int r = 0; record && r < plan->ranks; r++) plan->order_count[r] = 0;
   for (int r = 0; r < plan->ranks; r++) begin(p, r, 0);
   double now_s = 0;
   while (p->heap.count > 0 && !p->out_of_memory) {
@@ -272,7 +284,7 @@ static bool allocate(player *p, dp_arena *scratch) {
   p->forward_begun = DP_ARENA_NEW(scratch, int, 5 * chunks);
   p->forward_start_s = DP_ARENA_NEW(scratch, double, 2 * chunks);
   p->running = DP_ARENA_NEW(scratch, bool, 2 * ranks);
-  p->wake = DP_ARENA_NEW(scratch, int, ranks);
+  p->wake = DP_ARENA_NEW(scratch, int, 2 * ranks);
   if (!p->chunks || !p->first_chunk || !p->forward_begun || !p->forward_start_s || !p->running || !p->wake) return false;
   p->backward_start_s = p->forward_start_s + chunks;
   p->forward_fed = p->forward_begun + chunks;
@@ -280,6 +292,7 @@ static bool allocate(player *p, dp_arena *scratch) {
   p->backward_fed = p->backward_begun + chunks;
   p->backward_done = p->backward_fed + chunks;
   p->woken = p->running + ranks;
+  p->turn = p->wake + ranks;
   for (size_t c = 0; c < chunks; c++) p->first_chunk[p->plan->chunks[c].rank + 1]++;
   for (size_t r = 0; r < ranks; r++) p->first_chunk[r + 1] += p->first_chunk[r];
   for (size_t c = 0; c < chunks; c++) { /* `wake` counts while it is free */
@@ -289,6 +302,18 @@ static bool allocate(player *p, dp_arena *scratch) {
   return true;
 }
 
+/* The step of an order that was made without looking at transfers, when they take their time. */
+static double play_blind(player *p, rule by) {
+  p->blind = true;
+  const double alone_s = play(p, by, true);
+  p->blind = false;
+  if (alone_s == INFINITY) return INFINITY;
+  p->replay = true;
+  const double step_s = play(p, by, false);
+  p->replay = false;
+  return step_s;
+}
+
 dp_status plan_order_list(plan_plan *plan, const plan_chunk_costs *costs, const int *limit, dp_error *error) {
   dp_arena scratch = {0};
   player p = {.plan = plan, .costs = costs, .limit = limit, .items = plan_order_items(plan)};
@@ -296,15 +321,20 @@ dp_status plan_order_list(plan_plan *plan, const plan_chunk_costs *costs, const 
   if (status == DP_OK) {
     double best_s = INFINITY;
     size_t best = 0;
+    bool best_is_blind = false;
     find_pattern(&p);
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-      if (rules[i].periodic && p.period_s <= 0) continue;
-      const double step_s = play(&p, rules[i], false);
+    for (size_t i = 0; i < 2 * sizeof rules / sizeof *rules; i++) {
+      const rule *by = &rules[i / 2];
+      const bool blind = i % 2;
+      if ((by->periodic && p.period_s <= 0) || (blind && !costs->transfer_s)) continue;
+      const double step_s = blind ? play_blind(&p, *by) : play(&p, *by, false);
       if (step_s < best_s * (1 - 1e-12) || (best_s == INFINITY && step_s < best_s)) {
         best_s = step_s;
-        best = i;
+        best = i / 2;
+        best_is_blind = blind;
       }
     }
+    p.blind = best_is_blind;
     if (p.out_of_memory)
       status = dp_fail_memory(error);
     else if (best_s == INFINITY || play(&p, rules[best], true) == INFINITY)
