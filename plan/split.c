@@ -155,16 +155,24 @@ static double rank_s(const fold *f, int rank, int a, int b, int c, int d) {
 }
 
 /* value[r][a][d]: the best of ranks r.. for the places [a, d). With limit < 0 the value is the largest rank's cost;
- * otherwise the bytes moved by splits whose ranks all cost at most `limit`. next: the choice (b, c) that reaches it. */
-static void solve(const fold *f, double limit, double *value, int *next) {
+ * otherwise the bytes moved by splits whose ranks all cost at most `limit`. Nothing above `bound` is looked at. next: the
+ * choice (b, c) that reaches the value. */
+static void solve(const fold *f, double limit, double bound, double *value, int *next) {
   const int n = f->places, side = n + 1;
-  for (int r = f->ranks - 1; r >= 0; r--)
+  double speed_here = 0, speed_outside = 0; /* of the ranks r.. and of those before r */
+  for (int r = 0; r < f->ranks; r++) speed_outside += f->speed ? f->speed[r] : 1;
+  for (int r = f->ranks - 1; r >= 0; r--) {
+    speed_here += f->speed ? f->speed[r] : 1;
+    speed_outside -= f->speed ? f->speed[r] : 1;
     for (int a = r; a <= n; a++)
       for (int d = n - r; d >= a + 2 * (f->ranks - r); d--) {
         double *best = &value[(r * side + a) * side + d];
         int *choice = &next[(r * side + a) * side + d];
         *best = INFINITY;
         *choice = 0;
+        /* more work inside, or outside, than the ranks there can do within the bound */
+        const double inside = f->cost[d] - f->cost[a];
+        if (inside > bound * speed_here || f->cost[n] - inside > bound * speed_outside * tie + bound * 1e-9) continue;
         if (r == f->ranks - 1) { /* the innermost rank takes all that is left */
           const double cost = rank_s(f, r, a, d, d, d);
           *best = limit < 0 ? cost : cost <= limit ? travelling_bytes(f, a, d, d, d) / 2 : INFINITY;
@@ -174,10 +182,12 @@ static void solve(const fold *f, double limit, double *value, int *next) {
         for (int b = a + 1; b + 1 < d; b++) {
           /* work only grows with b and with falling c: past the bound nothing better follows */
           const double outer_s = (f->cost[b] - f->cost[a]) / speed;
-          if (limit < 0 ? outer_s >= *best : outer_s > limit) break;
+          if (outer_s >= *best && limit < 0) break;
+          if (outer_s > bound) break;
           for (int c = d - 1; c >= b + 2 * (f->ranks - r - 1); c--) {
             const double inner_s = (f->cost[d] - f->cost[c]) / speed;
-            if (limit < 0 ? outer_s + inner_s >= *best : outer_s + inner_s > limit) break;
+            if (outer_s + inner_s >= *best && limit < 0) break;
+            if (outer_s + inner_s > bound) break;
             const double rest = value[((r + 1) * side + b) * side + c];
             if (rest >= *best) continue;
             const double cost = rank_s(f, r, a, b, c, d);
@@ -192,6 +202,20 @@ static void solve(const fold *f, double limit, double *value, int *next) {
           }
         }
       }
+  }
+}
+
+/* The largest rank of the balanced split, folded: no optimum is worse. places must be at least 2 * ranks. */
+static double folded_bound(const fold *f, double *unit_cost, int *cuts) {
+  for (int i = 0; i < f->places; i++) unit_cost[i] = f->cost[i + 1] - f->cost[i];
+  if (plan_split_balanced(unit_cost, f->places, 2 * f->ranks, NULL, cuts, NULL) != DP_OK) return INFINITY;
+  double most = 0;
+  for (int r = 0; r < f->ranks; r++) {
+    const int mirror = 2 * f->ranks - 1 - r;
+    const double cost = rank_s(f, r, r ? cuts[r - 1] : 0, cuts[r], cuts[mirror - 1], mirror < 2 * f->ranks - 1 ? cuts[mirror] : f->places);
+    if (cost > most) most = cost;
+  }
+  return most;
 }
 
 /* Reads the graph's tensors into the tables; place_of maps a unit to its place. */
@@ -241,11 +265,11 @@ dp_status plan_split_folded(const graph *model, const double *unit_cost, int ran
   const size_t side = (size_t)f.places + 1, states = (size_t)ranks * side * side;
   int *place_of = DP_ARENA_NEW(&arena, int, units), *first_unit = DP_ARENA_NEW(&arena, int, side);
   int *joined = DP_ARENA_NEW(&arena, int, f.places), *next = DP_ARENA_NEW(&arena, int, states);
-  double *value = DP_ARENA_NEW(&arena, double, states);
+  double *value = DP_ARENA_NEW(&arena, double, states), *scratch = DP_ARENA_NEW(&arena, double, side);
   f.cost = DP_ARENA_NEW(&arena, double, side);
   f.boundary = DP_ARENA_NEW(&arena, double, side);
   f.pair = DP_ARENA_NEW(&arena, double, side * side);
-  dp_status status = place_of && first_unit && joined && next && value && f.cost && f.boundary && f.pair ? DP_OK : dp_fail_memory(error);
+  dp_status status = place_of && first_unit && joined && next && value && scratch && f.cost && f.boundary && f.pair ? DP_OK : dp_fail_memory(error);
   if (status == DP_OK) status = plan_split_balanced(unit_cost, units, f.places, NULL, joined, error);
   if (status == DP_OK) {
     for (int u = 0, place = 0; u < units; u++) {
@@ -255,9 +279,10 @@ dp_status plan_split_folded(const graph *model, const double *unit_cost, int ran
     }
     first_unit[f.places] = units;
     fill(&f, model, unit_cost, place_of);
-    solve(&f, -1, value, next);
+    const double bound = folded_bound(&f, scratch, joined) * tie;
+    solve(&f, -1, bound, value, next);
     const double limit = value[f.places] * 1.02;
-    solve(&f, limit, value, next);
+    solve(&f, limit, limit, value, next);
     read_cuts(&f, next, first_unit, cuts);
   }
   dp_arena_free(&arena);

@@ -20,7 +20,9 @@ TESTS += $(SCRIPT_TESTS)
 EXTRA_DIST += $(SCRIPT_TESTS) tests/fuzz tests/reference
 
 # Benchmarks: `make bench` writes bench.json. To add one: a name in BENCHES, its _SOURCES (with tests/bench.h) and _LDADD.
-BENCHES = tests/bench_sim
+BENCHES = tests/bench_sim tests/bench_trial
+tests_bench_trial_SOURCES = tests/bench_trial.c tests/bench.h
+tests_bench_trial_LDADD = $(SIM_LIBS)
 EXTRA_PROGRAMS += $(BENCHES)
 EXTRA_DIST += tests/bench.h tests/bench.sh
 CLEANFILES += $(BENCHES) bench.json
