@@ -1,8 +1,8 @@
 /* JSON by jansson. jansson keeps no lines per value, so after it has accepted the text a scanner walks text and tree side
  * by side in document order. The text is known to be valid JSON, which keeps the scanner to a few lines; it still never
- * reads past the end. */
+ * reads past the end, and where text and tree do not agree (a bug here or a change in jansson) it fails rather than
+ * give wrong lines. */
 #include <jansson.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/node.h"
@@ -24,56 +24,70 @@ static char skip_space(scanner *s) {
   return s->at < s->end ? *s->at : 0;
 }
 
-static void skip_string(scanner *s) {
-  for (s->at++; s->at < s->end && *s->at != '"'; s->at++)
-    if (*s->at == '\\') s->at++;
-  if (s->at < s->end) s->at++;
+static bool take(scanner *s, char c) {
+  if (skip_space(s) != c) return false;
+  s->at++;
+  return true;
 }
 
-static void skip_scalar(scanner *s) {
-  if (*s->at == '"') {
-    skip_string(s);
-    return;
+static dp_status fail_disagreement(scanner *s) {
+  return dp_fail(s->error, DP_INTERNAL, "%s:%d: the lines of the JSON text cannot be found", s->document->file, s->line);
+}
+
+/* Passes a string that means `text`; false when it cannot. */
+static bool take_string(scanner *s, const char *text) {
+  if (!take(s, '"')) return false;
+  const char *begin = s->at;
+  bool escaped = false;
+  while (s->at < s->end && *s->at != '"') {
+    if (*s->at == '\\') {
+      escaped = true;
+      if (++s->at == s->end) return false;
+    }
+    s->at++;
   }
+  const size_t length = (size_t)(s->at - begin);
+  if (!take(s, '"')) return false;
+  return escaped || (strlen(text) == length && memcmp(text, begin, length) == 0);
+}
+
+static bool take_scalar(scanner *s, const json_t *json) {
+  if (json_is_string(json)) return take_string(s, json_string_value(json));
+  const char first = skip_space(s);
+  const char *const letters = json_is_true(json) ? "t" : json_is_false(json) ? "f" : json_is_null(json) ? "n" : "-0123456789";
+  if (!first || !strchr(letters, first)) return false;
   while (s->at < s->end && !strchr(",]} \t\r\n", *s->at)) s->at++;
+  return true;
 }
 
 static dp_status convert(scanner *s, json_t *json, const char *key, int line, int depth, dp_node **out);
 
 static dp_status convert_array(scanner *s, json_t *json, dp_node *node, int depth) {
-  s->at++;
+  if (!take(s, '[')) return fail_disagreement(s);
   for (size_t i = 0; i < json_array_size(json); i++) {
-    if (skip_space(s) == ',') {
-      s->at++;
-      skip_space(s);
-    }
+    if (i && !take(s, ',')) return fail_disagreement(s);
+    skip_space(s);
     dp_node *child = NULL;
     DP_TRY(convert(s, json_array_get(json, i), NULL, s->line, depth + 1, &child));
     if (!dp_node_append(s->document, node, child)) return dp_fail_memory(s->error);
   }
-  if (skip_space(s) == ']') s->at++;
-  return DP_OK;
+  return take(s, ']') ? DP_OK : fail_disagreement(s);
 }
 
 static dp_status convert_object(scanner *s, json_t *json, dp_node *node, int depth) {
   const char *key;
   json_t *value;
-  s->at++;
+  if (!take(s, '{')) return fail_disagreement(s);
   json_object_foreach(json, key, value) { /* jansson iterates in the order of the text */
-    if (skip_space(s) == ',') {
-      s->at++;
-      skip_space(s);
-    }
-    const int line = s->line;
-    skip_string(s);
-    if (skip_space(s) == ':') s->at++;
+    if (node->count && !take(s, ',')) return fail_disagreement(s);
     skip_space(s);
+    const int line = s->line;
+    if (!take_string(s, key) || !take(s, ':')) return fail_disagreement(s);
     dp_node *child = NULL;
     DP_TRY(convert(s, value, key, line, depth + 1, &child));
     if (!dp_node_append(s->document, node, child)) return dp_fail_memory(s->error);
   }
-  if (skip_space(s) == '}') s->at++;
-  return DP_OK;
+  return take(s, '}') ? DP_OK : fail_disagreement(s);
 }
 
 static dp_status convert(scanner *s, json_t *json, const char *key, int line, int depth, dp_node **out) {
@@ -99,11 +113,14 @@ static dp_status convert(scanner *s, json_t *json, const char *key, int line, in
     case JSON_TRUE: node->boolean = true; break;
     default: break;
   }
-  skip_scalar(s);
-  return DP_OK;
+  return take_scalar(s, json) ? DP_OK : fail_disagreement(s);
 }
 
 dp_status dp_document_parse_json(const char *text, size_t length, const char *name, dp_document *document, dp_error *error) {
+  if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark, as some editors write it */
+    text += 3;
+    length -= 3;
+  }
   json_error_t reason;
   json_t *json = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &reason);
   if (!json) {
@@ -117,6 +134,7 @@ dp_status dp_document_parse_json(const char *text, size_t length, const char *na
   if (status == DP_OK) {
     skip_space(&s);
     status = convert(&s, json, NULL, s.line, 0, &made.root);
+    if (status == DP_OK && (skip_space(&s) || s.at != s.end)) status = fail_disagreement(&s);
   }
   json_decref(json);
   if (status != DP_OK) {

@@ -1,5 +1,6 @@
 #include "base/node.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 #include "base/file.h"
 
-enum { FILE_LIMIT_BYTES = 64 << 20 };
+enum { FILE_LIMIT_BYTES = 64 << 20, MAX_DEPTH = 64 };
 
 dp_node *dp_node_new(dp_document *document, dp_node_kind kind, const char *key, int line) {
   dp_node *node = DP_ARENA_NEW(&document->arena, dp_node, 1);
@@ -73,14 +74,29 @@ const char *dp_node_kind_name(dp_node_kind kind) {
   return names[kind];
 }
 
+/* The shortest text that reads back as the same number and cannot be taken for an integer: 4.0, 0.1, 1e+30. */
+static void show_real(double value, char out[80]) {
+  for (int digits = 6; digits <= 17; digits++) {
+    (void)snprintf(out, 80, "%.*g", digits, value);
+    if (strtod(out, NULL) == value) break;
+  }
+  const size_t length = strlen(out);
+  if (!strpbrk(out, ".en")) (void)snprintf(out + length, 80 - length, ".0");
+}
+
 const char *dp_node_show(const dp_node *node, char out[80]) {
   switch (node->kind) {
     case DP_NODE_BOOLEAN: (void)snprintf(out, 80, "%s", node->boolean ? "true" : "false"); break;
     case DP_NODE_INTEGER: (void)snprintf(out, 80, "%lld", (long long)node->integer); break;
-    case DP_NODE_REAL: (void)snprintf(out, 80, "%.9g", node->real); break;
-    case DP_NODE_STRING:
-      (void)snprintf(out, 80, "\"%.60s%s\"", node->string, strlen(node->string) > 60 ? "..." : "");
+    case DP_NODE_REAL: show_real(node->real, out); break;
+    case DP_NODE_STRING: {
+      size_t length = strlen(node->string);
+      const bool cut = length > 60;
+      if (cut)
+        for (length = 60; length && ((unsigned char)node->string[length] & 0xC0) == 0x80;) length--; /* whole characters */
+      (void)snprintf(out, 80, "\"%.*s%s\"", (int)length, node->string, cut ? "..." : "");
       break;
+    }
     default: (void)snprintf(out, 80, "%s", dp_node_kind_name(node->kind)); break;
   }
   return out;
@@ -113,21 +129,100 @@ static dp_node *copy_node(dp_document *document, const dp_node *from, const char
   return to;
 }
 
-/* The value as TOML, else as a string; NULL: no memory. */
-static dp_node *assigned_value(dp_document *document, const char *key, const char *value, const char *label) {
-  char *line = dp_arena_printf(&document->arena, "x = %s", value);
-  if (!line) return NULL;
+static size_t levels_below(const dp_node *node) {
+  size_t most = 0;
+  for (size_t i = 0; i < node->count; i++) {
+    const size_t levels = 1 + levels_below(node->items[i]);
+    if (levels > most) most = levels;
+  }
+  return most;
+}
+
+static bool is_utf8(const char *text) {
+  for (const unsigned char *c = (const unsigned char *)text; *c;) {
+    if (*c < 0x80) {
+      c++;
+      continue;
+    }
+    const int more = *c >= 0xF0 ? 3 : *c >= 0xE0 ? 2 : 1;
+    if (*c < 0xC2 || *c > 0xF4) return false;
+    unsigned long code = *c & (0x3Fu >> more);
+    for (int i = 1; i <= more; i++) {
+      if ((c[i] & 0xC0) != 0x80) return false; /* the terminator ends here too */
+      code = code << 6 | (c[i] & 0x3Fu);
+    }
+    static const unsigned long least[] = {0, 0x80, 0x800, 0x10000};
+    if (code < least[more] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) return false;
+    c += more + 1;
+  }
+  return true;
+}
+
+/* The value as TOML, else as a string; `depth` is where it will lie. */
+static dp_status assigned_value(dp_document *document, const char *key, const char *value, size_t depth, const char *label,
+                                dp_node **out, dp_error *error) {
+  if (!is_utf8(value)) return dp_fail(error, DP_BAD_INPUT, "%s: found bytes that are no text, allowed: UTF-8", label);
+  const char *line = dp_arena_printf(&document->arena, "x = %s", value);
+  if (!line) return dp_fail_memory(error);
   dp_document parsed = {0};
   dp_node *node = NULL;
-  if (!strchr(value, '\n') && dp_document_parse_toml(line, strlen(line), label, &parsed, NULL) == DP_OK) {
-    if (parsed.root->count == 1) node = copy_node(document, parsed.root->items[0], key, label);
-    dp_document_free(&parsed);
-    return node;
+  const dp_status status =
+      strchr(value, '\n') ? DP_BAD_INPUT : dp_document_parse_toml(line, strlen(line), label, &parsed, NULL);
+  if (status == DP_NO_MEMORY) return dp_fail_memory(error);
+  const bool single = status == DP_OK && parsed.root->count == 1;
+  const bool too_deep = single && depth + levels_below(parsed.root->items[0]) > MAX_DEPTH;
+  if (single && !too_deep) node = copy_node(document, parsed.root->items[0], key, label);
+  dp_document_free(&parsed);
+  if (too_deep) return dp_fail(error, DP_BAD_INPUT, "%s: found more than %d levels, allowed: at most %d", label, MAX_DEPTH, MAX_DEPTH);
+  if (!single && (node = dp_node_new(document, DP_NODE_STRING, key, 0))) {
+    node->file = label;
+    node->string = dp_arena_strdup(&document->arena, value);
   }
-  node = dp_node_new(document, DP_NODE_STRING, key, 0);
-  if (!node || !(node->string = dp_arena_strdup(&document->arena, value))) return NULL;
-  node->file = label;
-  return node;
+  if (!node || (node->kind == DP_NODE_STRING && !node->string)) return dp_fail_memory(error);
+  *out = node;
+  return DP_OK;
+}
+
+/* Cuts the `length` bytes of a dotted path into keys. */
+static dp_status split_path(dp_document *document, const char *path, size_t length, const char *label, char *keys[MAX_DEPTH],
+                            size_t *count, dp_error *error) {
+  size_t parts = 0;
+  for (size_t begin = 0; begin <= length; parts++) {
+    size_t end = begin;
+    while (end < length && path[end] != '.') end++;
+    if (!is_key(path + begin, end - begin))
+      return dp_fail(error, DP_BAD_INPUT, "%s: found the key \"%.*s\", allowed: letters, digits, _ and - joined by dots", label,
+                     (int)length, path);
+    if (parts == MAX_DEPTH)
+      return dp_fail(error, DP_BAD_INPUT, "%s: found more than %d levels, allowed: at most %d", label, MAX_DEPTH, MAX_DEPTH);
+    if (!(keys[parts] = dp_arena_printf(&document->arena, "%.*s", (int)(end - begin), path + begin))) return dp_fail_memory(error);
+    begin = end + 1;
+  }
+  *count = parts;
+  return DP_OK;
+}
+
+/* Where `key` stands in `at`, itself the first `path_length` bytes of `path`; NULL: a table that has no such key. */
+static dp_status find_place(const dp_node *at, const char *key, const char *path, size_t path_length, const char *label,
+                            dp_node ***place, dp_error *error) {
+  const int n = path_length ? (int)path_length : 8;
+  if (!path_length) path = "the file"; /* JSON's root may be anything */
+  *place = NULL;
+  if (at->kind == DP_NODE_TABLE) {
+    for (size_t i = 0; i < at->count; i++)
+      if (strcmp(at->items[i]->key, key) == 0) *place = &at->items[i];
+    return DP_OK;
+  }
+  if (at->kind != DP_NODE_ARRAY)
+    return dp_fail(error, DP_BAD_INPUT, "%s: \"%.*s\" is %s, allowed: a table", label, n, path, dp_node_kind_name(at->kind));
+  if (at->count == 0)
+    return dp_fail(error, DP_BAD_INPUT, "%s: found item \"%s\" of \"%.*s\", allowed: none, the array is empty", label, key, n, path);
+  const bool digits = strspn(key, "0123456789") == strlen(key);
+  const unsigned long long index = digits ? strtoull(key, NULL, 10) : ULLONG_MAX; /* too large gives ULLONG_MAX as well */
+  if (index >= at->count)
+    return dp_fail(error, DP_BAD_INPUT, "%s: found item \"%s\" of \"%.*s\", allowed: 0 to %zu", label, key, n, path, at->count - 1);
+  *place = &at->items[index];
+  return DP_OK;
 }
 
 dp_status dp_document_set(dp_document *document, const char *assignment, dp_error *error) {
@@ -136,48 +231,32 @@ dp_status dp_document_set(dp_document *document, const char *assignment, dp_erro
     return dp_fail(error, DP_BAD_INPUT, "--set %s: found no key=value, allowed: for example plan.stages=4", assignment);
   const char *label = dp_arena_printf(&document->arena, "--set %s", assignment);
   if (!label) return dp_fail_memory(error);
-  dp_node *at = document->root;
-  const char *part = assignment;
-  for (;;) {
-    const char *dot = part;
-    while (*dot != '.' && dot != equals) dot++;
-    const size_t length = (size_t)(dot - part);
-    if (!is_key(part, length))
-      return dp_fail(error, DP_BAD_INPUT, "%s: found the key \"%.*s\", allowed: letters, digits, _ and - joined by dots", label,
-                     (int)(equals - assignment), assignment);
-    char *key = dp_arena_printf(&document->arena, "%.*s", (int)length, part);
-    if (!key) return dp_fail_memory(error);
-    const bool last = dot == equals;
-    dp_node **place = NULL;
-    if (at->kind == DP_NODE_ARRAY) {
-      char *end = NULL;
-      const unsigned long index = strtoul(key, &end, 10);
-      if (*end || index >= at->count)
-        return dp_fail(error, DP_BAD_INPUT, "%s: found item \"%s\", allowed: 0 to %zu", label, key, at->count - 1);
-      place = &at->items[index];
-    } else if (at->kind == DP_NODE_TABLE) {
-      for (size_t i = 0; i < at->count; i++)
-        if (strcmp(at->items[i]->key, key) == 0) place = &at->items[i];
-    } else {
-      return dp_fail(error, DP_BAD_INPUT, "%s: \"%s\" lies in %s, allowed: a table", label, key, dp_node_kind_name(at->kind));
-    }
-    if (last) {
-      dp_node *value = assigned_value(document, at->kind == DP_NODE_ARRAY ? NULL : key, equals + 1, label);
-      if (!value) return dp_fail_memory(error);
-      if (place) {
-        *place = value;
-        return DP_OK;
-      }
-      return dp_node_append(document, at, value) ? DP_OK : dp_fail_memory(error);
-    }
-    if (!place) {
-      dp_node *table = dp_node_new(document, DP_NODE_TABLE, key, 0);
-      if (!table || !dp_node_append(document, at, table)) return dp_fail_memory(error);
-      table->file = label;
-      at = table;
-    } else {
-      at = *place;
-    }
-    part = dot + 1;
+  char *keys[MAX_DEPTH];
+  size_t parts = 0;
+  DP_TRY(split_path(document, assignment, (size_t)(equals - assignment), label, keys, &parts, error));
+  /* down as far as the path exists; the tree changes only in the last step, so that a refused assignment changes nothing */
+  dp_node **place = &document->root;
+  size_t found = 0, length = 0;
+  while (found < parts) {
+    dp_node **next = NULL;
+    DP_TRY(find_place(*place, keys[found], assignment, length, label, &next, error));
+    if (!next) break;
+    place = next;
+    length += strlen(keys[found]) + (found > 0);
+    found++;
   }
+  dp_node *value = NULL;
+  const char *key = found == parts ? (*place)->key : keys[parts - 1];
+  DP_TRY(assigned_value(document, key, equals + 1, parts, label, &value, error));
+  if (found == parts) {
+    *place = value;
+    return DP_OK;
+  }
+  for (size_t i = parts - 1; i > found; i--) {
+    dp_node *table = dp_node_new(document, DP_NODE_TABLE, keys[i - 1], 0);
+    if (!table || !dp_node_append(document, table, value)) return dp_fail_memory(error);
+    table->file = label;
+    value = table;
+  }
+  return dp_node_append(document, *place, value) ? DP_OK : dp_fail_memory(error);
 }

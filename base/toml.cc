@@ -123,6 +123,44 @@ dp_node *convert(dp_document *document, const toml::node &from, const char *key,
   return node;
 }
 
+// The end of the string that opens at `i`, by TOML's own rules.
+size_t skip_string(std::string_view text, size_t i, int &line) {
+  const char quote = text[i];
+  const bool many = i + 2 < text.size() && text[i + 1] == quote && text[i + 2] == quote;
+  for (i += many ? 3 : 1; i < text.size(); i++) {
+    if (text[i] == '\\' && quote == '"' && i + 1 < text.size()) i++;
+    else if (text[i] == quote && !many) return i + 1;
+    else if (text[i] == quote && i + 2 < text.size() && text[i + 1] == quote && text[i + 2] == quote) {
+      i += 3;  // two more quotes may belong to the text
+      for (int extra = 0; extra < 2 && i < text.size() && text[i] == quote; extra++) i++;
+      return i;
+    }
+    line += text[i] == '\n';
+  }
+  return text.size();
+}
+
+// toml++ limits nested values but not dotted keys, and frees nested tables by recursion: a key of 100,000 parts would
+// overflow the stack. The line of the first key that is too deep by itself, or 0. Text that this reads unlike the
+// parser is text on which the parser has already failed.
+int overlong_key_line(std::string_view text) {
+  int line = 1, dots = 0;
+  for (size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    if (c == '"' || c == '\'') {
+      i = skip_string(text, i, line);
+    } else if (c == '#') {
+      while (i < text.size() && text[i] != '\n') i++;
+    } else {
+      if (c == '.' && ++dots >= max_depth) return line;
+      if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) dots = 0;
+      line += c == '\n';
+      i++;
+    }
+  }
+  return 0;
+}
+
 bool asserts(std::string_view text) {
   try {
     (void)toml::parse(text);
@@ -157,6 +195,8 @@ extern "C" dp_status dp_document_parse_toml(const char *text, size_t length, con
   try {
     made.file = dp_arena_strdup(&made.arena, name);
     if (!made.file) throw std::bad_alloc();
+    if (const int line = overlong_key_line(std::string_view(text, length)))
+      throw failure{DP_BAD_INPUT, line, "found more than 64 levels, allowed: at most 64"};
     const toml::table table = toml::parse(std::string_view(text, length), std::string_view(name));
     made.root = convert(&made, table, nullptr, 1, 0);
     *document = made;
@@ -181,5 +221,8 @@ extern "C" dp_status dp_document_parse_toml(const char *text, size_t length, con
     const dp_status status = dp_fail(error, DP_BAD_INPUT, "%s:1: not valid TOML: %s", name, reason.what());
     dp_document_free(&made);
     return status;
+  } catch (...) {
+    dp_document_free(&made);
+    return dp_fail(error, DP_INTERNAL, "%s: unknown exception while reading TOML", name);
   }
 }
