@@ -3,6 +3,7 @@
 #include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,13 +13,19 @@
 #include <unistd.h>
 
 dp_status dp_file_read(const char *path, size_t limit_bytes, char **text, size_t *length, dp_error *error) {
-  FILE *stream = fopen(path, "rb");
-  if (!stream) return dp_fail(error, DP_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
+  /* not blocking: the opening of a pipe that nobody writes to would never return */
+  const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  FILE *stream = file < 0 ? NULL : fdopen(file, "rb");
+  if (!stream) {
+    const dp_status failed = dp_fail(error, DP_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
+    if (file >= 0) (void)close(file);
+    return failed;
+  }
   struct stat about;
   dp_status status = DP_OK;
   char *bytes = NULL;
   if (fstat(fileno(stream), &about) != 0 || !S_ISREG(about.st_mode)) {
-    status = dp_fail(error, DP_BAD_INPUT, "%s: found a folder or a device, allowed: a regular file", path);
+    status = dp_fail(error, DP_BAD_INPUT, "%s: found a folder, pipe or device, allowed: a regular file", path);
   } else if ((uint64_t)about.st_size > limit_bytes) {
     status = dp_fail(error, DP_BAD_INPUT, "%s: found %lld bytes, allowed: at most %zu", path, (long long)about.st_size, limit_bytes);
   } else if (!(bytes = malloc((size_t)about.st_size + 1))) {
@@ -40,6 +47,9 @@ dp_status dp_file_read(const char *path, size_t limit_bytes, char **text, size_t
 }
 
 dp_status dp_output_open(const char *path, dp_output *output, dp_error *error) {
+  struct stat about;
+  if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) /* the renaming would put a file in a device's place */
+    return dp_fail(error, DP_IO_FAILED, "%s: cannot be written: found a folder, pipe or device, allowed: a regular file", path);
   const size_t length = strlen(path);
   dp_output made = {NULL, malloc(length + 1), malloc(length + 8)};
   if (!made.path || !made.temporary) {
@@ -71,8 +81,9 @@ dp_status dp_output_open(const char *path, dp_output *output, dp_error *error) {
 }
 
 dp_status dp_output_commit(dp_output *output, dp_error *error) {
+  errno = 0;
   bool failed = fflush(output->stream) != 0 || ferror(output->stream);
-  int reason = errno;
+  int reason = errno ? errno : EIO; /* an earlier write failed: its reason is gone */
   if (fclose(output->stream) != 0 && !failed) {
     failed = true;
     reason = errno;
@@ -123,7 +134,7 @@ dp_status dp_folder_make(const char *path, dp_error *error) {
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
 const char *dp_data_folder(void) {
-  static char found[PATH_MAX]; /* written once with the same bytes whoever asks */
+  static _Thread_local char found[PATH_MAX]; /* one a thread, so that none waits for another */
   const char *given = getenv("DIFFPIPE_DATA_DIR");
   if (given && *given) return given;
   if (found[0]) return found;

@@ -25,7 +25,8 @@ void dp_progress_update(dp_progress *progress, uint64_t done, const char *note) 
   progress->drawn_s = now;
   enum { WIDTH = 24 };
   char bar[WIDTH + 1];
-  const double part = progress->total ? (double)done / (double)progress->total : 0;
+  double part = progress->total ? (double)done / (double)progress->total : 0;
+  if (part > 1) part = 1;
   for (int i = 0; i < WIDTH; i++) bar[i] = part * WIDTH > i ? '#' : '.';
   bar[WIDTH] = 0;
   fprintf(stderr, "\r\033[K%s ", progress->what);

@@ -1,6 +1,5 @@
 #include "base/schema.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +38,22 @@ static void range_text(const dp_field *field, char out[96]) {
   else (void)snprintf(out, 96, "%s from %s to %s", what, low, high);
 }
 
+/* What was found, for the error text: with its type where that is what is wrong. */
+static const char *found_text(const dp_node *node, bool wrong_type, char out[112]) {
+  char shown[80];
+  const bool scalar = node->kind >= DP_NODE_BOOLEAN && node->kind <= DP_NODE_STRING;
+  (void)snprintf(out, 112, "%s%s%s", wrong_type && scalar ? dp_node_kind_name(node->kind) : "", wrong_type && scalar ? " " : "",
+                 dp_node_show(node, shown));
+  return out;
+}
+
+/* Whether an integer lies within bounds given as doubles; exact, also where a double cannot hold the integer. */
+static bool within(int64_t x, double min, double max) {
+  const bool above = min <= -0x1p63 || (min < 0x1p63 && x >= (int64_t)ceil(min));
+  const bool below = max >= 0x1p63 || (max >= -0x1p63 && x <= (int64_t)floor(max));
+  return above && below;
+}
+
 static dp_status read_choice(const dp_node *node, const char *section, const dp_field *field, void *target, dp_error *error) {
   if (node->kind == DP_NODE_STRING)
     for (int i = 0; field->choices[i]; i++)
@@ -48,28 +63,32 @@ static dp_status read_choice(const dp_node *node, const char *section, const dp_
       }
   dp_str known = {0};
   for (int i = 0; field->choices[i]; i++) dp_str_addf(&known, "%s%s", i ? ", " : "", field->choices[i]);
-  char shown[80];
-  const dp_status status = dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key, dp_node_show(node, shown),
-                                      dp_str_text(&known));
+  char found[112];
+  const dp_status status = dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key,
+                                      found_text(node, node->kind != DP_NODE_STRING, found), dp_str_text(&known));
   dp_str_free(&known);
   return status;
 }
 
 static dp_status read_field(const dp_node *node, const char *section, const dp_field *field, void *target, dp_error *error) {
-  char shown[80], allowed[96];
+  char found[112], allowed[96];
   switch (field->type) {
     case DP_FIELD_BOOLEAN:
       if (node->kind != DP_NODE_BOOLEAN)
-        return dp_fail_at(error, node, "%s.%s: found %s, allowed: true or false", section, field->key, dp_node_show(node, shown));
+        return dp_fail_at(error, node, "%s.%s: found %s, allowed: true or false", section, field->key,
+                          found_text(node, true, found));
       memcpy(target, &node->boolean, sizeof node->boolean);
       return DP_OK;
     case DP_FIELD_INTEGER:
     case DP_FIELD_REAL: {
       const bool fits = node->kind == DP_NODE_INTEGER || (node->kind == DP_NODE_REAL && field->type == DP_FIELD_REAL);
       const bool bounded = field->min != 0 || field->max != 0;
-      if (!fits || !isfinite(node->real) || (bounded && (node->real < field->min || node->real > field->max))) {
+      const bool inside = !bounded || (field->type == DP_FIELD_INTEGER && fits
+                                           ? within(node->integer, field->min, field->max)
+                                           : node->real >= field->min && node->real <= field->max);
+      if (!fits || !isfinite(node->real) || !inside) {
         range_text(field, allowed);
-        return dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key, dp_node_show(node, shown), allowed);
+        return dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key, found_text(node, !fits, found), allowed);
       }
       if (field->type == DP_FIELD_INTEGER) memcpy(target, &node->integer, sizeof node->integer);
       else memcpy(target, &node->real, sizeof node->real);
@@ -78,7 +97,7 @@ static dp_status read_field(const dp_node *node, const char *section, const dp_f
     case DP_FIELD_STRING:
       if (node->kind != DP_NODE_STRING || !node->string[0])
         return dp_fail_at(error, node, "%s.%s: found %s, allowed: a string that is not empty", section, field->key,
-                          dp_node_show(node, shown));
+                          found_text(node, node->kind != DP_NODE_STRING, found));
       memcpy(target, &node->string, sizeof node->string);
       return DP_OK;
     case DP_FIELD_CHOICE: return read_choice(node, section, field, target, error);
@@ -98,12 +117,24 @@ dp_status dp_schema_read(const dp_node *table, const dp_node *parent, const char
     size_t f = 0;
     while (f < field_count && strcmp(fields[f].key, item->key) != 0) f++;
     if (f == field_count) return fail_unknown(item, section, fields, field_count, error);
-    DP_TRY(read_field(item, section, &fields[f], (char *)target + fields[f].offset, error));
+    union {
+      bool boolean;
+      int64_t integer;
+      double real;
+      const void *pointer;
+      int choice;
+    } unused;
+    DP_TRY(read_field(item, section, &fields[f], &unused, error));
   }
   for (size_t f = 0; f < field_count; f++)
     if (fields[f].required && !dp_node_get(table, fields[f].key))
       return dp_fail_at(error, table ? table : parent, "%s: the key \"%s\" is missing, needed: %s", section, fields[f].key,
                         fields[f].help);
+  /* the target changes only now that nothing can fail */
+  for (size_t f = 0; f < field_count; f++) {
+    const dp_node *item = dp_node_get(table, fields[f].key);
+    if (item) DP_TRY(read_field(item, section, &fields[f], (char *)target + fields[f].offset, error));
+  }
   return DP_OK;
 }
 
@@ -114,10 +145,10 @@ dp_status dp_schema_read_integers(const dp_node *node, const char *what, int64_t
   if (!read) return dp_fail_memory(error);
   for (size_t i = 0; i < n; i++) {
     const dp_node *item = node->kind == DP_NODE_ARRAY ? node->items[i] : node;
-    char shown[80];
+    char found[112];
     if (item->kind != DP_NODE_INTEGER || item->integer < min || item->integer > max)
-      return dp_fail_at(error, item, "%s: found %s, allowed: integers from %lld to %lld", what, dp_node_show(item, shown),
-                        (long long)min, (long long)max);
+      return dp_fail_at(error, item, "%s: found %s, allowed: integers from %lld to %lld", what,
+                        found_text(item, item->kind != DP_NODE_INTEGER, found), (long long)min, (long long)max);
     read[i] = item->integer;
   }
   *values = read;

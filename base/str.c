@@ -11,7 +11,7 @@
 static bool reserve(dp_str *str, size_t extra) {
   if (str->failed) return false;
   /* dp_array_grow counts items in use: the text and its terminator */
-  if (!dp_array_grow((void **)&str->text, &str->capacity, str->text ? str->length + 1 : 0, extra + 1, 1)) str->failed = true;
+  if (!dp_array_grow(&str->text, &str->capacity, str->text ? str->length + 1 : 0, extra + 1, 1)) str->failed = true;
   return !str->failed;
 }
 
@@ -59,6 +59,10 @@ static const char *scaled(double value, const char *const *units, int count, dou
     value /= step;
     unit++;
   }
+  if (size >= 1e6) { /* beyond the last unit */
+    (void)snprintf(out, 32, "%.3g%s%s%s", value, units[unit][0] || suffix[0] ? " " : "", units[unit], suffix);
+    return out;
+  }
   const int digits = size >= 99.95 || unit == 0 ? (size == floor(size) ? 0 : 1) : size >= 9.995 ? 1 : 2;
   (void)snprintf(out, 32, "%.*f%s%s%s", digits, value, units[unit][0] || suffix[0] ? " " : "", units[unit], suffix);
   return out;
@@ -76,8 +80,8 @@ const char *dp_format_count(double count, char out[32]) {
 
 const char *dp_format_seconds(double seconds, char out[32]) {
   const double size = fabs(seconds);
-  if (size >= 1 || size == 0) {
-    (void)snprintf(out, 32, size >= 1000 ? "%.0f s" : size >= 100 ? "%.1f s" : "%.3f s", seconds);
+  if (size >= 0.99995 || size == 0) {
+    (void)snprintf(out, 32, size >= 1e6 ? "%.3g s" : size >= 999.95 ? "%.0f s" : size >= 100 ? "%.1f s" : "%.3f s", seconds);
     return out;
   }
   static const char *const units[] = {"ns", "us", "ms"};

@@ -189,10 +189,10 @@ static const struct {
     {"count = 1\nzzzzzz = 1", "t.toml:2: [x]: unknown key \"zzzzzz\", allowed: flag, count"},
     {"count = 0", "t.toml:1: [x].count: found 0, allowed: an integer from 1 to 4096"},
     {"count = 1000000000", "t.toml:1: [x].count: found 1000000000, allowed: an integer from 1 to 4096"},
-    {"count = 1.5", "t.toml:1: [x].count: found 1.5, allowed: an integer from 1 to 4096"},
-    {"count = \"4\"", "t.toml:1: [x].count: found \"4\", allowed: an integer from 1 to 4096"},
+    {"count = 1.5", "t.toml:1: [x].count: found a real number 1.5, allowed: an integer from 1 to 4096"},
+    {"count = \"4\"", "t.toml:1: [x].count: found a string \"4\", allowed: an integer from 1 to 4096"},
     {"count = 1\nrate = 1.6", "t.toml:2: [x].rate: found 1.6, allowed: a number from 0 to 1.5"},
-    {"count = 1\nflag = 1", "t.toml:2: [x].flag: found 1, allowed: true or false"},
+    {"count = 1\nflag = 1", "t.toml:2: [x].flag: found an integer 1, allowed: true or false"},
     {"count = 1\nname = \"\"", "t.toml:2: [x].name: found \"\", allowed: a string that is not empty"},
     {"count = 1\nchoice = \"three\"", "t.toml:2: [x].choice: found \"three\", allowed: one, two"},
     {"count = 1\nchoice = []", "t.toml:2: [x].choice: found an array, allowed: one, two"},
@@ -216,7 +216,7 @@ START_TEST(numbers_by_set_must_be_finite) {
   ck_assert_int_eq(dp_document_set(&document, "rate=nan", &error), DP_OK); /* stays a string */
   target t = {0};
   ck_assert_int_eq(dp_schema_read(document.root, NULL, "[x]", fields, DP_COUNT_OF(fields), &t, &error), DP_BAD_INPUT);
-  ck_assert_str_eq(error.text, "--set rate=nan: [x].rate: found \"nan\", allowed: a number from 0 to 1.5");
+  ck_assert_str_eq(error.text, "--set rate=nan: [x].rate: found a string \"nan\", allowed: a number from 0 to 1.5");
 }
 END_TEST
 
@@ -275,15 +275,27 @@ END_TEST
 START_TEST(containers) {
   dp_arena arena = {0};
   ck_assert_ptr_null(dp_arena_alloc(&arena, SIZE_MAX / 2, 4));
+  ck_assert_ptr_null(dp_arena_alloc(&arena, 2, SIZE_MAX / 2 + 2)); /* 2, were it not for the overflow */
+  ck_assert_ptr_null(dp_arena_alloc(&arena, SIZE_MAX, 1));
+  ck_assert_uint_eq(arena.reserved_bytes, 0);
   unsigned char *a = dp_arena_alloc(&arena, 3, 1), *b = dp_arena_alloc(&arena, 1 << 20, 1), *c = dp_arena_alloc(&arena, 5, 1);
   ck_assert(((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0);
   for (int i = 0; i < 1 << 20; i++) ck_assert_uint_eq(b[i], 0);
   ck_assert_ptr_eq(c, a + 16); /* a large block does not waste the rest of the small one */
+  ck_assert_ptr_nonnull(dp_arena_alloc(&arena, 0, 8));
+  ck_assert_ptr_ne(dp_arena_alloc(&arena, 0, 8), dp_arena_alloc(&arena, 1, 1));
+  ck_assert_str_eq(dp_arena_printf(&arena, "%s-%d", "a", 7), "a-7");
   dp_arena_free(&arena);
+  ck_assert_uint_eq(arena.used_bytes, 0);
   DP_ARRAY(int) numbers = {0};
   for (int i = 0; i < 1000; i++) ck_assert(dp_array_push(&numbers, i));
   for (int i = 0; i < 1000; i++) ck_assert_int_eq(numbers.items[i], i);
-  ck_assert(!dp_array_reserve(&numbers, SIZE_MAX / 2));
+  const size_t capacity = numbers.capacity;
+  const size_t too_many[] = {SIZE_MAX / 2, SIZE_MAX, SIZE_MAX - 1000 + 1, PTRDIFF_MAX / sizeof(int) - 1000 + 1};
+  for (size_t i = 0; i < DP_COUNT_OF(too_many); i++) ck_assert(!dp_array_reserve(&numbers, too_many[i]));
+  ck_assert_uint_eq(numbers.count, 1000);
+  ck_assert_uint_eq(numbers.capacity, capacity);
+  ck_assert_int_eq(numbers.items[999], 999);
   dp_array_free(&numbers);
   dp_str text = {0};
   for (int i = 0; i < 100; i++) dp_str_addf(&text, "%d,", i);
@@ -295,6 +307,17 @@ START_TEST(containers) {
   ck_assert_str_eq(dp_format_bytes(0, out), "0 B");
   ck_assert_str_eq(dp_format_seconds(0.0123, out), "12.3 ms");
   ck_assert_str_eq(dp_format_count(6761236398080.0, out), "6.76 T");
+  ck_assert_str_eq(dp_format_count(-1500, out), "-1.50 k");
+  ck_assert_str_eq(dp_format_count(999.96, out), "1.00 k");
+  ck_assert_str_eq(dp_format_count(1e300, out), "1e+282 E");
+  ck_assert_str_eq(dp_format_bytes(999, out), "999 B");
+  ck_assert_str_eq(dp_format_seconds(0, out), "0.000 s");
+  ck_assert_str_eq(dp_format_seconds(0.99999, out), "1.000 s");
+  ck_assert_str_eq(dp_format_seconds(2.5e-6, out), "2.50 us");
+  ck_assert_str_eq(dp_format_seconds(12345, out), "12345 s");
+  ck_assert_int_eq(dp_name_distance("stages", "stage"), 1);
+  ck_assert_int_eq(dp_name_distance("ab", "ba"), 2);
+  ck_assert_int_eq(dp_name_distance("", "abcdef"), 3);
 }
 END_TEST
 
@@ -302,6 +325,16 @@ START_TEST(errors_are_one_line) {
   ck_assert_int_eq(dp_fail(&error, DP_BAD_INPUT, "a\nb\x01%s", "c"), DP_BAD_INPUT);
   ck_assert_str_eq(error.text, "a?b?c");
   ck_assert_int_eq(dp_fail(NULL, DP_IO_FAILED, "x"), DP_IO_FAILED);
+  char text[2 * DP_ERROR_TEXT_BYTES];
+  for (size_t shift = 0; shift < 3; shift++) { /* long texts are cut between characters */
+    memset(text, 'x', shift);
+    for (size_t i = shift; i + 4 <= sizeof text; i += 3) memcpy(text + i, "\xe2\x82\xac", 4);
+    ck_assert_int_eq(dp_fail(&error, DP_BAD_INPUT, "%s", text), DP_BAD_INPUT);
+    const size_t length = strlen(error.text);
+    ck_assert(length < DP_ERROR_TEXT_BYTES && length > DP_ERROR_TEXT_BYTES - 8);
+    ck_assert_uint_eq((length - shift) % 3, 0);
+    ck_assert(strncmp(text, error.text, length) == 0);
+  }
   ck_assert_int_eq(dp_exit_status(DP_BAD_INPUT), 2);
   ck_assert_int_eq(dp_exit_status(DP_IO_FAILED), 1);
   ck_assert_int_eq(dp_exit_status(DP_OK), 0);
@@ -341,6 +374,18 @@ START_TEST(random_streams) {
   int counts[7] = {0};
   for (int i = 0; i < 7000; i++) counts[dp_random_below(&a, 7)]++;
   for (int i = 0; i < 7; i++) ck_assert(counts[i] > 850 && counts[i] < 1150);
+  /* the seed is the key, a stream the upper half of the counter */
+  const uint32_t key[2] = {0x89abcdef, 0x01234567};
+  dp_random_init(&a, UINT64_C(0x0123456789abcdef), UINT64_C(0xfedcba9876543210));
+  for (uint32_t block = 0; block < 3; block++) {
+    const uint32_t counter[4] = {block, 0, 0x76543210, 0xfedcba98};
+    uint32_t out[4];
+    dp_philox4x32(counter, key, out);
+    for (int i = 0; i < 4; i++) ck_assert_uint_eq(dp_random_u32(&a), out[i]);
+  }
+  static const uint64_t bounds[] = {1, 2, 3, UINT64_C(1) << 63, (UINT64_C(1) << 63) + 1, UINT64_MAX};
+  for (size_t k = 0; k < DP_COUNT_OF(bounds); k++)
+    for (int i = 0; i < 100; i++) ck_assert(dp_random_below(&a, bounds[k]) < bounds[k]);
 }
 END_TEST
 

@@ -10,17 +10,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static inline void fuzz_check_node(const dp_node *node, int lines, int depth) {
-  if (depth > 66 || node->line < 1 || node->line > lines || !node->file) abort();
+static inline void fuzz_check_tree(const dp_node *node, int first_line, int lines, int depth) {
+  if (depth > 64 || node->line < first_line || node->line > lines || !node->file) abort();
   if ((node->kind == DP_NODE_STRING) != (node->string != NULL)) abort();
   if (node->kind == DP_NODE_REAL && !isfinite(node->real)) abort();
+  if (node->kind == DP_NODE_INTEGER && node->real != (double)node->integer) abort();
   if (node->count && node->kind != DP_NODE_ARRAY && node->kind != DP_NODE_TABLE) abort();
   for (size_t i = 0; i < node->count; i++) {
     const dp_node *child = node->items[i];
     if ((node->kind == DP_NODE_TABLE) != (child->key != NULL)) abort();
     /* a repeated key was refused: looking it up finds this child */
     if (child->key && node->count < 64 && dp_node_get(node, child->key) != child) abort();
-    fuzz_check_node(child, lines, depth + 1);
+    fuzz_check_tree(child, first_line, lines, depth + 1);
   }
 }
 
@@ -35,8 +36,16 @@ static inline int fuzz_reader(dp_status (*parse)(const char *, size_t, const cha
   dp_document document = {0};
   dp_error error = DP_ERROR_INIT;
   const dp_status status = parse(text, size, "fuzz", &document, &error);
-  if (status == DP_OK) fuzz_check_node(document.root, lines, 0);
-  else if (!error.text[0] || strchr(error.text, '\n') || document.root) abort();
+  if (status == DP_OK) {
+    if (memchr(text, 0, size)) abort(); /* NUL bytes are errors */
+    fuzz_check_tree(document.root, 1, lines, 0);
+  } else {
+    /* "fuzz:LINE: what", the line within the text; nothing but bad input can go wrong */
+    char *end = NULL;
+    const long line = strncmp(error.text, "fuzz:", 5) == 0 ? strtol(error.text + 5, &end, 10) : 0;
+    if (status != DP_BAD_INPUT || line < 1 || line > lines || strncmp(end, ": ", 2) != 0) abort();
+    if (!end[2] || strchr(error.text, '\n') || document.root) abort();
+  }
   dp_document_free(&document);
   free(text);
   return 0;
