@@ -9,7 +9,6 @@ tests_test_base_tree_SOURCES = tests/test_base_tree.c
 tests_test_base_tree_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
 tests_test_base_file_SOURCES = tests/test_base_file.c
 tests_test_base_file_LDADD = $(BASE_LIBS) $(CHECK_LIBS) -lutil
-EXTRA_DIST += tests/fuzz/fuzz_tree.h tests/fuzz/fuzz_json.c tests/fuzz/fuzz_toml.c tests/fuzz/fuzz_set.c tests/fuzz/seeds
 tests_test_cli_SOURCES = tests/test_cli.c cli/options.c
 tests_test_cli_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
 if HAVE_CHECK
