@@ -38,15 +38,6 @@ static void range_text(const dp_field *field, char out[96]) {
   else (void)snprintf(out, 96, "%s from %s to %s", what, low, high);
 }
 
-/* What was found, for the error text: with its type where that is what is wrong. */
-static const char *found_text(const dp_node *node, bool wrong_type, char out[112]) {
-  char shown[80];
-  const bool scalar = node->kind >= DP_NODE_BOOLEAN && node->kind <= DP_NODE_STRING;
-  (void)snprintf(out, 112, "%s%s%s", wrong_type && scalar ? dp_node_kind_name(node->kind) : "", wrong_type && scalar ? " " : "",
-                 dp_node_show(node, shown));
-  return out;
-}
-
 /* Whether an integer lies within bounds given as doubles; exact, also where a double cannot hold the integer. */
 static bool within(int64_t x, double min, double max) {
   const bool above = min <= -0x1p63 || (min < 0x1p63 && x >= (int64_t)ceil(min));
@@ -63,20 +54,20 @@ static dp_status read_choice(const dp_node *node, const char *section, const dp_
       }
   dp_str known = {0};
   for (int i = 0; field->choices[i]; i++) dp_str_addf(&known, "%s%s", i ? ", " : "", field->choices[i]);
-  char found[112];
+  char shown[80];
   const dp_status status = dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key,
-                                      found_text(node, node->kind != DP_NODE_STRING, found), dp_str_text(&known));
+                                      dp_node_show(node, shown), dp_str_text(&known));
   dp_str_free(&known);
   return status;
 }
 
 static dp_status read_field(const dp_node *node, const char *section, const dp_field *field, void *target, dp_error *error) {
-  char found[112], allowed[96];
+  char shown[80], allowed[96];
   switch (field->type) {
     case DP_FIELD_BOOLEAN:
       if (node->kind != DP_NODE_BOOLEAN)
         return dp_fail_at(error, node, "%s.%s: found %s, allowed: true or false", section, field->key,
-                          found_text(node, true, found));
+                          dp_node_show(node, shown));
       memcpy(target, &node->boolean, sizeof node->boolean);
       return DP_OK;
     case DP_FIELD_INTEGER:
@@ -88,7 +79,7 @@ static dp_status read_field(const dp_node *node, const char *section, const dp_f
                                            : node->real >= field->min && node->real <= field->max);
       if (!fits || !isfinite(node->real) || !inside) {
         range_text(field, allowed);
-        return dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key, found_text(node, !fits, found), allowed);
+        return dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key, dp_node_show(node, shown), allowed);
       }
       if (field->type == DP_FIELD_INTEGER) memcpy(target, &node->integer, sizeof node->integer);
       else memcpy(target, &node->real, sizeof node->real);
@@ -97,7 +88,7 @@ static dp_status read_field(const dp_node *node, const char *section, const dp_f
     case DP_FIELD_STRING:
       if (node->kind != DP_NODE_STRING || !node->string[0])
         return dp_fail_at(error, node, "%s.%s: found %s, allowed: a string that is not empty", section, field->key,
-                          found_text(node, node->kind != DP_NODE_STRING, found));
+                          dp_node_show(node, shown));
       memcpy(target, &node->string, sizeof node->string);
       return DP_OK;
     case DP_FIELD_CHOICE: return read_choice(node, section, field, target, error);
@@ -145,10 +136,10 @@ dp_status dp_schema_read_integers(const dp_node *node, const char *what, int64_t
   if (!read) return dp_fail_memory(error);
   for (size_t i = 0; i < n; i++) {
     const dp_node *item = node->kind == DP_NODE_ARRAY ? node->items[i] : node;
-    char found[112];
+    char shown[80];
     if (item->kind != DP_NODE_INTEGER || item->integer < min || item->integer > max)
       return dp_fail_at(error, item, "%s: found %s, allowed: integers from %lld to %lld", what,
-                        found_text(item, item->kind != DP_NODE_INTEGER, found), (long long)min, (long long)max);
+                        dp_node_show(item, shown), (long long)min, (long long)max);
     read[i] = item->integer;
   }
   *values = read;
