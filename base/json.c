@@ -121,17 +121,18 @@ dp_status dp_document_parse_json(const char *text, size_t length, const char *na
     text += 3;
     length -= 3;
   }
-  const char *nul = memchr(text, 0, length);
-  if (nul) { /* jansson passes over some of them */
-    int line = 1;
-    for (const char *c = text; c < nul; c++) line += *c == '\n';
-    return dp_fail(error, DP_BAD_INPUT, "%s:%d: not valid JSON: found a NUL byte, allowed: text", name, line);
-  }
   json_error_t reason;
   json_t *json = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &reason);
   if (!json) {
     if (json_error_code(&reason) == json_error_out_of_memory) return dp_fail_memory(error);
     return dp_fail(error, DP_BAD_INPUT, "%s:%d: not valid JSON: %s", name, reason.line > 0 ? reason.line : 1, reason.text);
+  }
+  const char *nul = memchr(text, 0, length);
+  if (nul) { /* jansson passes over one that follows a number */
+    json_decref(json);
+    int line = 1;
+    for (const char *c = text; c < nul; c++) line += *c == '\n';
+    return dp_fail(error, DP_BAD_INPUT, "%s:%d: not valid JSON: found a NUL byte, allowed: text", name, line);
   }
   dp_document made = {0};
   made.file = dp_arena_strdup(&made.arena, name);

@@ -72,8 +72,9 @@ START_TEST(nul_bytes_are_refused) {
   } cases[] = {
       {true, 7, "[1,\n1\0]", "t:2: not valid JSON: found a NUL byte, allowed: text"}, /* jansson passes over this one */
       {true, 8, "[1,\n1\0\n]", "t:2: not valid JSON: found a NUL byte"},
-      {true, 4, "[1]\0", "t:1: not valid JSON: found a NUL byte"},
-      {true, 5, "[\"\0\"]", "t:1: not valid JSON: found a NUL byte"},
+      {true, 6, "[\xff,\n\0", "t:1: not valid JSON: unable to decode byte 0xff"}, /* what comes first is told */
+      {true, 4, "[1]\0", "t:1: not valid JSON"},
+      {true, 5, "[\"\0\"]", "t:1: not valid JSON"},
       {false, 13, "a = 1\nb = 2\0\n", "t:2: not valid TOML"},
       {false, 10, "a = 1\n# \0\n", "t:2: not valid TOML"},
       {false, 7, "a = 1\n\0", "t:2: not valid TOML"},
