@@ -1,4 +1,5 @@
 /* diffpipe formats: every key of every input file, from the rows that read them. */
+#include <jansson.h>
 #include <stdio.h>
 
 #include "base/str.h"
@@ -28,24 +29,84 @@ static const char catalogue[] =
     "`catalogue/nccl.toml` holds the constants of NCCL's cost model, `catalogue/efficiency.toml` the efficiency curves; the\n"
     "heads of these files say what their keys mean.\n";
 
-static dp_status run(const cli_values *values, dp_error *error) {
-  if (values->argument_count)
-    return dp_fail(error, DP_BAD_INPUT, "formats: found the argument \"%s\", allowed: none", values->arguments[0]);
+static const struct {
+  const char *format; /* of the file that the tables belong to */
+  size_t (*tables)(const plan_key_table **);
+  const char *before; /* the prose in front of them */
+} parts[] = {
+    {"diffpipe-scenario", plan_scenario_tables, introduction},
+    {"diffpipe-cluster", plan_cluster_tables, cluster},
+    {"diffpipe-cluster", plan_cluster_row_tables, ""},
+    {"diffpipe-devices, diffpipe-links", plan_catalogue_tables, catalogue},
+};
+enum { PART_COUNT = sizeof parts / sizeof parts[0] };
+
+static dp_status print_markdown(dp_error *error) {
   dp_str text = {0};
-  dp_str_add(&text, introduction);
-  plan_scenario_describe(&text);
-  dp_str_add(&text, cluster);
-  plan_cluster_describe(&text);
-  plan_cluster_rows_describe(&text);
-  dp_str_add(&text, catalogue);
-  plan_catalogue_describe(&text);
+  for (int p = 0; p < PART_COUNT; p++) {
+    const plan_key_table *tables;
+    const size_t count = parts[p].tables(&tables);
+    dp_str_add(&text, parts[p].before);
+    for (size_t t = 0; t < count; t++) {
+      dp_str_addf(&text, "\n### %s\n\n", tables[t].title);
+      dp_schema_describe(tables[t].fields, tables[t].count, &text);
+    }
+  }
   const dp_status status = text.failed ? dp_fail_memory(error) : DP_OK;
   if (status == DP_OK) fputs(dp_str_text(&text), stdout);
   dp_str_free(&text);
   return status;
 }
 
+/* Takes over `value`; false when there was no memory for it. */
+static bool put(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value) == 0; }
+
+static bool add_key(json_t *keys, const char *format, const char *table, const dp_field *field) {
+  static const char *const types[] = {"boolean", "integer", "number", "string", "choice", "other"};
+  json_t *row = json_object();
+  bool done = json_array_append_new(keys, row) == 0 && put(row, "format", json_string(format)) &&
+              put(row, "table", json_string(table)) && put(row, "key", json_string(field->key)) &&
+              put(row, "type", json_string(types[field->type])) && put(row, "required", json_boolean(field->required)) &&
+              put(row, "meaning", json_string(field->help));
+  const bool number = field->type == DP_FIELD_INTEGER || field->type == DP_FIELD_REAL;
+  if (number && (field->min != 0 || field->max != 0))
+    done = done && put(row, "min", json_real(field->min)) && put(row, "max", json_real(field->max));
+  if (field->type == DP_FIELD_CHOICE) {
+    json_t *choices = json_array();
+    done = done && put(row, "choices", choices);
+    for (int c = 0; done && field->choices[c]; c++) done = json_array_append_new(choices, json_string(field->choices[c])) == 0;
+  }
+  return done;
+}
+
+static dp_status print_json(dp_error *error) {
+  json_t *root = json_object(), *keys = json_array();
+  bool done = root && put(root, "format", json_string("diffpipe-formats")) && put(root, "version", json_integer(1)) &&
+              put(root, "keys", keys);
+  for (int p = 0; p < PART_COUNT; p++) {
+    const plan_key_table *tables;
+    const size_t count = parts[p].tables(&tables);
+    for (size_t t = 0; t < count; t++)
+      for (size_t f = 0; done && f < tables[t].count; f++) done = add_key(keys, parts[p].format, tables[t].title, &tables[t].fields[f]);
+  }
+  if (done) done = json_dumpf(root, stdout, JSON_INDENT(2)) == 0 && fputc('\n', stdout) != EOF;
+  json_decref(root);
+  return done ? DP_OK : dp_fail_memory(error);
+}
+
+enum { SLOT_JSON };
+
+static const cli_option options[] = {{.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON}};
+
+static dp_status run(const cli_values *values, dp_error *error) {
+  if (values->argument_count)
+    return dp_fail(error, DP_BAD_INPUT, "formats: found the argument \"%s\", allowed: none", values->arguments[0]);
+  return values->slots[SLOT_JSON].given ? print_json(error) : print_markdown(error);
+}
+
 const cli_command cli_formats = {.name = "formats",
                                  .arguments = "",
                                  .summary = "Tell every key of scenarios, clusters and the catalogue, as Markdown.",
+                                 .options = options,
+                                 .option_count = sizeof options / sizeof options[0],
                                  .run = run};

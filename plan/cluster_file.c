@@ -285,11 +285,12 @@ void plan_cluster_file_free(plan_cluster_file *file) {
   dp_array_free(&file->nodes);
 }
 
-void plan_cluster_describe(dp_str *out) {
-  dp_str_add(out, "\n### the top of the file\n\n");
-  dp_schema_describe(file_fields, DP_COUNT_OF(file_fields), out);
-  dp_str_add(out, "\n### [[node]]\n\n");
-  dp_schema_describe(node_fields, DP_COUNT_OF(node_fields), out);
-  dp_str_add(out, "\n### [[fabric]]\n\n");
-  dp_schema_describe(fabric_fields, DP_COUNT_OF(fabric_fields), out);
+size_t plan_cluster_tables(const plan_key_table **tables) {
+  static const plan_key_table all[] = {
+      {"the top of the file", file_fields, DP_COUNT_OF(file_fields)},
+      {"[[node]]", node_fields, DP_COUNT_OF(node_fields)},
+      {"[[fabric]]", fabric_fields, DP_COUNT_OF(fabric_fields)},
+  };
+  *tables = all;
+  return DP_COUNT_OF(all);
 }

@@ -406,13 +406,13 @@ dp_status plan_cluster_read_nic(const plan_cluster_reader *r, const dp_node *tab
   return dp_array_push(&node->nics, row) ? DP_OK : dp_fail_memory(r->error);
 }
 
-void plan_cluster_rows_describe(dp_str *out) {
-  dp_str_add(out, "\n### [[node.pcie]]\n\n");
-  dp_schema_describe(pcie_fields, DP_COUNT_OF(pcie_fields), out);
-  dp_str_add(out, "\n### [[node.device]]\n\n");
-  dp_schema_describe(device_fields, DP_COUNT_OF(device_fields), out);
-  dp_str_add(out, "\n### [[node.nvlink]]\n\n");
-  dp_schema_describe(nvlink_fields, DP_COUNT_OF(nvlink_fields), out);
-  dp_str_add(out, "\n### [[node.nic]]\n\n");
-  dp_schema_describe(nic_fields, DP_COUNT_OF(nic_fields), out);
+size_t plan_cluster_row_tables(const plan_key_table **tables) {
+  static const plan_key_table all[] = {
+      {"[[node.pcie]]", pcie_fields, DP_COUNT_OF(pcie_fields)},
+      {"[[node.device]]", device_fields, DP_COUNT_OF(device_fields)},
+      {"[[node.nvlink]]", nvlink_fields, DP_COUNT_OF(nvlink_fields)},
+      {"[[node.nic]]", nic_fields, DP_COUNT_OF(nic_fields)},
+  };
+  *tables = all;
+  return DP_COUNT_OF(all);
 }

@@ -1,13 +1,19 @@
-/* The keys of every input file, from the rows that read them, as Markdown: doc/formats.md is what `diffpipe formats` prints,
- * and a test holds them together. Each appends to `out`. */
+/* The keys of every input file, from the rows that read them: `diffpipe formats` prints them, doc/formats.md is what it
+ * prints, and a test holds them together. Each function gives constant tables that are never freed. */
 #ifndef DP_PLAN_DESCRIBE_H
 #define DP_PLAN_DESCRIBE_H
 
-#include "base/str.h"
+#include "base/schema.h"
 
-void plan_scenario_describe(dp_str *out);     /* [model] [task] [cluster] [plan] [search] */
-void plan_cluster_describe(dp_str *out);      /* the top of a cluster file, [[node]], [[fabric]] */
-void plan_cluster_rows_describe(dp_str *out); /* [[node.pcie]], [[node.device]], [[node.nvlink]], [[node.nic]] */
-void plan_catalogue_describe(dp_str *out);    /* [[device]], [[link]] */
+typedef struct plan_key_table {
+  const char *title; /* "[model]", "[[node]]", "the top of the file" */
+  const dp_field *fields;
+  size_t count;
+} plan_key_table;
+
+size_t plan_scenario_tables(const plan_key_table **tables);     /* [model] [task] [plan] [search] and the top */
+size_t plan_cluster_tables(const plan_key_table **tables);      /* the top of a cluster file, [[node]], [[fabric]] */
+size_t plan_cluster_row_tables(const plan_key_table **tables);  /* [[node.pcie]], [[node.device]], [[node.nvlink]], ... */
+size_t plan_catalogue_tables(const plan_key_table **tables);    /* [[device]], [[link]] */
 
 #endif

@@ -344,9 +344,11 @@ const plan_link_model *plan_catalogue_link(const plan_catalogue *catalogue, cons
   return NULL;
 }
 
-void plan_catalogue_describe(dp_str *out) {
-  dp_str_add(out, "\n### [[device]]\n\n");
-  dp_schema_describe(device_fields, DP_COUNT_OF(device_fields), out);
-  dp_str_add(out, "\n### [[link]]\n\n");
-  dp_schema_describe(link_fields, DP_COUNT_OF(link_fields), out);
+size_t plan_catalogue_tables(const plan_key_table **tables) {
+  static const plan_key_table all[] = {
+      {"[[device]]", device_fields, DP_COUNT_OF(device_fields)},
+      {"[[link]]", link_fields, DP_COUNT_OF(link_fields)},
+  };
+  *tables = all;
+  return DP_COUNT_OF(all);
 }

@@ -487,20 +487,14 @@ dp_status plan_scenario_graph(const plan_scenario *scenario, int64_t microbatch_
                                   : dp_fail(error, status, "%s", reason.text);
 }
 
-void plan_scenario_describe(dp_str *out) {
-  static const struct {
-    const char *title;
-    const dp_field *fields;
-    size_t count;
-  } tables[] = {
+size_t plan_scenario_tables(const plan_key_table **tables) {
+  static const plan_key_table all[] = {
       {"the top of the file", file_fields, DP_COUNT_OF(file_fields)},
       {"[model]", model_fields, DP_COUNT_OF(model_fields)},
       {"[task]", task_fields, DP_COUNT_OF(task_fields)},
       {"[plan]", plan_fields, DP_COUNT_OF(plan_fields)},
       {"[search]", search_fields, DP_COUNT_OF(search_fields)},
   };
-  for (size_t i = 0; i < DP_COUNT_OF(tables); i++) {
-    dp_str_addf(out, "\n### %s\n\n", tables[i].title);
-    dp_schema_describe(tables[i].fields, tables[i].count, out);
-  }
+  *tables = all;
+  return DP_COUNT_OF(all);
 }
