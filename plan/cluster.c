@@ -57,6 +57,7 @@ typedef struct machine {
   int index;
   int *pcie;    /* [row] vertex */
   int *pcie_up; /* [row] link upwards */
+  int *through; /* [row] of a root complex: its link to itself */
   int host[PLAN_MAX_SOCKETS];
   int first_card; /* index into the cluster's cards */
 } machine;
@@ -74,6 +75,17 @@ static dp_status add_hosts(builder *b, machine *m) {
   return DP_OK;
 }
 
+/* A port of `bandwidth` hangs on row `at`: where that is a root complex without a figure of its own, it forwards twice as
+ * much as its widest port. */
+static void widen_root(builder *b, const machine *m, int at, const plan_link_model *model, double bandwidth) {
+  const plan_pcie_row *row = &m->row->pcie.items[at];
+  if (row->parent >= 0) return;
+  plan_link *through = &b->cluster->links.items[m->through[at]];
+  if (2 * bandwidth <= through->bandwidth_bytes_per_s && row->peer_bytes_per_s <= 0) return;
+  through->model = model;
+  if (row->peer_bytes_per_s <= 0) through->bandwidth_bytes_per_s = 2 * bandwidth;
+}
+
 static dp_status add_pcie(builder *b, machine *m) {
   const size_t count = m->row->pcie.count;
   for (size_t i = 0; i < count; i++) {
@@ -86,7 +98,13 @@ static dp_status add_pcie(builder *b, machine *m) {
     const plan_pcie_row *row = &m->row->pcie.items[i];
     const int above = row->parent < 0 ? m->host[row->socket] : m->pcie[row->parent];
     DP_TRY(add_pair(b, row->link, m->pcie[i], above, row->bandwidth_bytes_per_s, 0, &m->pcie_up[i]));
+    if (row->parent >= 0) continue;
+    m->through[i] = (int)b->cluster->links.count;
+    DP_TRY(add_link(b, row->link, m->pcie[i], m->pcie[i], row->peer_bytes_per_s, 0, m->through[i]));
   }
+  for (size_t i = 0; i < count; i++)
+    if (m->row->pcie.items[i].parent >= 0)
+      widen_root(b, m, m->row->pcie.items[i].parent, m->row->pcie.items[i].link, m->row->pcie.items[i].bandwidth_bytes_per_s);
   return DP_OK;
 }
 
@@ -102,6 +120,7 @@ static dp_status add_nics(builder *b, const machine *m) {
       int vertex = 0;
       DP_TRY(add_vertex(b, PLAN_VERTEX_NIC, m->index, name, &vertex));
       DP_TRY(add_pair(b, row->pcie_link, m->pcie[row->pcie], vertex, row->pcie_link->bandwidth_bytes_per_s, 0, NULL));
+      widen_root(b, m, row->pcie, row->pcie_link, row->pcie_link->bandwidth_bytes_per_s);
       DP_TRY(add_pair(b, row->link, vertex, row->fabric, row->link->bandwidth_bytes_per_s, row->link->latency_s / 2,
                       NULL));
     }
@@ -158,6 +177,7 @@ static dp_status add_card(builder *b, const machine *m, const plan_device_row *r
   DP_TRY(add_devices(b, m, row, &card, name));
   DP_TRY(add_pair(b, row->link, card.vertex, m->pcie[row->pcie], row->link_bytes_per_s, row->link->latency_s / 2,
                   &card.chain[card.chain_count++]));
+  widen_root(b, m, row->pcie, row->link, row->link_bytes_per_s);
   for (int at = row->pcie; at >= 0; at = m->row->pcie.items[at].parent) card.chain[card.chain_count++] = m->pcie_up[at];
   return dp_array_push(&b->cards, card) ? DP_OK : dp_fail_memory(b->error);
 }
@@ -223,14 +243,15 @@ static dp_status add_machine(builder *b, const plan_node_row *row, int index_in_
   m.name = !row->name        ? dp_arena_printf(arena, "node%d", index)
            : row->count == 1 ? row->name
                              : dp_arena_printf(arena, "%s%d", row->name, index_in_row);
-  int *scratch = calloc(2 * row->pcie.count + row->nvlinks.count + 1, sizeof *scratch);
+  int *scratch = calloc(3 * row->pcie.count + row->nvlinks.count + 1, sizeof *scratch);
   if (!m.name || !scratch) {
     free(scratch);
     return dp_fail_memory(b->error);
   }
   m.pcie = scratch;
   m.pcie_up = scratch + row->pcie.count;
-  const dp_status status = fill_machine(b, &m, scratch + 2 * row->pcie.count);
+  m.through = scratch + 2 * row->pcie.count;
+  const dp_status status = fill_machine(b, &m, scratch + 3 * row->pcie.count);
   free(scratch);
   return status;
 }
@@ -266,6 +287,13 @@ static dp_status index_links(builder *b) {
       for (size_t v = 0; v < vertices; v++) b->topology->inner_split[v] = next[v];
   }
   free(next);
+  b->topology->root_link = DP_ARENA_NEW(&cluster->arena, int, vertices);
+  if (!b->topology->root_link) return dp_fail_memory(b->error);
+  for (size_t v = 0; v < vertices; v++) b->topology->root_link[v] = -1;
+  for (size_t l = 0; l < links; l++)
+    if (cluster->links.items[l].from == cluster->links.items[l].to &&
+        cluster->vertices.items[cluster->links.items[l].from].kind == PLAN_VERTEX_PCIE_ROOT)
+      b->topology->root_link[cluster->links.items[l].from] = (int)l;
   return DP_OK;
 }
 

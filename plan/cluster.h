@@ -2,7 +2,10 @@
  * fabrics) and directed edges. Routes are shortest paths; transfers over a common edge share its bandwidth.
  *
  * The shape of a node: a card has one link to its PCIe switch or root complex (parts of a card share it), a root complex
- * one to the memory of its socket (the host vertex), sockets are joined pairwise. NVLink is a port into a switch, or
+ * one to the memory of its socket (the host vertex), sockets are joined pairwise. What a root complex forwards from one of
+ * its ports to another crosses a link from it to itself, which all such transfers share: by default twice the widest port,
+ * as all-reduces over all cards of a machine show (four RTX 4090 12.7 GB/s each of 24, four RTX 5090 35 of 55, eight 28).
+ * NVLink is a port into a switch, or
  * links between pairs. A route never passes through a device, and cards that cannot copy to their peers directly
  * (`peer_to_peer` of the card) go through the host's memory. The latency of a link class is that of a whole transfer:
  * the first and the last link of a crossing carry half of it each, the links between none.

@@ -17,6 +17,7 @@ typedef struct plan_pcie_row {
   int socket;                  /* of its root complex */
   const plan_link_model *link; /* to the parent; of a root: to its socket's memory */
   double bandwidth_bytes_per_s;
+  double peer_bytes_per_s;     /* of a root: what it forwards between its ports; 0: twice its widest port */
   const dp_node *node;
 } plan_pcie_row;
 

@@ -11,7 +11,7 @@
 
 typedef struct pcie_keys {
   const char *name, *parent, *link;
-  double bandwidth_gb_per_s;
+  double bandwidth_gb_per_s, peer_gb_per_s;
   int64_t socket;
 } pcie_keys;
 
@@ -23,6 +23,8 @@ static const dp_field pcie_fields[] = {
      "class of the link upwards; default pcie4-x16, of a root complex host-memory"},
     {"bandwidth_gb_per_s", DP_FIELD_REAL, offsetof(pcie_keys, bandwidth_gb_per_s), false, 1e-6, 1e6, NULL,
      "GB/s of the link upwards; default: its class's"},
+    {"peer_gb_per_s", DP_FIELD_REAL, offsetof(pcie_keys, peer_gb_per_s), false, 1e-6, 1e6, NULL,
+     "GB/s that a root complex forwards between its ports, all together; default twice its widest port"},
     {"socket", DP_FIELD_INTEGER, offsetof(pcie_keys, socket), false, 0, PLAN_MAX_SOCKETS - 1, NULL,
      "of a root complex; default: each its own"},
 };
@@ -93,6 +95,11 @@ dp_status plan_cluster_read_pcie(const plan_cluster_reader *r, const dp_node *ro
       return dp_fail_at(r->error, dp_node_get(table, "socket"),
                         "[[node.pcie]].socket: found %lld at a switch, allowed: only at a root complex (no parent)",
                         (long long)keys.socket);
+    if (keys.parent && keys.peer_gb_per_s > 0)
+      return dp_fail_at(r->error, dp_node_get(table, "peer_gb_per_s"),
+                        "[[node.pcie]].peer_gb_per_s: found %g at a switch, allowed: only at a root complex (no parent)",
+                        keys.peer_gb_per_s);
+    row.peer_bytes_per_s = keys.peer_gb_per_s * 1e9;
     if (!keys.parent) {
       row.socket = keys.socket >= 0 ? (int)keys.socket : roots;
       roots++;

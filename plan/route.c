@@ -207,6 +207,22 @@ static bool between_nodes(const plan_cluster *cluster, const plan_card *from, co
   return true;
 }
 
+/* What a root complex forwards between two of its ports crosses its own link; to and from memory does not. */
+static void cross_roots(const plan_cluster *cluster, path *p) {
+  if (p->count > PLAN_MAX_HOPS) return; /* too long anyway */
+  const path before = *p;
+  p->count = 0;
+  for (int i = 0; i < before.count; i++) {
+    path_add(p, before.links[i]);
+    if (i + 1 == before.count) break;
+    const plan_link *in = link_of(cluster, before.links[i]), *out = link_of(cluster, before.links[i + 1]);
+    const int root = cluster->topology->root_link[in->to];
+    const bool memory = cluster->vertices.items[in->from].kind == PLAN_VERTEX_HOST ||
+                        cluster->vertices.items[out->to].kind == PLAN_VERTEX_HOST;
+    if (root >= 0 && !memory) path_add(p, root);
+  }
+}
+
 static void sum_up(const plan_cluster *cluster, const path *p, plan_route *route) {
   *route = (plan_route){.count = p->count, .bandwidth_bytes_per_s = INFINITY};
   for (int i = 0; i < p->count; i++) {
@@ -245,6 +261,7 @@ dp_status plan_cluster_route(const plan_cluster *cluster, int from_device, int t
                    "devices %s and %s are not connected, allowed: nodes that share a fabric through their NICs",
                    from->name, to->name);
   if (topology->device_port[to_device] >= 0) path_add(&p, topology->twin[topology->device_port[to_device]]);
+  cross_roots(cluster, &p);
   if (p.count > PLAN_MAX_HOPS)
     return dp_fail(error, DP_BAD_INPUT, "devices %s and %s are %d links apart, allowed: at most %d", from->name,
                    to->name, p.count, PLAN_MAX_HOPS);

@@ -25,6 +25,7 @@ typedef struct plan_topology {
   int *inner_split;          /* [vertex] end of its links to inner vertices and fabrics within adjacent_links */
   plan_card *cards;          /* [card_count] */
   plan_topology_node *nodes; /* [node_count] */
+  int *root_link;            /* [vertex] of a root complex: its link to itself, which what it forwards crosses; else -1 */
   int *device_port;          /* [device] link from a part to its card; -1: a whole card */
   int fabric_count;          /* vertices 0 .. fabric_count - 1 */
 } plan_topology;

@@ -373,14 +373,15 @@ START_TEST(pcie_tree_shares_its_upper_links) {
   assert_near(cluster.price_usd_per_h, 8 * 1.39, 1e-12);
   assert_route("node0/gpu0", "node0/gpu1", "node0/gpu0 > node0/switch0, node0/switch0 > node0/gpu1");
   assert_route("node0/gpu0", "node0/gpu2",
-               "node0/gpu0 > node0/switch0, node0/switch0 > node0/root0, node0/root0 > node0/switch1, node0/switch1 > "
+               "node0/gpu0 > node0/switch0, node0/switch0 > node0/root0, node0/root0 > node0/root0, "
+               "node0/root0 > node0/switch1, node0/switch1 > "
                "node0/gpu2");
   assert_route(
       "node0/gpu0", "node0/gpu4",
       "node0/gpu0 > node0/switch0, node0/switch0 > node0/root0, node0/root0 > node0/host0, node0/host0 > node0/host1, "
       "node0/host1 > node0/root1, node0/root1 > node0/switch2, node0/switch2 > node0/gpu4");
   const plan_route a = route_of("node0/gpu0", "node0/gpu2"), b = route_of("node0/gpu1", "node0/gpu3");
-  ck_assert_int_eq(shared(&a, &b), 2); /* switch0 > root0 and root0 > switch1 */
+  ck_assert_int_eq(shared(&a, &b), 3); /* switch0 > root0 and root0 > switch1 */
   const plan_route far = route_of("node0/gpu0", "node0/gpu4"), far2 = route_of("node0/gpu2", "node0/gpu6");
   assert_near(far.bandwidth_bytes_per_s, 16e9, 1e-12);
   ck_assert_str_eq(far.limiting->name, "socket-amd");
@@ -417,11 +418,33 @@ START_TEST(cards_without_peer_copies_go_through_the_host) {
       "[[node]]\n[[node.device]]\nmodel='L40S'\n[[node.device]]\nmodel='RTX-4090'\n[[node.device]]\nmodel='L40S'\n");
   ck_assert_int_eq(route_of("node0/gpu0", "node0/gpu1").count, 4);
   ck_assert_int_eq(route_of("node0/gpu1", "node0/gpu0").count, 4);
-  ck_assert_int_eq(route_of("node0/gpu0", "node0/gpu2").count, 2);
+  ck_assert_int_eq(route_of("node0/gpu0", "node0/gpu2").count, 3);
   /* the user knows better: a patched driver */
   build_ok("[[node]]\npeer_to_peer=true\n[[node.device]]\nmodel='RTX-4090'\ncount=2\n");
-  ck_assert_int_eq(route_of("node0/gpu0", "node0/gpu1").count, 2);
+  ck_assert_int_eq(route_of("node0/gpu0", "node0/gpu1").count, 3);
   ck_assert_str_eq(route_of("node0/gpu0", "node0/gpu1").limiting->name, "pcie4-x16");
+}
+END_TEST
+
+/* All that one root complex forwards shares its capacity: twice a port, or what the file says. */
+START_TEST(root_complex_is_shared) {
+  build_ok("[[node]]\npeer_to_peer=true\n[[node.device]]\nmodel='RTX-4090'\ncount=6\n");
+  const plan_route a = route_of("node0/gpu0", "node0/gpu1"), b = route_of("node0/gpu2", "node0/gpu3");
+  ck_assert_int_eq(shared(&a, &b), 1);
+  const plan_link *through = &cluster.links.items[a.links[1]];
+  ck_assert_int_eq(through->from, through->to);
+  assert_near(through->bandwidth_bytes_per_s, 2 * a.bandwidth_bytes_per_s, 1e-12);
+  /* four cards in a ring get half a port each, as four RTX 4090 do: 12.7 GB/s of 24 */
+  assert_near(through->bandwidth_bytes_per_s / 4 / 1e9, 12.7, 0.08);
+  build_ok(
+      "[[node]]\npeer_to_peer=true\n[[node.pcie]]\nname='r'\npeer_gb_per_s=20\n[[node.device]]\nmodel='RTX-4090'\ncount=4\n");
+  const plan_route narrow = route_of("node0/gpu0", "node0/gpu1");
+  assert_near(narrow.bandwidth_bytes_per_s, 20e9, 1e-12);
+  /* cards below one switch do not reach the root */
+  build_ok(
+      "[[node]]\n[[node.pcie]]\nname='r'\n[[node.pcie]]\nname='s'\nparent='r'\n[[node.device]]\nmodel='A100-PCIe-80GB'\n"
+      "count=2\npcie='s'\n");
+  ck_assert_int_eq(route_of("node0/gpu0", "node0/gpu1").count, 2);
 }
 END_TEST
 
@@ -541,9 +564,9 @@ START_TEST(routes_of_thousands_are_quick_and_small) {
   for (int d = 0; d < 4096; d++) {
     plan_route route;
     ck_assert_int_eq(plan_cluster_route(&cluster, d, (d + 1) % 4096, &route, NULL), DP_OK);
-    ck_assert_int_eq(route.count, d % 8 == 7 ? 6 : 2);
+    ck_assert_int_eq(route.count, d % 8 == 7 ? 8 : 2);
     ck_assert_int_eq(plan_cluster_route(&cluster, d, (d + 8) % 4096, &route, NULL), DP_OK);
-    ck_assert_int_eq(route.count, 6);
+    ck_assert_int_eq(route.count, 8); /* over both root complexes */
   }
   ck_assert_uint_lt(cluster.arena.reserved_bytes, 64u << 20);
   build_ok("[[node]]\n[[node.device]]\nmodel='H100-SXM5-80GB'\ncount=65536\n");
@@ -657,6 +680,7 @@ int main(void) {
   tcase_add_test(tests, nvswitch_gives_every_pair_its_ports);
   tcase_add_test(tests, pcie_tree_shares_its_upper_links);
   tcase_add_test(tests, cards_without_peer_copies_go_through_the_host);
+  tcase_add_test(tests, root_complex_is_shared);
   tcase_add_test(tests, nodes_meet_in_the_fabric);
   tcase_add_test(tests, parts_of_a_card_share_it);
   tcase_add_test(tests, defaults_follow_the_cards);
