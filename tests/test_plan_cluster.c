@@ -381,7 +381,7 @@ START_TEST(pcie_tree_shares_its_upper_links) {
       "node0/gpu0 > node0/switch0, node0/switch0 > node0/root0, node0/root0 > node0/host0, node0/host0 > node0/host1, "
       "node0/host1 > node0/root1, node0/root1 > node0/switch2, node0/switch2 > node0/gpu4");
   const plan_route a = route_of("node0/gpu0", "node0/gpu2"), b = route_of("node0/gpu1", "node0/gpu3");
-  ck_assert_int_eq(shared(&a, &b), 3); /* switch0 > root0 and root0 > switch1 */
+  ck_assert_int_eq(shared(&a, &b), 3); /* switch0 > root0, root0 itself, root0 > switch1 */
   const plan_route far = route_of("node0/gpu0", "node0/gpu4"), far2 = route_of("node0/gpu2", "node0/gpu6");
   assert_near(far.bandwidth_bytes_per_s, 16e9, 1e-12);
   ck_assert_str_eq(far.limiting->name, "socket-amd");
