@@ -82,8 +82,6 @@ tests_bench_sim_LDADD = $(SIM_LIBS)
 if HAVE_SIMGRID
 tests_bench_sim_SOURCES += tests/peer_simgrid.cc
 tests_bench_sim_LDADD += $(SIMGRID_LIBS)
-else
-EXTRA_DIST += tests/peer_simgrid.cc
 endif
 CHECK_SUITES += tests/test_reports
 tests_test_reports_SOURCES = tests/test_reports.c tests/reports_fixture.c tests/reports_fixture.h

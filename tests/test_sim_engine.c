@@ -97,6 +97,42 @@ START_TEST(a_transfer_beside_compute_has_busy_figures) {
   span(1, 0, 1 + 20 / 10.0);
 }
 
+/* Three workers by number: at 1 s, the sender's work ends and lets a transfer to the receiver go; at the same instant,
+ * work on the receiver begins (it has waited for another transfer, from the third worker) or ends. The transfer takes 1 s
+ * alone and 5 s beside compute. Returns how long it took. */
+static double transfer_at_a_shared_instant(uint32_t sender, uint32_t receiver, uint32_t third, bool begins) {
+  sim_draft draft = {0};
+  const uint32_t sends = sim_draft_lane(&draft, sender, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false);
+  const uint32_t receives = sim_draft_lane(&draft, receiver, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false);
+  const uint32_t before = sim_draft_add(&draft, sends, PLAN_FORWARD, 0, 0, PLAN_NO_PEER);
+  const uint32_t beside = sim_draft_add(&draft, receives, PLAN_FORWARD, 0, 0, PLAN_NO_PEER);
+  const uint32_t other = sim_draft_pair(&draft, third, receiver, false, 0, 0);
+  if (begins) sim_draft_wait(&draft, beside, other + 1);
+  sim_draft_wait(&draft, sim_draft_pair(&draft, sender, receiver, false, 0, 1), before);
+  sim_draft_finish(&draft, 3, &program);
+  sim_figures_line(&program, 1, 1, 10, 0, 10, &figures);
+  figures.messages[1].busy_latency_s = 4;
+  run();
+  for (uint32_t i = 0; i < program.instruction_count; i++) {
+    if (program.instructions[i].opcode != PLAN_SEND || program.instructions[i].class_id != 1) continue;
+    near(timeline.start_s[i], 1);
+    return timeline.end_s[i] - timeline.start_s[i];
+  }
+  return NAN;
+}
+
+START_TEST(what_happens_at_one_instant_is_one_change) {
+  for (uint32_t sender = 0; sender < 3; sender++) {
+    for (uint32_t turn = 1; turn < 3; turn++) {
+      const uint32_t receiver = (sender + turn) % 3, third = (sender + 3 - turn) % 3;
+      near(transfer_at_a_shared_instant(sender, receiver, third, true), 5);
+      again();
+      near(transfer_at_a_shared_instant(sender, receiver, third, false), 1);
+      again();
+    }
+  }
+}
+
 /* Two senders, one receiver each, both flows over link 0. Instruction ids: SENDs 0 and 1, RECVs 2 and 3. */
 static void two_over_one_root(double bytes_0, double bytes_1, double latency_s) {
   sim_draft draft = {0};
@@ -356,6 +392,7 @@ int main(void) {
   tcase_add_test(tcase, zero_bytes_take_no_time);
   tcase_add_test(tcase, compute_slows_down_while_a_transfer_lasts);
   tcase_add_test(tcase, a_transfer_beside_compute_has_busy_figures);
+  tcase_add_test(tcase, what_happens_at_one_instant_is_one_change);
   tcase_add_test(tcase, two_over_one_root_take_twice_as_long);
   tcase_add_test(tcase, the_host_sets_the_pace_of_small_work);
   tcase_add_test(tcase, an_all_reduce_starts_with_its_last_member);
