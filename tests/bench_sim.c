@@ -4,7 +4,8 @@
  * step.
  *
  * The rate is instructions / CPU seconds (one thread) of making a timeline and sim_run with all its preparation. Every case
- * runs in a process of its own, so that peak memory is that case's. `bench_sim growth` prints how cost grows instead. */
+ * runs in a process of its own, so that peak memory is that case's. `bench_sim growth` prints how cost grows instead;
+ * `bench_sim play WORKERS MICROBATCHES own|ports|GROUP TIMES` plays one case again and again, for profilers. */
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <string.h>
@@ -12,9 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "config.h"
 #include "graph/model.h"
 #include "plan/program.h"
+#include "sim/predict.h"
 #include "tests/bench.h"
 #include "tests/peer_simgrid.h"
 #include "tests/sim_programs.h"
@@ -37,7 +40,8 @@ typedef struct bench_case {
   wiring wiring;
   int group; /* workers behind a root */
   int runs, textbook_runs, simgrid_runs;
-  bool whole; /* report compilation and memory too */
+  bool whole;  /* report compilation and memory too */
+  int repeats; /* of the last run, for `play` */
 } bench_case;
 
 typedef struct measurement {
@@ -199,7 +203,8 @@ static void measure(const bench_case *c, measurement *found) {
   found->instructions = program.instruction_count;
   sim_figures figures;
   wire(&program, c, &figures);
-  for (int run = 0; run < c->runs; run++) {
+  for (int play = 0; play < c->runs + c->repeats; play++) {
+    const int run = play < c->runs ? play : c->runs - 1;
     plan_timeline timeline;
     const double started_s = bench_cpu_s();
     if (plan_timeline_init(&program, &timeline, &error) != DP_OK) die(&error);
@@ -275,14 +280,40 @@ static void report(const bench_case *c, measurement *m) {
 }
 
 static const bench_case CASES[] = {
-    {"8 workers x 512 microbatches, own links", 8, 512, OWN_LINKS, 0, 9, 5, 3, false},
-    {"8 workers x 512 microbatches, full ports", 8, 512, PORTS, 0, 9, 5, 3, false},
-    {"8 workers x 512 microbatches, full roots of 4", 8, 512, ROOTS, 4, 9, 5, 3, false},
-    {"64 workers x 64 microbatches, full roots of 4", 64, 64, ROOTS, 4, 9, 3, 3, false},
-    {"4096 workers x 256 microbatches, own links", 4096, 256, OWN_LINKS, 0, 3, 0, 0, true},
-    {"4096 workers x 256 microbatches, full ports", 4096, 256, PORTS, 0, 3, 0, 0, false},
-    {"4096 workers x 256 microbatches, full roots of 4", 4096, 256, ROOTS, 4, 3, 0, 0, false},
+    {"8 workers x 512 microbatches, own links", 8, 512, OWN_LINKS, 0, 9, 5, 3, false, 0},
+    {"8 workers x 512 microbatches, full ports", 8, 512, PORTS, 0, 9, 5, 3, false, 0},
+    {"8 workers x 512 microbatches, full roots of 4", 8, 512, ROOTS, 4, 9, 5, 3, false, 0},
+    {"64 workers x 64 microbatches, full roots of 4", 64, 64, ROOTS, 4, 9, 3, 3, false, 0},
+    {"4096 workers x 256 microbatches, own links", 4096, 256, OWN_LINKS, 0, 3, 0, 0, true, 0},
+    {"4096 workers x 256 microbatches, full ports", 4096, 256, PORTS, 0, 3, 0, 0, false, 0},
+    {"4096 workers x 256 microbatches, full roots of 4", 4096, 256, ROOTS, 4, 3, 0, 0, false, 0},
 };
+
+/* One trial: a whole prediction of a scenario, from its plan's figures to metrics and memory. */
+static void report_trial(const char *file, const char *what) {
+  enum { RUNS = 9 };
+  dp_error error = DP_ERROR_INIT;
+  char path[1024], name[160];
+  (void)snprintf(path, sizeof path, "%s/%s", dp_data_folder(), file);
+  plan_scenario scenario;
+  sim_efficiency *efficiency = NULL;
+  if (plan_scenario_read(path, NULL, 0, &scenario, &error) != DP_OK) die(&error);
+  if (sim_efficiency_read(NULL, &efficiency, &error) != DP_OK) die(&error);
+  double whole_s[RUNS];
+  uint32_t instructions = 0;
+  for (int run = 0; run < RUNS; run++) {
+    sim_prediction prediction;
+    const double started_s = bench_cpu_s();
+    if (sim_predict(&scenario, efficiency, &prediction, &error) != DP_OK) die(&error);
+    whole_s[run] = bench_cpu_s() - started_s;
+    instructions = prediction.program.instruction_count;
+    sim_prediction_free(&prediction);
+  }
+  (void)snprintf(name, sizeof name, "a trial: predict %s (%u instructions)", what, instructions);
+  bench_report(name, bench_median(whole_s, RUNS), "s", NULL, 0, RUNS);
+  sim_efficiency_free(efficiency);
+  plan_scenario_free(&scenario);
+}
 
 static void growth_row(bench_case c, const char *what) {
   measurement m;
@@ -309,7 +340,21 @@ static void growth(void) {
   }
 }
 
+static int play(char **argv) {
+  bench_case c = {.name = "play", .ranks = (int)strtol(argv[0], NULL, 10), .microbatches = (int)strtol(argv[1], NULL, 10)};
+  c.wiring = strcmp(argv[2], "own") == 0 ? OWN_LINKS : strcmp(argv[2], "ports") == 0 ? PORTS : ROOTS;
+  c.group = (int)strtol(argv[2], NULL, 10);
+  c.runs = 1;
+  if (c.ranks < 1 || c.microbatches < 1 || (c.wiring == ROOTS && c.group < 1)) return 2;
+  measurement m = {.compile_s = 0};
+  c.repeats = (int)strtol(argv[3], NULL, 10);
+  measure(&c, &m);
+  printf("compiled in %.4f s, then %.4g instructions/s\n", m.compile_s, m.instructions / m.run_s[0]);
+  return 0;
+}
+
 int main(int argc, char **argv) {
+  if (argc == 6 && strcmp(argv[1], "play") == 0) return play(&argv[2]);
   if (argc == 2 && strcmp(argv[1], "growth") == 0) {
     growth();
     return 0;
@@ -322,5 +367,6 @@ int main(int argc, char **argv) {
     measure_apart(&CASES[i], &m);
     report(&CASES[i], &m);
   }
+  report_trial("sdxl-8xa100-sxm.toml", "SDXL on 8 A100");
   return 0;
 }
