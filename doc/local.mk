@@ -1,5 +1,6 @@
 dist_doc_DATA += LICENSE CONTRIBUTING.md
 dist_doc_DATA += doc/predictions.md
+dist_doc_DATA += doc/simulator-performance.md
 dist_doc_DATA += doc/reports.md
 dist_doc_DATA += doc/formats.md
 dist_doc_DATA += doc/accuracy.md

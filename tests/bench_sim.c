@@ -349,7 +349,8 @@ static int play(char **argv) {
   measurement m = {.compile_s = 0};
   c.repeats = (int)strtol(argv[3], NULL, 10);
   measure(&c, &m);
-  printf("compiled in %.4f s, then %.4g instructions/s\n", m.compile_s, m.instructions / m.run_s[0]);
+  printf("compiled in %.4f s, then %.4g instructions/s; the engine took %.0f bytes\n", m.compile_s, m.instructions / m.run_s[0],
+         (double)m.statistics.memory_bytes);
   return 0;
 }
 
