@@ -188,7 +188,7 @@ else
   bad "make distcheck"
 fi
 if [ -n "${tarball[0]:-}" ] && git rev-parse --git-dir >/dev/null 2>&1; then
-  left_out=$(comm -23 <(git ls-files -- . ':!.ci' ':!.gitignore' | sort) \
+  left_out=$(comm -23 <(git ls-files -- . ':!.ci' ':!.gitignore' ':!.gitattributes' | sort) \
     <(tar -tzf "${tarball[0]}" | sed 's,^[^/]*/,,' | sort))
   if [ -z "$left_out" ]; then ok "every file of the tree is in the tarball"
   else bad "not in the tarball: ${left_out//$'\n'/ }"; fi
