@@ -245,8 +245,9 @@ static void handle(sim_engine *e, uint32_t lane_id) {
   } else if (lane->kind == PLAN_LANE_COLLECTIVE || e->stretches) {
     finish_travel(e, lane_id);
   } else {
+    const uint32_t partner = lane->partner; /* the lane may go on with another */
     finish(e, lane_id);
-    finish(e, lane->partner);
+    finish(e, partner);
   }
 }
 

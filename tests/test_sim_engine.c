@@ -160,6 +160,28 @@ START_TEST(two_over_one_root_take_twice_as_long) {
   span(0, 0, 10.25);
 }
 
+START_TEST(a_lane_may_send_to_several_lanes) {
+  sim_draft draft = {0};
+  const uint32_t sends = sim_draft_lane(&draft, 0, PLAN_LANE_SEND, 1, false);
+  for (uint32_t i = 0; i < 4; i++) {
+    const uint32_t receives = sim_draft_lane(&draft, 1, PLAN_LANE_RECV, 0, i % 2 == 1);
+    const uint32_t send = sim_draft_add(&draft, sends, PLAN_SEND, i, 0, 2 * i + 1);
+    sim_draft_add(&draft, receives, PLAN_RECV, i, 0, send);
+  }
+  const uint32_t computes = sim_draft_lane(&draft, 1, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false);
+  for (uint32_t i = 0; i < 4; i++) {
+    sim_draft_wait(&draft, sim_draft_add(&draft, computes, PLAN_FORWARD, i, 0, PLAN_NO_PEER), 2 * i + 1);
+  }
+  sim_draft_finish(&draft, 2, &program);
+  sim_figures_line(&program, 0.5, 0, 10, 0, 10, &figures);
+  run();
+  for (uint32_t i = 0; i < 4; i++) {
+    span(i, i, i + 1);
+    span(program.instructions[i].peer, i, i + 1);
+    span(4 + i, i + 1, i + 1.5); /* what waits for the RECV */
+  }
+}
+
 START_TEST(the_host_sets_the_pace_of_small_work) {
   sim_draft draft = {0};
   for (uint32_t w = 0; w < 2; w++) {
@@ -394,6 +416,7 @@ int main(void) {
   tcase_add_test(tcase, a_transfer_beside_compute_has_busy_figures);
   tcase_add_test(tcase, what_happens_at_one_instant_is_one_change);
   tcase_add_test(tcase, two_over_one_root_take_twice_as_long);
+  tcase_add_test(tcase, a_lane_may_send_to_several_lanes);
   tcase_add_test(tcase, the_host_sets_the_pace_of_small_work);
   tcase_add_test(tcase, an_all_reduce_starts_with_its_last_member);
   tcase_add_test(tcase, a_program_that_cannot_go_on_is_told);
