@@ -1,4 +1,5 @@
 /* plan/: compiled programs: laws over random plans, what travels, the deadlock check, timelines and metrics. */
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,6 +248,78 @@ START_TEST(replicas_reduce_their_gradients_by_parts) {
 }
 END_TEST
 
+/* ---- timelines by hand ---- */
+
+START_TEST(metrics_by_hand) {
+  reference_chain(2, 1, 2, 1, 100, &model);
+  const reference_plan one = {.ranks = 2, .schedule = PLAN_1F1B, .microbatches = 1};
+  compile(&one);
+  reference_play(&program, &model, 0.25, 400, NULL, &timeline); /* a transfer takes 0.5 */
+  plan_metrics metrics;
+  ck_assert_int_eq(plan_metrics_of(&timeline, &metrics, &error), DP_OK);
+  ck_assert_double_eq_tol(metrics.step_s, 7, 1e-12); /* 1, 0.5, 1 + 2, 0.5, 2 */
+  ck_assert_double_eq_tol(metrics.bubble_ratio, 1 - 6.0 / 14, 1e-12);
+  ck_assert_double_eq_tol(metrics.throughput_samples_per_s, 1 / 7.0, 1e-12);
+  ck_assert_int_eq(metrics.comm_bytes, 200);
+  for (int w = 0; w < 2; w++) {
+    const plan_worker_metrics *worker = &metrics.workers[w];
+    ck_assert_double_eq_tol(worker->forward_s, 1, 1e-12);
+    ck_assert_double_eq_tol(worker->backward_s, 2, 1e-12);
+    ck_assert_double_eq_tol(worker->comm_s, 1, 1e-12);
+    ck_assert_double_eq_tol(worker->exposed_comm_s, 1, 1e-12);
+    ck_assert_double_eq_tol(worker->idle_s, 4, 1e-12);
+    ck_assert_int_eq(worker->sent_bytes, 100);
+    ck_assert_int_eq(worker->received_bytes, 100);
+  }
+  plan_metrics_free(&metrics);
+  uint32_t *ids, count;
+  ck_assert_int_eq(plan_critical_path(&timeline, &ids, &count, &error), DP_OK);
+  static const plan_opcode chain[] = {PLAN_FORWARD, PLAN_SEND, PLAN_FORWARD, PLAN_BACKWARD, PLAN_SEND, PLAN_BACKWARD};
+  ck_assert_uint_ge(count, DP_COUNT_OF(chain));
+  for (size_t i = 0; i < DP_COUNT_OF(chain); i++) {
+    const uint8_t opcode = program.instructions[ids[i]].opcode;
+    ck_assert(opcode == chain[i] || (chain[i] == PLAN_SEND && opcode == PLAN_RECV)); /* either end stands for a transfer */
+  }
+  free(ids);
+  drop_program();
+  /* two microbatches: worker 0 sends the first while it computes the second */
+  const reference_plan two = {.ranks = 2, .schedule = PLAN_GPIPE, .microbatches = 2};
+  compile(&two);
+  reference_play(&program, &model, 0.25, 400, NULL, &timeline);
+  ck_assert_int_eq(plan_metrics_of(&timeline, &metrics, &error), DP_OK);
+  /* worker 0: F0 0-1, F1 1-2; sends at 1 and 2; worker 1: F 1.5-2.5-3.5, B 3.5-5.5-7.5; gradients at 5.5 and 7.5 */
+  ck_assert_double_eq_tol(metrics.step_s, 10, 1e-12);
+  ck_assert_double_eq_tol(metrics.workers[0].comm_s, 2, 1e-12);
+  ck_assert_double_eq_tol(metrics.workers[0].exposed_comm_s, 1, 1e-12); /* 2-2.5 and 5.5-6 */
+  ck_assert_double_eq_tol(metrics.workers[1].exposed_comm_s, 1, 1e-12); /* 1-1.5 and 7.5-8 */
+  plan_metrics_free(&metrics);
+}
+END_TEST
+
+START_TEST(plans_as_json) {
+  reference_chain(8, 1, 2, 1, 100, &model);
+  const reference_plan wanted = {.ranks = 2, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = 2, .replicas = 2};
+  reference_plan_make(&wanted, &model, &plan);
+  plan.recompute[3] = 1;
+  json_t *json = plan_plan_json(&plan, &model, NULL);
+  ck_assert_ptr_nonnull(json);
+  ck_assert_str_eq(json_string_value(json_object_get(json, "format")), "diffpipe-plan");
+  ck_assert_int_eq(json_integer_value(json_object_get(json, "version")), 1);
+  ck_assert_str_eq(json_string_value(json_object_get(json, "schedule")), "folded");
+  ck_assert_uint_eq(json_array_size(json_object_get(json, "devices")), 4);
+  const json_t *placement = json_object_get(json, "placement");
+  ck_assert_uint_eq(json_array_size(placement), 4);
+  ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(placement, 3), "rank")), 0);
+  ck_assert_str_eq(json_string_value(json_object_get(json_array_get(placement, 3), "first")), "units.6");
+  ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(json_array_get(placement, 1), "recompute"), 0)), 3);
+  const json_t *order = json_object_get(json, "order");
+  ck_assert_uint_eq(json_array_size(order), 2);
+  ck_assert_uint_eq(json_array_size(json_array_get(order, 0)), 2 * 2 * 2);
+  ck_assert_str_eq(json_string_value(json_array_get(json_array_get(order, 0), 0)), "F0.0");
+  json_decref(json);
+}
+END_TEST
+
 /* ---- the check ---- */
 
 static uint32_t find(uint32_t worker, plan_opcode opcode, uint32_t microbatch) {
@@ -363,7 +436,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {random_plans_keep_the_laws, compiling_is_reproducible, skips_travel_by_policy,
                                 local_policy_names_what_would_travel, the_latent_returns_to_the_first_stage,
-                                replicas_reduce_their_gradients_by_parts, a_deadlock_is_named, crossed_orders_are_found,
+                                replicas_reduce_their_gradients_by_parts, metrics_by_hand, plans_as_json, a_deadlock_is_named, crossed_orders_are_found,
                                 broken_structure_is_found, broken_orders_are_refused, schedules_refuse_other_chunk_counts};
   return suite_run("plan_program", tests, DP_COUNT_OF(tests), setup, drop, 120);
 }

@@ -69,11 +69,13 @@ START_TEST(interleaved_has_its_closed_form) {
   for (int i = 0; i < (int)DP_COUNT_OF(rank_counts); i++)
     for (int m = 1; m <= 32; m++)
       for (int j = 0; j < (int)DP_COUNT_OF(chunk_counts); j++)
-        for (int k = 0; k < (int)DP_COUNT_OF(ratios); k++) {
+        for (int k = 0; k < 2 * (int)DP_COUNT_OF(ratios); k++) {
+          const plan_schedule schedule = k % 2 ? PLAN_GPIPE : PLAN_INTERLEAVED; /* with chunks too */
+          const double *ratio = ratios[k / 2];
           const int p = rank_counts[i], v = chunk_counts[j];
-          const reference_plan wanted = {.ranks = p, .chunks_per_rank = v, .schedule = PLAN_INTERLEAVED, .microbatches = m};
-          play(&wanted, ratios[k][0] / v, ratios[k][1] / v, -1);
-          expect_step(interleaved_s(p, m, v, ratios[k][0], ratios[k][1]), &wanted);
+          const reference_plan wanted = {.ranks = p, .chunks_per_rank = v, .schedule = schedule, .microbatches = m};
+          play(&wanted, ratio[0] / v, ratio[1] / v, -1);
+          expect_step(interleaved_s(p, m, v, ratio[0], ratio[1]), &wanted);
           if (m >= p) {
             plan_metrics metrics;
             ck_assert_int_eq(plan_metrics_of(&timeline, &metrics, &error), DP_OK);
