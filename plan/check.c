@@ -9,15 +9,15 @@
 typedef struct checker {
   const plan_program *program;
   dp_error *error;
-  uint32_t *lane_of;     /* [instruction] */
-  uint32_t *next;        /* [lane] id of the head */
-  uint32_t *waited;      /* [lane] the head's waits that are done */
-  uint64_t *done;        /* one bit an instruction */
-  uint64_t *ready;       /* the same: waits only for its peer or group */
-  uint32_t *queue;       /* [instruction] 1 + first lane queued at it */
-  uint32_t *queue_next;  /* [lane] 1 + next lane in the same queue */
-  uint32_t *group_ready; /* [group] members that are ready */
-  uint32_t *group_queue; /* [group] 1 + first of their lanes, linked by queue_next */
+  uint32_t *lane_of;       /* [instruction] */
+  uint32_t *next;          /* [lane] id of the head */
+  uint32_t *waited;        /* [lane] the head's waits that are done */
+  uint64_t *done;          /* one bit an instruction */
+  uint64_t *ready;         /* the same: waits only for its peer or group */
+  uint32_t *queue;         /* [instruction] 1 + first lane queued at it */
+  uint32_t *queue_next;    /* [lane] 1 + next lane in the same queue */
+  uint32_t *group_ready;   /* [group] members that are ready */
+  uint32_t *group_queue;   /* [group] 1 + first of their lanes, linked by queue_next */
   uint32_t *stack, height; /* lanes to look at */
 } checker;
 
@@ -65,7 +65,8 @@ static dp_status check_transfer(const checker *c, uint32_t id, const plan_lane *
   const plan_instruction *peer = &p->instructions[i->peer];
   if (peer->opcode != (send ? PLAN_RECV : PLAN_SEND) || peer->peer != id || peer->class_id != i->class_id)
     return broken(c, id, "and its peer do not name each other with one message");
-  if (i->chunk != (send ? message->from_chunk : message->to_chunk)) return broken(c, id, "is not of its message's chunk");
+  if (i->chunk != (send ? message->from_chunk : message->to_chunk))
+    return broken(c, id, "is not of its message's chunk");
   const bool latent = !message->backward && message->to_chunk < message->from_chunk;
   if (!latent && peer->microbatch != i->microbatch) return broken(c, id, "and its peer are of two microbatches");
   return DP_OK;
@@ -95,8 +96,10 @@ static dp_status check_instructions(checker *c) {
     } else if (i->opcode == PLAN_ALL_REDUCE) {
       DP_TRY(check_reduce(c, id, lane));
     } else {
-      if (lane->kind != PLAN_LANE_COMPUTE || i->opcode >= PLAN_OPCODE_COUNT) return broken(c, id, "is on a lane of another kind");
-      if (i->class_id >= p->work_count || p->works[i->class_id].worker != lane->worker || p->works[i->class_id].opcode != i->opcode)
+      if (lane->kind != PLAN_LANE_COMPUTE || i->opcode >= PLAN_OPCODE_COUNT)
+        return broken(c, id, "is on a lane of another kind");
+      if (i->class_id >= p->work_count || p->works[i->class_id].worker != lane->worker ||
+          p->works[i->class_id].opcode != i->opcode)
         return broken(c, id, "has no work class of its own worker and kind");
     }
     if (p->wait_first[id + 1] < p->wait_first[id]) return broken(c, id, "has fewer than no waits");
@@ -217,8 +220,8 @@ static dp_status check(checker *c, dp_arena *scratch) {
   c->ready = DP_ARENA_NEW(scratch, uint64_t, instructions / 64 + 1);
   c->group_ready = DP_ARENA_NEW(scratch, uint32_t, groups);
   c->group_queue = DP_ARENA_NEW(scratch, uint32_t, groups);
-  if (!c->lane_of || !c->queue || !c->next || !c->waited || !c->queue_next || !c->stack || !c->done || !c->ready || !c->group_ready ||
-      !c->group_queue)
+  if (!c->lane_of || !c->queue || !c->next || !c->waited || !c->queue_next || !c->stack || !c->done || !c->ready ||
+      !c->group_ready || !c->group_queue)
     return dp_fail_memory(c->error);
   DP_TRY(check_lanes(c));
   DP_TRY(check_instructions(c));

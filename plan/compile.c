@@ -32,8 +32,10 @@ static void make_compute(plan_compiler *c, int rank) {
     const bool split = is_split(c, step->chunk, pass, step->microbatch);
     const int parts = split ? chunk->parts : 1;
     for (int p = 0; p < parts; p++)
-      program->instructions[at++] = (plan_instruction){step->opcode,     (uint8_t)p,
-                                                       step->chunk,      step->microbatch,
+      program->instructions[at++] = (plan_instruction){step->opcode,
+                                                       (uint8_t)p,
+                                                       step->chunk,
+                                                       step->microbatch,
                                                        split ? chunk->part_work + (uint32_t)p : chunk->work[pass],
                                                        PLAN_NO_PEER};
     c->instruction[c->first_step[rank] + (uint32_t)i] = at - 1;
@@ -92,7 +94,8 @@ static void post_receives(plan_compiler *c, uint32_t lane_id) {
     const uint32_t sent = c->program->instructions[recv->peer].microbatch, slots = (uint32_t)c->slots[recv->class_id];
     if (slots && sent + slots < plan_compile_flow_items(c, flow)) {
       const int from = c->plan->chunks[flow->from_chunk].rank;
-      const int next = c->level[c->first_step[from] + (uint32_t)c->chunks[flow->from_chunk].step[direction][sent + slots]];
+      const int next =
+          c->level[c->first_step[from] + (uint32_t)c->chunks[flow->from_chunk].step[direction][sent + slots]];
       if (next < limit) limit = next;
       while (below > 0 && level[below - 1] >= limit) below--;
     }
@@ -122,9 +125,11 @@ static uint32_t step_waits(const plan_compiler *c, const plan_step *step, bool f
     }
     count++;
   }
-  for (int f = chunk->first_out[direction]; last && f < chunk->first_out[direction] + chunk->out_count[direction]; f++) {
+  for (int f = chunk->first_out[direction]; last && f < chunk->first_out[direction] + chunk->out_count[direction];
+       f++) {
     const uint32_t slots = (uint32_t)c->slots[f];
-    if (!slots || step->microbatch < slots || step->microbatch >= plan_compile_flow_items(c, &c->traffic.flows[f])) continue;
+    if (!slots || step->microbatch < slots || step->microbatch >= plan_compile_flow_items(c, &c->traffic.flows[f]))
+      continue;
     if (waits) waits[count] = c->sends[(size_t)f * (size_t)c->items + step->microbatch - slots];
     count++;
   }
@@ -171,7 +176,8 @@ static void rank_waits(plan_compiler *c, int rank, bool count_only) {
   }
   if (!plan->training) return;
   const plan_lane *last = &program->lanes[lane_end - 1]; /* the optimizer waits for the collectives */
-  const uint32_t optimizer = compute->first + compute->count - 1, reduces = last->kind == PLAN_LANE_COLLECTIVE ? last->count : 0;
+  const uint32_t optimizer = compute->first + compute->count - 1,
+                 reduces = last->kind == PLAN_LANE_COLLECTIVE ? last->count : 0;
   if (count_only) first[optimizer + 1] = reduces;
   for (uint32_t i = 0; !count_only && i < reduces; i++) program->waits[first[optimizer] + i] = last->first + i;
 }
@@ -225,7 +231,8 @@ static void copy_replica(plan_compiler *c, uint32_t replica) {
     }
     program->wait_first[first_instruction + i + 1] = program->wait_first[i + 1] + replica * c->waits;
   }
-  for (uint32_t i = 0; i < c->waits; i++) program->waits[replica * c->waits + i] = program->waits[i] + first_instruction;
+  for (uint32_t i = 0; i < c->waits; i++)
+    program->waits[replica * c->waits + i] = program->waits[i] + first_instruction;
   for (uint32_t i = 0; i < c->works; i++) {
     program->works[first_work + i] = program->works[i];
     program->works[first_work + i].worker += workers;

@@ -19,11 +19,11 @@ enum { PLAN_PASS_FORWARD, PLAN_PASS_BACKWARD, PLAN_PASS_WEIGHT, PLAN_PASS_COUNT 
 typedef struct plan_compile_chunk {
   int first_out[2], out_count[2]; /* flows that leave it, by direction: contiguous in flows */
   int first_in[2], in_count[2];   /* flows that enter it: into compiler.entering */
-  uint32_t work[PLAN_PASS_COUNT];      /* work classes; the last of the bucketed pass have `parts` more */
+  uint32_t work[PLAN_PASS_COUNT]; /* work classes; the last of the bucketed pass have `parts` more */
   uint32_t part_work;             /* first of `parts` classes */
   uint32_t first_group;           /* collectives of its parts */
   int parts;                      /* of the last backward; 1 when whole */
-  int *step[PLAN_PASS_COUNT];          /* [items] index in the rank's order */
+  int *step[PLAN_PASS_COUNT];     /* [items] index in the rank's order */
 } plan_compile_chunk;
 
 typedef struct plan_compiler {
@@ -43,12 +43,12 @@ typedef struct plan_compiler {
   /* by step: rank r's from first_step[r] */
   uint32_t *first_step;
   int *level;
-  uint32_t *instruction; /* the step's last part */
+  uint32_t *instruction;                                /* the step's last part */
   uint32_t lanes, instructions, works, messages, waits; /* of one replica */
-  uint32_t *cursor;         /* [lane] instructions written */
-  uint32_t *optimizer_work; /* [rank] */
-  uint32_t *sends;          /* [flow * items + microbatch of the sender] */
-  uint32_t *post;           /* [instruction] of a receive: 1 + the step after which it is posted; 0: at once */
+  uint32_t *cursor;                                     /* [lane] instructions written */
+  uint32_t *optimizer_work;                             /* [rank] */
+  uint32_t *sends;                                      /* [flow * items + microbatch of the sender] */
+  uint32_t *post; /* [instruction] of a receive: 1 + the step after which it is posted; 0: at once */
 } plan_compiler;
 
 #define PLAN_SCRATCH(c, type, count) DP_ARENA_NEW(&(c)->scratch, type, (size_t)(count))
@@ -63,7 +63,9 @@ dp_status plan_compile_layout(plan_compiler *c);
 uint32_t plan_compile_flow_items(const plan_compiler *c, const plan_flow *flow);
 
 static inline int plan_compile_pass(int opcode) {
-  return opcode == PLAN_FORWARD ? PLAN_PASS_FORWARD : opcode == PLAN_BACKWARD_WEIGHT ? PLAN_PASS_WEIGHT : PLAN_PASS_BACKWARD;
+  return opcode == PLAN_FORWARD           ? PLAN_PASS_FORWARD
+         : opcode == PLAN_BACKWARD_WEIGHT ? PLAN_PASS_WEIGHT
+                                          : PLAN_PASS_BACKWARD;
 }
 
 #endif

@@ -73,7 +73,8 @@ static dp_status index_ranks(plan_compiler *c) {
   if (!c->rank_chunks || !c->rank_first || !next) return dp_fail_memory(c->error);
   for (int k = 0; k < plan->chunk_count; k++) c->rank_first[plan->chunks[k].rank + 1]++;
   for (int r = 0; r < plan->ranks; r++)
-    if (c->rank_first[r + 1] == 0) return dp_fail(c->error, DP_BAD_INPUT, "plan: found no chunk on stage %d, allowed: 1 or more", r);
+    if (c->rank_first[r + 1] == 0)
+      return dp_fail(c->error, DP_BAD_INPUT, "plan: found no chunk on stage %d, allowed: 1 or more", r);
   for (int r = 0; r < plan->ranks; r++) next[r] = c->rank_first[r + 1] += c->rank_first[r];
   for (int k = plan->chunk_count - 1; k >= 0; k--) c->rank_chunks[--next[plan->chunks[k].rank]] = k;
   return DP_OK;
@@ -92,12 +93,14 @@ static void set_parts(plan_compiler *c) {
 
 static lane_key send_key(const plan_compiler *c, const plan_flow *flow) {
   const plan_chunk *chunks = c->plan->chunks;
-  return (lane_key){(uint32_t)chunks[flow->from_chunk].rank, (uint32_t)chunks[flow->to_chunk].rank, PLAN_LANE_SEND, flow->backward};
+  return (lane_key){(uint32_t)chunks[flow->from_chunk].rank, (uint32_t)chunks[flow->to_chunk].rank, PLAN_LANE_SEND,
+                    flow->backward};
 }
 
 static lane_key recv_key(const plan_compiler *c, const plan_flow *flow) {
   const plan_chunk *chunks = c->plan->chunks;
-  return (lane_key){(uint32_t)chunks[flow->to_chunk].rank, (uint32_t)chunks[flow->from_chunk].rank, PLAN_LANE_RECV, flow->backward};
+  return (lane_key){(uint32_t)chunks[flow->to_chunk].rank, (uint32_t)chunks[flow->from_chunk].rank, PLAN_LANE_RECV,
+                    flow->backward};
 }
 
 static uint32_t find_lane(const lane_key *keys, uint32_t count, const lane_key *key) {
@@ -143,7 +146,8 @@ static dp_status lay_out_lanes(plan_compiler *c) {
     uint64_t parts = 0, chunks = 0;
     for (int k = c->rank_first[rank]; k < c->rank_first[rank + 1]; k++, chunks++)
       parts += (uint64_t)c->chunks[c->rank_chunks[k]].parts;
-    if (keys[l].kind == PLAN_LANE_COMPUTE) size[l] = (uint64_t)plan->order_count[rank] + parts - chunks + plan->training;
+    if (keys[l].kind == PLAN_LANE_COMPUTE)
+      size[l] = (uint64_t)plan->order_count[rank] + parts - chunks + plan->training;
     if (keys[l].kind == PLAN_LANE_COLLECTIVE) size[l] = parts;
     total += size[l];
   }
@@ -159,10 +163,12 @@ static dp_status lay_out_lanes(plan_compiler *c) {
   program->lanes = PLAN_KEEP(c, plan_lane, program->lane_count);
   program->instructions = PLAN_KEEP(c, plan_instruction, program->instruction_count);
   program->wait_first = PLAN_KEEP(c, uint32_t, (size_t)program->instruction_count + 1);
-  if (!program->worker_lane || !program->lanes || !program->instructions || !program->wait_first) return dp_fail_memory(c->error);
+  if (!program->worker_lane || !program->lanes || !program->instructions || !program->wait_first)
+    return dp_fail_memory(c->error);
   uint32_t first = 0;
   for (uint32_t l = 0; l < unique; l++) {
-    program->lanes[l] = (plan_lane){keys[l].rank, keys[l].kind, keys[l].backward, keys[l].peer, first, (uint32_t)size[l]};
+    program->lanes[l] =
+        (plan_lane){keys[l].rank, keys[l].kind, keys[l].backward, keys[l].peer, first, (uint32_t)size[l]};
     if (keys[l].kind == PLAN_LANE_COMPUTE) program->worker_lane[keys[l].rank] = l;
     first += (uint32_t)size[l];
   }
@@ -205,7 +211,10 @@ static dp_status make_works(plan_compiler *c) {
   plan_program *program = c->program;
   uint32_t count = plan->training ? (uint32_t)plan->ranks : 0;
   for (int k = 0; k < plan->chunk_count; k++)
-    count += (!plan->training ? 1u : c->split_backward ? 3u : 2u) + (uint32_t)(c->chunks[k].parts > 1 ? c->chunks[k].parts : 0);
+    count += (!plan->training     ? 1u
+              : c->split_backward ? 3u
+                                  : 2u) +
+             (uint32_t)(c->chunks[k].parts > 1 ? c->chunks[k].parts : 0);
   c->works = count;
   program->work_count = count * (uint32_t)plan->replicas;
   program->works = PLAN_KEEP(c, plan_work, program->work_count);
@@ -218,8 +227,10 @@ static dp_status make_works(plan_compiler *c) {
       const int k = c->rank_chunks[i];
       plan_compile_chunk *chunk = &c->chunks[k];
       const plan_chunk *units = &plan->chunks[k];
-      const plan_work whole = {PLAN_FORWARD, 0, 1, (uint16_t)k, (uint32_t)r, (uint32_t)units->first_unit, (uint32_t)units->unit_count};
-      const uint8_t opcodes[PLAN_PASS_COUNT] = {PLAN_FORWARD, c->split_backward ? PLAN_BACKWARD_INPUT : PLAN_BACKWARD, PLAN_BACKWARD_WEIGHT};
+      const plan_work whole = {
+          PLAN_FORWARD, 0, 1, (uint16_t)k, (uint32_t)r, (uint32_t)units->first_unit, (uint32_t)units->unit_count};
+      const uint8_t opcodes[PLAN_PASS_COUNT] = {PLAN_FORWARD, c->split_backward ? PLAN_BACKWARD_INPUT : PLAN_BACKWARD,
+                                                PLAN_BACKWARD_WEIGHT};
       for (int pass = 0; pass < (!plan->training ? 1 : c->split_backward ? 3 : 2); pass++) {
         chunk->work[pass] = (uint32_t)(work - program->works);
         *work = whole;
@@ -237,8 +248,13 @@ static dp_status make_works(plan_compiler *c) {
     if (!plan->training) continue;
     const plan_chunk *first = &plan->chunks[c->rank_chunks[c->rank_first[r]]];
     c->optimizer_work[r] = (uint32_t)(work - program->works);
-    *work++ = (plan_work){PLAN_OPTIMIZER_STEP, 0, 1, (uint16_t)c->rank_chunks[c->rank_first[r]], (uint32_t)r,
-                          (uint32_t)first->first_unit, (uint32_t)first->unit_count};
+    *work++ = (plan_work){PLAN_OPTIMIZER_STEP,
+                          0,
+                          1,
+                          (uint16_t)c->rank_chunks[c->rank_first[r]],
+                          (uint32_t)r,
+                          (uint32_t)first->first_unit,
+                          (uint32_t)first->unit_count};
   }
   return DP_OK;
 }

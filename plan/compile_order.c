@@ -2,15 +2,16 @@
 
 static dp_status check_plan(const plan_compiler *c) {
   const plan_plan *plan = c->plan;
-  if (plan->ranks < 1 || plan->replicas < 1 || plan->microbatches < 1 || plan->denoise_steps < 1 || plan->chunk_count < 1 ||
-      !plan->chunks || !plan->order)
+  if (plan->ranks < 1 || plan->replicas < 1 || plan->microbatches < 1 || plan->denoise_steps < 1 ||
+      plan->chunk_count < 1 || !plan->chunks || !plan->order)
     return dp_fail(c->error, DP_INTERNAL, "plan: has no chunks, no order or no workers");
   int unit = 0;
   for (int k = 0; k < plan->chunk_count; k++) {
     const plan_chunk *chunk = &plan->chunks[k];
     if (chunk->first_unit != unit || chunk->unit_count < 1 || chunk->rank < 0 || chunk->rank >= plan->ranks)
-      return dp_fail(c->error, DP_BAD_INPUT, "plan: found chunk %d with units %d to %d on stage %d, allowed: one or more units from %d on",
-                     k, chunk->first_unit, chunk->first_unit + chunk->unit_count - 1, chunk->rank, unit);
+      return dp_fail(c->error, DP_BAD_INPUT,
+                     "plan: found chunk %d with units %d to %d on stage %d, allowed: one or more units from %d on", k,
+                     chunk->first_unit, chunk->first_unit + chunk->unit_count - 1, chunk->rank, unit);
     unit += chunk->unit_count;
   }
   if ((size_t)unit != c->graph->units.count)
@@ -21,9 +22,9 @@ static dp_status check_plan(const plan_compiler *c) {
 
 static dp_status bad_step(const plan_compiler *c, int rank, int at, const char *why) {
   const plan_step *step = &c->plan->order[rank][at];
-  return dp_fail(c->error, DP_INTERNAL, "plan: the order of stage %d has %s chunk %d microbatch %u at place %d, %s", rank,
-                 step->opcode < PLAN_OPCODE_COUNT ? plan_opcode_names[step->opcode] : "?", (int)step->chunk, step->microbatch,
-                 at, why);
+  return dp_fail(c->error, DP_INTERNAL, "plan: the order of stage %d has %s chunk %d microbatch %u at place %d, %s",
+                 rank, step->opcode < PLAN_OPCODE_COUNT ? plan_opcode_names[step->opcode] : "?", (int)step->chunk,
+                 step->microbatch, at, why);
 }
 
 /* Where each step stands; every chunk has each of its passes once per microbatch, ascending. */
@@ -41,12 +42,13 @@ static dp_status index_order(plan_compiler *c) {
       c->chunks[k].step[pass] = PLAN_SCRATCH(c, int, c->items);
       if (!c->chunks[k].step[pass]) return dp_fail_memory(c->error);
     }
-  int *next = PLAN_SCRATCH(c, int, (size_t)plan->chunk_count * PLAN_PASS_COUNT);
+  int *next = PLAN_SCRATCH(c, int, (size_t)plan->chunk_count *PLAN_PASS_COUNT);
   if (!next) return dp_fail_memory(c->error);
   for (int r = 0; r < plan->ranks; r++)
     for (int i = 0; i < plan->order_count[r]; i++) {
       const plan_step *step = &plan->order[r][i];
-      if (step->opcode > PLAN_BACKWARD_WEIGHT || step->chunk >= plan->chunk_count) return bad_step(c, r, i, "which is no step");
+      if (step->opcode > PLAN_BACKWARD_WEIGHT || step->chunk >= plan->chunk_count)
+        return bad_step(c, r, i, "which is no step");
       const int pass = plan_compile_pass(step->opcode), k = step->chunk;
       int *count = &next[k * PLAN_PASS_COUNT + pass];
       if (plan->chunks[k].rank != r) return bad_step(c, r, i, "a chunk of another stage");
@@ -54,14 +56,15 @@ static dp_status index_order(plan_compiler *c) {
         return bad_step(c, r, i, "which this kind of plan does not have");
       if (*count >= c->items || step->microbatch != (uint32_t)*count)
         return bad_step(c, r, i, "microbatches of a chunk must ascend one by one");
-      if (pass > 0 && *count >= next[k * PLAN_PASS_COUNT + pass - 1]) return bad_step(c, r, i, "before the pass that it follows");
+      if (pass > 0 && *count >= next[k * PLAN_PASS_COUNT + pass - 1])
+        return bad_step(c, r, i, "before the pass that it follows");
       c->chunks[k].step[pass][(*count)++] = i;
     }
   for (int k = 0; k < plan->chunk_count; k++)
     for (int pass = 0; pass < passes; pass++)
       if (next[k * PLAN_PASS_COUNT + pass] != c->items)
-        return dp_fail(c->error, DP_INTERNAL, "plan: the order has %d of %d microbatches of chunk %d", next[k * PLAN_PASS_COUNT + pass],
-                       c->items, k);
+        return dp_fail(c->error, DP_INTERNAL, "plan: the order has %d of %d microbatches of chunk %d",
+                       next[k * PLAN_PASS_COUNT + pass], c->items, k);
   return DP_OK;
 }
 
@@ -103,7 +106,8 @@ static dp_status find_levels(plan_compiler *c) {
         if (other > level) level = other;
       }
       c->level[c->first_step[r] + (uint32_t)done[r]++] = level + (step->opcode == PLAN_BACKWARD ? 2 : 1);
-      const int fed = step->opcode == PLAN_FORWARD ? step->chunk + 1 < plan->chunk_count ? step->chunk + 1 : 0 : step->chunk - 1;
+      const int fed =
+          step->opcode == PLAN_FORWARD ? step->chunk + 1 < plan->chunk_count ? step->chunk + 1 : 0 : step->chunk - 1;
       if (fed >= 0 && waiting[plan->chunks[fed].rank]) {
         waiting[plan->chunks[fed].rank] = false;
         stack[height++] = plan->chunks[fed].rank;

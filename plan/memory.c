@@ -62,7 +62,8 @@ static dp_status index_program(planner *p) {
     const uint32_t first = program->worker_lane[r], end = program->worker_lane[r + 1];
     const plan_lane *compute = &program->lanes[first], *last = &program->lanes[end - 1];
     if (compute->count > most) most = compute->count;
-    if (last->first + last->count - compute->first > most_instructions) most_instructions = last->first + last->count - compute->first;
+    if (last->first + last->count - compute->first > most_instructions)
+      most_instructions = last->first + last->count - compute->first;
     for (uint32_t l = first; l < end; l++)
       for (uint32_t at = 0; at < program->lanes[l].count; at++) {
         const uint32_t id = program->lanes[l].first + at;
@@ -96,7 +97,8 @@ static void index_releases(planner *p, int rank) {
 
 /* ---- moments ---- */
 
-static bool begin_of(const planner *p, const plan_keep *keep, const plan_lane *compute, uint32_t item, uint32_t *moment) {
+static bool begin_of(const planner *p, const plan_keep *keep, const plan_lane *compute, uint32_t item,
+                     uint32_t *moment) {
   if (!keep->received) {
     *moment = 2 * p->chunks[keep->chunk].first[keep->pass][item] + 1;
     return true;
@@ -145,7 +147,8 @@ static dp_status workspace_bytes(const planner *p, int chunk, int64_t *bytes) {
     if (k->graph->units.items[u].saved_bytes > again_bytes) again_bytes = k->graph->units.items[u].saved_bytes;
   }
   int64_t most = k->plan->training && !recomputed ? transients.forward_bytes : transients.inference_bytes;
-  if (k->plan->training && transients.backward_bytes + again_bytes > most) most = transients.backward_bytes + again_bytes;
+  if (k->plan->training && transients.backward_bytes + again_bytes > most)
+    most = transients.backward_bytes + again_bytes;
   if (most > *bytes) *bytes = most;
   return DP_OK;
 }
@@ -174,13 +177,18 @@ static dp_status add_persistent(planner *p, int rank, const plan_lane *compute, 
   const int64_t bytes[PLAN_MEMORY_CLASS_COUNT] = {
       [PLAN_MEMORY_WEIGHTS] = parameters * graph_dtype_bytes(g->precision) + constant_bytes,
       [PLAN_MEMORY_GRADIENTS] = trainable * (k->plan->gradient_fp32 ? 4 : graph_dtype_bytes(g->precision)),
-      [PLAN_MEMORY_OPTIMIZER] = (int64_t)ceil((double)trainable * plan_optimizer_bytes(k->plan->optimizer, g->precision)),
+      [PLAN_MEMORY_OPTIMIZER] =
+          (int64_t)ceil((double)trainable * plan_optimizer_bytes(k->plan->optimizer, g->precision)),
       [PLAN_MEMORY_WORKSPACE] = transient_bytes + p->options->workspace_bytes};
   int64_t offset_bytes = 0;
   for (int c = 0; c < PLAN_MEMORY_CLASS_COUNT; c++) {
-    add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)c, .chunk = (uint16_t)k->rank_chunks[k->rank_first[rank]],
-                                     .microbatch = PLAN_NO_PEER, .tensor = GRAPH_NONE, .end = 2 * compute->count,
-                                     .offset_bytes = offset_bytes, .bytes = bytes[c]});
+    add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)c,
+                                     .chunk = (uint16_t)k->rank_chunks[k->rank_first[rank]],
+                                     .microbatch = PLAN_NO_PEER,
+                                     .tensor = GRAPH_NONE,
+                                     .end = 2 * compute->count,
+                                     .offset_bytes = offset_bytes,
+                                     .bytes = bytes[c]});
     offset_bytes += aligned(bytes[c]);
   }
   worker->resting_bytes = offset_bytes;
@@ -198,9 +206,14 @@ static void add_rules(planner *p, const plan_lane *compute, plan_worker_memory *
         const uint32_t moment = end_of(p, &p->list.ends.items[keep->first_end + e], compute, item);
         if (moment > end) end = moment;
       }
-      add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)keep->memory_class, .gradient = keep->gradient,
-                                       .chunk = (uint16_t)keep->chunk, .microbatch = item, .tensor = keep->tensor,
-                                       .begin = begin, .end = end, .bytes = keep->bytes});
+      add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)keep->memory_class,
+                                       .gradient = keep->gradient,
+                                       .chunk = (uint16_t)keep->chunk,
+                                       .microbatch = item,
+                                       .tensor = keep->tensor,
+                                       .begin = begin,
+                                       .end = end,
+                                       .bytes = keep->bytes});
     }
   }
 }
@@ -233,7 +246,9 @@ static dp_status lay_out_rank(planner *p, int rank, plan_worker_memory *worker) 
   DP_TRY(plan_keeper_rank(&p->keeper, rank, &p->list));
   index_releases(p, rank);
   const size_t most = p->list.keeps.count * (size_t)p->keeper.items + PLAN_MEMORY_CLASS_COUNT;
-  if (most > UINT32_MAX) return dp_fail(p->error, DP_BAD_INPUT, "plan: found %zu buffers on a worker, allowed: at most %u", most, UINT32_MAX);
+  if (most > UINT32_MAX)
+    return dp_fail(p->error, DP_BAD_INPUT, "plan: found %zu buffers on a worker, allowed: at most %u", most,
+                   UINT32_MAX);
   worker->buffers = DP_ARENA_NEW(&p->memory->arena, plan_buffer, most);
   if (!worker->buffers) return dp_fail_memory(p->error);
   DP_TRY(add_persistent(p, rank, compute, worker));

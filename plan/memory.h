@@ -1,18 +1,19 @@
 /* The memory layout of every worker, from the program by liveness. The executor allocates this layout; the simulator
  * reports it: the prediction is the allocation.
  *
- * Time is counted in moments of the worker's compute lane: moment 2 k + 1 is while compute instruction k runs, moment 2 k
- * is between instructions k - 1 and k, and the last moment follows the last instruction. Persistent classes (weights,
- * gradients, optimizer state, workspace, runtime) live throughout. For the others, of each chunk and microbatch:
+ * Time is counted in moments of the worker's compute lane: moment 2 k + 1 is while compute instruction k runs, moment
+ * 2 k is between instructions k - 1 and k, and the last moment follows the last instruction. Persistent classes
+ * (weights, gradients, optimizer state, workspace, runtime) live throughout. For the others, of each chunk and
+ * microbatch:
  *   saved activations: from the forward to the backward (to the weight backward, where it comes apart; and then the
- *     gradients of what its weighted ops put out are kept from the input backward on); a recomputed unit keeps only what
- *     it reads, and needs its activations again, as workspace, while its backward runs;
+ *     gradients of what its weighted ops put out are kept from the input backward on); a recomputed unit keeps only
+ *     what it reads, and needs its activations again, as workspace, while its backward runs;
  *   received: from the moment after the instruction that the RECV waits for (0 when it waits for none) to the last use
  *     on the worker: the backward when a chunk saves it, else the forward;
  *   made here and used by a later chunk of the worker, or sent: from its forward to its last use and until it has been
- *     sent, unless it is saved here anyway. It has been sent when a compute instruction that waits for the SEND is about
- *     to start; without one, forward tensors in training have been when their chunk's backward is, for its gradient
- *     comes back after them; anything else is kept to the end;
+ *     sent, unless it is saved here anyway. It has been sent when a compute instruction that waits for the SEND is
+ *     about to start; without one, forward tensors in training have been when their chunk's backward is, for its
+ *     gradient comes back after them; anything else is kept to the end;
  *   gradients of all these: from the first backward that adds to it, or from its RECV, to the producer's backward, or
  *     until it has been sent;
  *   graph inputs: while the chunks that read them run forward, unless saved. Constant ones count as weights.
@@ -67,9 +68,9 @@ typedef struct plan_memory_options {
   int64_t workspace_bytes; /* library workspace, per worker */
 } plan_memory_options;
 
-/* Bytes of optimizer state for each trainable parameter: AdamW two fp32 moments, in 8 bits two bytes; SGD fp32 momentum;
- * Adafactor rows and columns of the second moment, taken as 0.01 bytes; and the fp32 master weight where the model is
- * not fp32. */
+/* Bytes of optimizer state for each trainable parameter: AdamW two fp32 moments, in 8 bits two bytes; SGD fp32
+ * momentum; Adafactor rows and columns of the second moment, taken as 0.01 bytes; and the fp32 master weight where the
+ * model is not fp32. */
 double plan_optimizer_bytes(plan_optimizer optimizer, graph_dtype precision);
 
 /* Offsets: every buffer's begin, end and bytes are set; writes offset_bytes >= base_bytes so that no two buffers that

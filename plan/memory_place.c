@@ -85,7 +85,8 @@ static void take(heap_space *s, plan_buffer *buffer) {
 }
 
 /* In order of begin; every buffer's place is free again after its end. */
-static int64_t place_by_begin(plan_buffer **order, uint32_t count, int64_t base_bytes, plan_buffer **ends, hole *holes) {
+static int64_t place_by_begin(plan_buffer **order, uint32_t count, int64_t base_bytes, plan_buffer **ends,
+                              hole *holes) {
   heap_space space = {.holes = holes, .end_bytes = base_bytes};
   int64_t top_bytes = base_bytes;
   memcpy(ends, order, count * sizeof *order);
@@ -139,7 +140,8 @@ static int64_t place_by_size(plan_buffer **order, uint32_t count, int64_t base_b
 dp_status plan_memory_place(plan_buffer *buffers, uint32_t count, int64_t base_bytes, int64_t live_peak_bytes,
                             int64_t *top_bytes, dp_error *error) {
   dp_arena scratch = {0};
-  plan_buffer **order = DP_ARENA_NEW(&scratch, plan_buffer *, count), **list = DP_ARENA_NEW(&scratch, plan_buffer *, count + 1);
+  plan_buffer **order = DP_ARENA_NEW(&scratch, plan_buffer *, count),
+              **list = DP_ARENA_NEW(&scratch, plan_buffer *, count + 1);
   int64_t *offsets = DP_ARENA_NEW(&scratch, int64_t, count);
   hole *holes = DP_ARENA_NEW(&scratch, hole, count + 1);
   if (!order || !list || !offsets || !holes) {

@@ -34,7 +34,8 @@ static bool saved_by(const plan_keeper *k, int tensor, int chunk) {
   for (int i = 0; i < t->saver_unit_count; i++)
     if (in_chunk(k, t->saver_units[i], chunk) && !(recompute && recompute[t->saver_units[i]])) return true;
   for (int i = 0; recompute && i < t->consumer_unit_count; i++)
-    if (in_chunk(k, t->consumer_units[i], chunk) && t->consumer_units[i] != t->producer_unit && recompute[t->consumer_units[i]])
+    if (in_chunk(k, t->consumer_units[i], chunk) && t->consumer_units[i] != t->producer_unit &&
+        recompute[t->consumer_units[i]])
       return true;
   return false;
 }
@@ -45,8 +46,9 @@ static plan_memory_class class_of_kind(plan_traffic kind) {
 
 /* Something beyond the next unit uses it. */
 static plan_memory_class class_of_tensor(const graph_tensor *t) {
-  return t->consumer_unit_count > 0 && t->consumer_units[t->consumer_unit_count - 1] > t->producer_unit + 1 ? PLAN_MEMORY_SKIPS
-                                                                                                         : PLAN_MEMORY_BOUNDARY;
+  return t->consumer_unit_count > 0 && t->consumer_units[t->consumer_unit_count - 1] > t->producer_unit + 1
+             ? PLAN_MEMORY_SKIPS
+             : PLAN_MEMORY_BOUNDARY;
 }
 
 /* ---- the list ---- */
@@ -73,9 +75,10 @@ static dp_status end_sent(plan_keeper *k, plan_keep_list *list, uint32_t message
 
 static int last_pass(const plan_keeper *k) { return k->split_backward ? PLAN_PASS_WEIGHT : PLAN_PASS_BACKWARD; }
 
-/* The uses of a tensor by the chunks of the rank other than its maker's, from `first` on; returns through `used` whether
- * there are any, and the last chunk. */
-static dp_status end_uses(plan_keeper *k, plan_keep_list *list, int rank, int tensor, int first, bool write, int *last_chunk) {
+/* The uses of a tensor by the chunks of the rank other than its maker's, from `first` on; returns through `used`
+ * whether there are any, and the last chunk. */
+static dp_status end_uses(plan_keeper *k, plan_keep_list *list, int rank, int tensor, int first, bool write,
+                          int *last_chunk) {
   const int made = k->chunk_of_unit[tensor_at(k, tensor)->producer_unit];
   *last_chunk = GRAPH_NONE;
   for (int i = k->rank_first[rank]; i < k->rank_first[rank + 1]; i++) {
@@ -122,8 +125,12 @@ static dp_status keep_received_tensor(plan_keeper *k, plan_keep_list *list, int 
   int64_t bytes;
   int last_use;
   const bool compressed = wire_bytes(k, m, tensor, &bytes);
-  plan_keep keep = {.memory_class = class_of_kind(kind_in(k, m, tensor)), .received = true, .chunk = m->to_chunk,
-                    .message = message, .tensor = tensor, .bytes = bytes};
+  plan_keep keep = {.memory_class = class_of_kind(kind_in(k, m, tensor)),
+                    .received = true,
+                    .chunk = m->to_chunk,
+                    .message = message,
+                    .tensor = tensor,
+                    .bytes = bytes};
   DP_TRY(end_uses(k, list, rank, tensor, m->to_chunk, false, &last_use));
   if (last_use > m->to_chunk) keep.memory_class = PLAN_MEMORY_SKIPS;
   DP_TRY(add(k, list, keep));
@@ -138,7 +145,8 @@ static dp_status keep_received_tensor(plan_keeper *k, plan_keep_list *list, int 
   if (compressed) return last_use == GRAPH_NONE ? end_pass(k, list, PLAN_PASS_FORWARD, m->to_chunk) : DP_OK;
   for (uint32_t i = k->out_first[rank]; i < k->out_first[rank + 1]; i++) { /* handed on */
     const plan_message *out = message_at(k, k->out_messages[i]);
-    if (!out->backward && out->from_chunk >= m->to_chunk && carries(k, out, tensor)) DP_TRY(end_sent(k, list, k->out_messages[i]));
+    if (!out->backward && out->from_chunk >= m->to_chunk && carries(k, out, tensor))
+      DP_TRY(end_sent(k, list, k->out_messages[i]));
   }
   return DP_OK;
 }
@@ -146,8 +154,13 @@ static dp_status keep_received_tensor(plan_keeper *k, plan_keep_list *list, int 
 static dp_status keep_received(plan_keeper *k, plan_keep_list *list, int rank, uint32_t message) {
   const plan_message *m = message_at(k, message);
   if (is_latent(m)) {
-    DP_TRY(add(k, list, (plan_keep){.memory_class = PLAN_MEMORY_BOUNDARY, .received = true, .chunk = m->to_chunk,
-                                    .message = message, .tensor = GRAPH_NONE, .bytes = m->bytes}));
+    DP_TRY(add(k, list,
+               (plan_keep){.memory_class = PLAN_MEMORY_BOUNDARY,
+                           .received = true,
+                           .chunk = m->to_chunk,
+                           .message = message,
+                           .tensor = GRAPH_NONE,
+                           .bytes = m->bytes}));
     return end_pass(k, list, PLAN_PASS_FORWARD, m->to_chunk);
   }
   for (int t = m->first_tensor; t < m->first_tensor + m->tensor_count; t++) {
@@ -158,8 +171,14 @@ static dp_status keep_received(plan_keeper *k, plan_keep_list *list, int rank, u
     }
     int64_t bytes;
     (void)wire_bytes(k, m, tensor, &bytes);
-    DP_TRY(add(k, list, (plan_keep){.memory_class = class_of_kind(kind_in(k, m, tensor)), .gradient = true, .received = true,
-                                    .chunk = m->to_chunk, .message = message, .tensor = tensor, .bytes = bytes}));
+    DP_TRY(add(k, list,
+               (plan_keep){.memory_class = class_of_kind(kind_in(k, m, tensor)),
+                           .gradient = true,
+                           .received = true,
+                           .chunk = m->to_chunk,
+                           .message = message,
+                           .tensor = tensor,
+                           .bytes = bytes}));
     DP_TRY(end_pass(k, list, PLAN_PASS_BACKWARD, m->to_chunk));
   }
   return DP_OK;
@@ -174,8 +193,12 @@ static dp_status keep_sent_gradients(plan_keeper *k, plan_keep_list *list, int r
     int last_use;
     const bool compressed = wire_bytes(k, m, tensor, &bytes);
     DP_TRY(end_uses(k, list, rank, tensor, m->from_chunk, false, &last_use));
-    plan_keep keep = {.memory_class = class_of_kind(kind_in(k, m, tensor)), .gradient = true, .chunk = m->from_chunk,
-                      .pass = PLAN_PASS_BACKWARD, .tensor = tensor, .bytes = bytes};
+    plan_keep keep = {.memory_class = class_of_kind(kind_in(k, m, tensor)),
+                      .gradient = true,
+                      .chunk = m->from_chunk,
+                      .pass = PLAN_PASS_BACKWARD,
+                      .tensor = tensor,
+                      .bytes = bytes};
     if (compressed) {
       DP_TRY(add(k, list, keep));
       DP_TRY(end_sent(k, list, message));
@@ -195,29 +218,40 @@ static dp_status keep_sent_gradients(plan_keeper *k, plan_keep_list *list, int r
 static dp_status keep_made(plan_keeper *k, plan_keep_list *list, int rank, int chunk, int tensor) {
   const graph_tensor *t = tensor_at(k, tensor);
   int last_use;
-  plan_keep keep = {.memory_class = class_of_tensor(t), .chunk = chunk, .pass = PLAN_PASS_FORWARD, .tensor = tensor, .bytes = t->bytes};
+  plan_keep keep = {.memory_class = class_of_tensor(t),
+                    .chunk = chunk,
+                    .pass = PLAN_PASS_FORWARD,
+                    .tensor = tensor,
+                    .bytes = t->bytes};
   DP_TRY(end_uses(k, list, rank, tensor, chunk + 1, false, &last_use));
   const bool saved = saved_by(k, root_of(k, tensor), chunk);
   DP_TRY(add(k, list, keep));
   if (!saved) DP_TRY(end_uses(k, list, rank, tensor, chunk + 1, true, &last_use));
-  if (!saved && t->is_output) DP_TRY(end_pass(k, list, k->plan->training ? PLAN_PASS_BACKWARD : PLAN_PASS_FORWARD, chunk));
+  if (!saved && t->is_output)
+    DP_TRY(end_pass(k, list, k->plan->training ? PLAN_PASS_BACKWARD : PLAN_PASS_FORWARD, chunk));
   size_t whole = list->keeps.count - 1;
   for (uint32_t i = k->out_first[rank]; i < k->out_first[rank + 1]; i++) {
     const plan_message *m = message_at(k, k->out_messages[i]);
     int64_t bytes;
-    if (m->backward || m->from_chunk < chunk || !carries(k, m, tensor) || wire_bytes(k, m, tensor, &bytes) || saved) continue;
+    if (m->backward || m->from_chunk < chunk || !carries(k, m, tensor) || wire_bytes(k, m, tensor, &bytes) || saved)
+      continue;
     DP_TRY(end_sent(k, list, k->out_messages[i]));
   }
   if (list->keeps.items[whole].end_count == 0) list->keeps.count--; /* nobody else wants it */
   for (uint32_t i = k->out_first[rank]; i < k->out_first[rank + 1]; i++) {
     const plan_message *m = message_at(k, k->out_messages[i]);
-    if (m->backward || m->from_chunk < chunk || !carries(k, m, tensor) || !wire_bytes(k, m, tensor, &keep.bytes)) continue;
+    if (m->backward || m->from_chunk < chunk || !carries(k, m, tensor) || !wire_bytes(k, m, tensor, &keep.bytes))
+      continue;
     DP_TRY(add(k, list, keep));
     DP_TRY(end_sent(k, list, k->out_messages[i]));
   }
   if (!k->plan->training || !t->needs_gradient || last_use == GRAPH_NONE) return DP_OK;
-  keep = (plan_keep){.memory_class = class_of_tensor(t), .gradient = true, .chunk = last_use, .pass = PLAN_PASS_BACKWARD,
-                     .tensor = tensor, .bytes = t->bytes};
+  keep = (plan_keep){.memory_class = class_of_tensor(t),
+                     .gradient = true,
+                     .chunk = last_use,
+                     .pass = PLAN_PASS_BACKWARD,
+                     .tensor = tensor,
+                     .bytes = t->bytes};
   DP_TRY(add(k, list, keep));
   return end_pass(k, list, PLAN_PASS_BACKWARD, chunk);
 }
@@ -226,8 +260,12 @@ static dp_status keep_made(plan_keeper *k, plan_keep_list *list, int rank, int c
 static dp_status keep_saved(plan_keeper *k, plan_keep_list *list, int chunk) {
   const plan_chunk *c = &k->plan->chunks[chunk];
   int64_t received_bytes = 0;
-  const int64_t saved_bytes = graph_saved_bytes(k->graph, c->first_unit, c->unit_count, k->plan->recompute, &received_bytes);
-  plan_keep keep = {.memory_class = PLAN_MEMORY_ACTIVATIONS, .chunk = chunk, .pass = PLAN_PASS_FORWARD, .tensor = GRAPH_NONE,
+  const int64_t saved_bytes =
+      graph_saved_bytes(k->graph, c->first_unit, c->unit_count, k->plan->recompute, &received_bytes);
+  plan_keep keep = {.memory_class = PLAN_MEMORY_ACTIVATIONS,
+                    .chunk = chunk,
+                    .pass = PLAN_PASS_FORWARD,
+                    .tensor = GRAPH_NONE,
                     .bytes = saved_bytes - received_bytes};
   DP_TRY(add(k, list, keep));
   DP_TRY(end_pass(k, list, last_pass(k), chunk));
@@ -251,7 +289,8 @@ static dp_status keep_chunk(plan_keeper *k, plan_keep_list *list, int rank, int 
   if (k->plan->training) DP_TRY(keep_saved(k, list, chunk));
   const graph_unit *units = &k->graph->units.items[c->first_unit];
   const int first = units[0].first_op, end = units[c->unit_count - 1].first_op + units[c->unit_count - 1].op_count;
-  plan_keep inputs = {.memory_class = PLAN_MEMORY_BOUNDARY, .chunk = chunk, .pass = PLAN_PASS_FORWARD, .tensor = GRAPH_NONE};
+  plan_keep inputs = {
+      .memory_class = PLAN_MEMORY_BOUNDARY, .chunk = chunk, .pass = PLAN_PASS_FORWARD, .tensor = GRAPH_NONE};
   for (int o = first; o < end; o++) {
     const graph_op *op = &k->graph->ops.items[o];
     for (int i = 0; i < op->input_count; i++) {
@@ -268,15 +307,21 @@ static dp_status keep_chunk(plan_keeper *k, plan_keep_list *list, int rank, int 
 
 dp_status plan_keeper_rank(plan_keeper *k, int rank, plan_keep_list *list) {
   list->keeps.count = list->ends.count = 0;
-  for (int i = k->rank_first[rank]; i < k->rank_first[rank + 1]; i++) DP_TRY(keep_chunk(k, list, rank, k->rank_chunks[i]));
-  for (uint32_t i = k->in_first[rank]; i < k->in_first[rank + 1]; i++) DP_TRY(keep_received(k, list, rank, k->in_messages[i]));
+  for (int i = k->rank_first[rank]; i < k->rank_first[rank + 1]; i++)
+    DP_TRY(keep_chunk(k, list, rank, k->rank_chunks[i]));
+  for (uint32_t i = k->in_first[rank]; i < k->in_first[rank + 1]; i++)
+    DP_TRY(keep_received(k, list, rank, k->in_messages[i]));
   for (uint32_t i = k->out_first[rank]; i < k->out_first[rank + 1]; i++) {
     const uint32_t message = k->out_messages[i];
     const plan_message *m = message_at(k, message);
     if (m->backward) DP_TRY(keep_sent_gradients(k, list, rank, message));
     if (!is_latent(m)) continue;
-    DP_TRY(add(k, list, (plan_keep){.memory_class = PLAN_MEMORY_BOUNDARY, .chunk = m->from_chunk, .pass = PLAN_PASS_FORWARD,
-                                    .tensor = GRAPH_NONE, .bytes = m->bytes}));
+    DP_TRY(add(k, list,
+               (plan_keep){.memory_class = PLAN_MEMORY_BOUNDARY,
+                           .chunk = m->from_chunk,
+                           .pass = PLAN_PASS_FORWARD,
+                           .tensor = GRAPH_NONE,
+                           .bytes = m->bytes}));
     DP_TRY(end_sent(k, list, message));
   }
   return DP_OK;
@@ -285,7 +330,8 @@ dp_status plan_keeper_rank(plan_keeper *k, int rank, plan_keep_list *list) {
 /* ---- once for all ranks ---- */
 
 /* Lists messages by one of their ends. */
-static bool by_rank(const plan_keeper *k, bool out, uint32_t count, dp_arena *arena, uint32_t **messages, uint32_t **first) {
+static bool by_rank(const plan_keeper *k, bool out, uint32_t count, dp_arena *arena, uint32_t **messages,
+                    uint32_t **first) {
   const size_t ranks = (size_t)k->plan->ranks;
   *messages = DP_ARENA_NEW(arena, uint32_t, count);
   *first = DP_ARENA_NEW(arena, uint32_t, ranks + 2);
@@ -299,9 +345,11 @@ static bool by_rank(const plan_keeper *k, bool out, uint32_t count, dp_arena *ar
   return true;
 }
 
-dp_status plan_keeper_init(const plan_program *program, const graph *g, dp_arena *arena, plan_keeper *k, dp_error *error) {
+dp_status plan_keeper_init(const plan_program *program, const graph *g, dp_arena *arena, plan_keeper *k,
+                           dp_error *error) {
   const plan_plan *plan = program->plan;
-  *k = (plan_keeper){.program = program, .plan = plan, .graph = g, .error = error, .items = plan->microbatches * plan->denoise_steps};
+  *k = (plan_keeper){
+      .program = program, .plan = plan, .graph = g, .error = error, .items = plan->microbatches * plan->denoise_steps};
   for (int i = 0; i < plan->order_count[0]; i++)
     if (plan->order[0][i].opcode == PLAN_BACKWARD_WEIGHT) k->split_backward = true;
   k->chunk_of_unit = DP_ARENA_NEW(arena, int, g->units.count);

@@ -17,9 +17,9 @@ typedef struct plan_keep_end {
 typedef struct plan_keep {
   plan_memory_class memory_class;
   bool gradient, received;
-  int chunk, pass;  /* begins with this pass of the chunk, unless received with */
+  int chunk, pass; /* begins with this pass of the chunk, unless received with */
   uint32_t message;
-  int tensor;       /* GRAPH_NONE: several */
+  int tensor; /* GRAPH_NONE: several */
   int64_t bytes;
   size_t first_end, end_count;
 } plan_keep;
@@ -38,8 +38,8 @@ typedef struct plan_keeper {
   int items;
   bool split_backward;
   int *chunk_of_unit;
-  int *mark; /* [tensor] chunk, plus 1, that has counted it */
-  int *rank_chunks, *rank_first; /* chunks of each rank, ascending: CSR */
+  int *mark;                                                   /* [tensor] chunk, plus 1, that has counted it */
+  int *rank_chunks, *rank_first;                               /* chunks of each rank, ascending: CSR */
   uint32_t *in_messages, *in_first, *out_messages, *out_first; /* messages of replica 0 by rank: CSR */
 } plan_keeper;
 

@@ -6,7 +6,7 @@
  * is idle. Lanes are sorted already: take the earliest head of all. */
 typedef struct walker {
   const plan_timeline *timeline;
-  uint32_t *head; /* [lane of the worker] */
+  uint32_t *head;   /* [lane of the worker] */
   uint32_t compute; /* next span of the compute lane that may matter */
 } walker;
 
@@ -73,12 +73,14 @@ static void compute_times(const plan_timeline *timeline, const plan_lane *lane, 
 }
 
 /* What a worker sends by kind. A ring all-reduce of n bytes between k workers sends 2 (k - 1) / k * n from each. */
-static void traffic(const plan_program *program, const plan_lane *lane, plan_worker_metrics *worker, plan_metrics *metrics) {
+static void traffic(const plan_program *program, const plan_lane *lane, plan_worker_metrics *worker,
+                    plan_metrics *metrics) {
   for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
     const uint32_t class_id = program->instructions[i].class_id;
     if (lane->kind == PLAN_LANE_COLLECTIVE) {
       const plan_collective *collective = &program->collectives[class_id];
-      const int64_t n = collective->member_count, bytes = collective->bytes / n * 2 * (n - 1) + collective->bytes % n * 2 * (n - 1) / n;
+      const int64_t n = collective->member_count,
+                    bytes = collective->bytes / n * 2 * (n - 1) + collective->bytes % n * 2 * (n - 1) / n;
       worker->sent_bytes += bytes;
       worker->received_bytes += bytes;
       metrics->comm_bytes_by_kind[PLAN_TRAFFIC_GRADIENT] += bytes;

@@ -145,8 +145,8 @@ static void order_zb_v(plan_plan *plan, int rank) {
 /* ---- the table ---- */
 
 typedef struct schedule_row {
-  int min_chunks, max_chunks;                /* a rank */
-  int passes;                                /* steps per chunk and microbatch in training */
+  int min_chunks, max_chunks;                  /* a rank */
+  int passes;                                  /* steps per chunk and microbatch in training */
   void (*training)(plan_plan *plan, int rank); /* NULL: list scheduled */
   void (*sampling)(plan_plan *plan, int rank);
 } schedule_row;
@@ -164,20 +164,22 @@ static dp_status check(const plan_plan *plan, dp_error *error) {
   const schedule_row *row = &schedules[plan->schedule];
   const char *name = plan_schedule_names[plan->schedule];
   if (plan->ranks < 1 || plan->microbatches < 1 || plan->denoise_steps < 1)
-    return dp_fail(error, DP_BAD_INPUT, "plan: found %d stages, %d microbatches, %d denoise steps, allowed: 1 or more of each",
-                   plan->ranks, plan->microbatches, plan->denoise_steps);
+    return dp_fail(error, DP_BAD_INPUT,
+                   "plan: found %d stages, %d microbatches, %d denoise steps, allowed: 1 or more of each", plan->ranks,
+                   plan->microbatches, plan->denoise_steps);
   if (plan->training && plan->denoise_steps != 1)
     return dp_fail(error, DP_BAD_INPUT, "plan: found %d denoise steps in training, allowed: 1", plan->denoise_steps);
   if (plan->chunks_per_rank < row->min_chunks || plan->chunks_per_rank > row->max_chunks) {
     if (row->min_chunks == row->max_chunks)
-      return dp_fail(error, DP_BAD_INPUT, "plan.chunks: found %d, allowed with schedule %s: %d", plan->chunks_per_rank, name,
-                     row->min_chunks);
-    return dp_fail(error, DP_BAD_INPUT, "plan.chunks: found %d, allowed with schedule %s: %d or more", plan->chunks_per_rank,
-                   name, row->min_chunks);
+      return dp_fail(error, DP_BAD_INPUT, "plan.chunks: found %d, allowed with schedule %s: %d", plan->chunks_per_rank,
+                     name, row->min_chunks);
+    return dp_fail(error, DP_BAD_INPUT, "plan.chunks: found %d, allowed with schedule %s: %d or more",
+                   plan->chunks_per_rank, name, row->min_chunks);
   }
   if (plan->chunk_count != plan->ranks * plan->chunks_per_rank || plan->chunk_count > UINT16_MAX)
-    return dp_fail(error, DP_BAD_INPUT, "plan: found %d chunks on %d stages of %d, allowed: stages * chunks, at most %d",
-                   plan->chunk_count, plan->ranks, plan->chunks_per_rank, UINT16_MAX);
+    return dp_fail(error, DP_BAD_INPUT,
+                   "plan: found %d chunks on %d stages of %d, allowed: stages * chunks, at most %d", plan->chunk_count,
+                   plan->ranks, plan->chunks_per_rank, UINT16_MAX);
   for (int c = 0; c < plan->chunk_count; c++) {
     const int rank = plan_schedule_chunk_rank(plan->schedule, plan->ranks, c);
     if (plan->chunks[c].rank != rank)
@@ -187,12 +189,14 @@ static dp_status check(const plan_plan *plan, dp_error *error) {
   const int64_t passes = plan->training ? row->passes : 1;
   const int64_t items = (int64_t)plan->microbatches * plan->denoise_steps; /* below 2^62 */
   if (items > MAX_STEPS || items * plan->chunk_count * passes > MAX_STEPS)
-    return dp_fail(error, DP_BAD_INPUT, "plan: found %d chunks of %" PRId64 " microbatches, allowed: at most %d steps in all",
+    return dp_fail(error, DP_BAD_INPUT,
+                   "plan: found %d chunks of %" PRId64 " microbatches, allowed: at most %d steps in all",
                    plan->chunk_count, items, MAX_STEPS);
   return DP_OK;
 }
 
-static dp_status order_by_list(plan_plan *plan, const plan_chunk_costs *costs, const int *in_flight_limit, dp_error *error) {
+static dp_status order_by_list(plan_plan *plan, const plan_chunk_costs *costs, const int *in_flight_limit,
+                               dp_error *error) {
   dp_arena scratch = {0};
   double *unit = DP_ARENA_NEW(&scratch, double, (size_t)plan->chunk_count);
   int *limit = DP_ARENA_NEW(&scratch, int, (size_t)plan->ranks);
@@ -210,10 +214,12 @@ static dp_status order_by_list(plan_plan *plan, const plan_chunk_costs *costs, c
   return status;
 }
 
-dp_status plan_order_generate(plan_plan *plan, const plan_chunk_costs *costs, const int *in_flight_limit, dp_error *error) {
+dp_status plan_order_generate(plan_plan *plan, const plan_chunk_costs *costs, const int *in_flight_limit,
+                              dp_error *error) {
   DP_TRY(check(plan, error));
   const schedule_row *row = &schedules[plan->schedule];
-  const size_t room = (size_t)plan_order_items(plan) * (size_t)plan->chunks_per_rank * (size_t)(plan->training ? row->passes : 1);
+  const size_t room =
+      (size_t)plan_order_items(plan) * (size_t)plan->chunks_per_rank * (size_t)(plan->training ? row->passes : 1);
   plan->order = DP_ARENA_NEW(&plan->arena, plan_step *, (size_t)plan->ranks);
   plan->order_count = DP_ARENA_NEW(&plan->arena, int, (size_t)plan->ranks);
   if (!plan->order || !plan->order_count) return dp_fail_memory(error);

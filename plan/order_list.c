@@ -6,17 +6,18 @@
 /* Which of a rank's chunks goes first among those that have a step ready. */
 typedef enum preference { OLDEST, DEEPEST, SHALLOWEST } preference; /* oldest microbatch, ties to the deepest chunk */
 
-/* A greedy rule takes a ready step whenever there is one. That is good while memory is plentiful; where few microbatches
- * may be in flight its bubble grows with their number. The periodic rule repeats one microbatch's pattern (after Qi 2024,
- * "Pipeline parallelism with controllable memory"): it waits for the step whose turn it is, its bubble does not grow, and
- * a microbatch stays in flight for little longer than it must. */
+/* A greedy rule takes a ready step whenever there is one. That is good while memory is plentiful; where few
+ * microbatches may be in flight its bubble grows with their number. The periodic rule repeats one microbatch's pattern
+ * (after Qi 2024, "Pipeline parallelism with controllable memory"): it waits for the step whose turn it is, its bubble
+ * does not grow, and a microbatch stays in flight for little longer than it must. */
 typedef struct rule {
   preference backward, forward;
   bool periodic;
 } rule;
 
-static const rule rules[] = {{OLDEST, OLDEST, false},      {SHALLOWEST, DEEPEST, false}, {SHALLOWEST, SHALLOWEST, false},
-                             {DEEPEST, SHALLOWEST, false}, {DEEPEST, DEEPEST, false},    {OLDEST, SHALLOWEST, false},
+static const rule rules[] = {{OLDEST, OLDEST, false},         {SHALLOWEST, DEEPEST, false},
+                             {SHALLOWEST, SHALLOWEST, false}, {DEEPEST, SHALLOWEST, false},
+                             {DEEPEST, DEEPEST, false},       {OLDEST, SHALLOWEST, false},
                              {OLDEST, OLDEST, true}};
 
 typedef struct event { /* a step ends, or what it made arrives at the next chunk's rank */
@@ -32,8 +33,8 @@ typedef struct player {
   rule rule;
   bool record; /* writes the order into the plan; reads it from there when `replay` */
   bool replay;
-  bool blind;  /* transfers take no time */
-  int *turn;   /* [rank] steps of the order begun, in a replay */
+  bool blind; /* transfers take no time */
+  int *turn;  /* [rank] steps of the order begun, in a replay */
   int items;
   int *chunks, *first_chunk; /* of each rank, ascending: CSR */
   /* [chunk] microbatches so far; fed: has what its forward, or backward, takes from the neighbour chunk */
@@ -167,7 +168,8 @@ static void feed(player *p, int chunk, bool backward) {
 
 static void end_step(player *p, const event *e) {
   const int last = p->plan->chunk_count - 1;
-  const bool turns = !e->backward && e->chunk == last; /* the last chunk goes over to backward, or to the next denoise step */
+  const bool turns =
+      !e->backward && e->chunk == last; /* the last chunk goes over to backward, or to the next denoise step */
   p->running[e->rank] = false;
   if (e->backward) p->backward_done[e->chunk]++;
   wake(p, e->rank);
@@ -285,7 +287,8 @@ static bool allocate(player *p, dp_arena *scratch) {
   p->forward_start_s = DP_ARENA_NEW(scratch, double, 2 * chunks);
   p->running = DP_ARENA_NEW(scratch, bool, 2 * ranks);
   p->wake = DP_ARENA_NEW(scratch, int, 2 * ranks);
-  if (!p->chunks || !p->first_chunk || !p->forward_begun || !p->forward_start_s || !p->running || !p->wake) return false;
+  if (!p->chunks || !p->first_chunk || !p->forward_begun || !p->forward_start_s || !p->running || !p->wake)
+    return false;
   p->backward_start_s = p->forward_start_s + chunks;
   p->forward_fed = p->forward_begun + chunks;
   p->backward_begun = p->forward_fed + chunks;
@@ -338,7 +341,8 @@ dp_status plan_order_list(plan_plan *plan, const plan_chunk_costs *costs, const 
     if (p.out_of_memory)
       status = dp_fail_memory(error);
     else if (best_s == INFINITY || play(&p, rules[best], true) == INFINITY)
-      status = dp_fail(error, DP_INTERNAL, "plan: the list scheduler stopped before all %d microbatches were done", p.items);
+      status =
+          dp_fail(error, DP_INTERNAL, "plan: the list scheduler stopped before all %d microbatches were done", p.items);
   }
   dp_array_free(&p.heap);
   dp_arena_free(&scratch);

@@ -82,20 +82,20 @@ static json_t *order_json(const plan_plan *plan) {
 
 void *plan_plan_json(const plan_plan *plan, const graph *g, const plan_cluster *cluster) {
   json_t *object = json_object(), *chunks = json_array();
-  int failed = set(object, "format", json_string("diffpipe-plan")) | set(object, "version", json_integer(1)) |
-               set(object, "kind", json_string(plan->training ? "train" : "sample")) |
-               set(object, "schedule", json_string(plan_schedule_names[plan->schedule])) |
-               set(object, "stages", json_integer(plan->ranks)) |
-               set(object, "chunks", json_integer(plan->chunks_per_rank)) |
-               set(object, "data_parallel", json_integer(plan->replicas)) |
-               set(object, "microbatches", json_integer(plan->microbatches)) |
-               set(object, "microbatch_size", json_integer(plan->microbatch_size)) |
-               set(object, "denoise_steps", json_integer(plan->denoise_steps)) |
-               set(object, "skip_policy", json_string(plan_skip_policy_names[plan->skip_policy])) |
-               set(object, "k", json_integer(plan->skip_policy == PLAN_SKIP_COMPRESS ? plan->k : 0)) |
-               set(object, "optimizer", plan->training ? json_string(plan_optimizer_names[plan->optimizer]) : json_null()) |
-               set(object, "gradient_fp32", json_boolean(plan->gradient_fp32)) |
-               set(object, "gradient_buckets", json_integer(plan->gradient_buckets));
+  int failed =
+      set(object, "format", json_string("diffpipe-plan")) | set(object, "version", json_integer(1)) |
+      set(object, "kind", json_string(plan->training ? "train" : "sample")) |
+      set(object, "schedule", json_string(plan_schedule_names[plan->schedule])) |
+      set(object, "stages", json_integer(plan->ranks)) | set(object, "chunks", json_integer(plan->chunks_per_rank)) |
+      set(object, "data_parallel", json_integer(plan->replicas)) |
+      set(object, "microbatches", json_integer(plan->microbatches)) |
+      set(object, "microbatch_size", json_integer(plan->microbatch_size)) |
+      set(object, "denoise_steps", json_integer(plan->denoise_steps)) |
+      set(object, "skip_policy", json_string(plan_skip_policy_names[plan->skip_policy])) |
+      set(object, "k", json_integer(plan->skip_policy == PLAN_SKIP_COMPRESS ? plan->k : 0)) |
+      set(object, "optimizer", plan->training ? json_string(plan_optimizer_names[plan->optimizer]) : json_null()) |
+      set(object, "gradient_fp32", json_boolean(plan->gradient_fp32)) |
+      set(object, "gradient_buckets", json_integer(plan->gradient_buckets));
   for (int c = 0; !failed && c < plan->chunk_count; c++)
     failed |= json_array_append_new(chunks, chunk_json(plan, g, c));
   failed |= set(object, "placement", chunks);

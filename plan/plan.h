@@ -30,7 +30,13 @@ typedef enum plan_skip_policy {
 } plan_skip_policy; /* whatever the policy, a skip whose ends share a worker is local and never travels */
 extern const char *const plan_skip_policy_names[]; /* "direct", "relay", "compress", "local", NULL */
 
-typedef enum plan_optimizer { PLAN_ADAMW, PLAN_ADAMW_8BIT, PLAN_ADAFACTOR, PLAN_SGD, PLAN_OPTIMIZER_COUNT } plan_optimizer;
+typedef enum plan_optimizer {
+  PLAN_ADAMW,
+  PLAN_ADAMW_8BIT,
+  PLAN_ADAFACTOR,
+  PLAN_SGD,
+  PLAN_OPTIMIZER_COUNT
+} plan_optimizer;
 extern const char *const plan_optimizer_names[]; /* "adamw", "adamw-8bit", "adafactor", "sgd", NULL */
 
 typedef struct plan_chunk {
@@ -81,38 +87,42 @@ bool plan_skip_is_compressed(const plan_plan *plan, const graph *graph, int tens
 /* Seconds per chunk for list scheduling; [chunk_count] each. */
 typedef struct plan_chunk_costs {
   const double *forward_s, *backward_input_s, *backward_weight_s;
-  const double *transfer_s; /* from chunk c to c + 1, and of the gradients back, where those are on two ranks; NULL: none */
+  const double *transfer_s; /* chunk c to c + 1, and the gradients back, where those are on two ranks; NULL: 0 */
 } plan_chunk_costs;
 
 /* The compute order of every rank for plan->schedule; needs everything of the plan but devices and recompute. Closed
  * orders (gpipe, 1f1b, interleaved, zb-h1, zb-v) need no costs; `folded` is list scheduled with `costs` (NULL: all
  * forwards 1, backwards 2) and keeps at most `in_flight_limit[rank]` microbatches begun and not finished (NULL:
- * 2 * ranks, twice what 1F1B keeps). In every order each chunk takes its microbatches in ascending order.
+ * 2 * ranks, up to twice what 1F1B keeps; from 1.5 * ranks on its bubble is about 1F1B's or less, below that it grows
+ * with the microbatches). In every order each chunk takes its microbatches in ascending order.
  *
  * p ranks, m microbatches, v chunks a rank, T = time of one chunk's forward, of its input-backward and of its
  * weight-backward, F and B = whole forward and backward of a rank; equal stages and no communication give
- *   gpipe, 1f1b, interleaved   (v * max(m, p) + min(m, p) - 1) * (F + B) / v   any m, m >= p or not, multiple of p or not
+ *   gpipe, 1f1b, interleaved   (v * max(m, p) + min(m, p) - 1) * (F + B) / v   any m, multiple of p or not
  *   zb-h1 (v = 1)              (3 m + p - 1 + max(0, p - m)) * T               in flight: at most p
- *   zb-v (v = 2)               max(6 m + p - 1, 4 m + 4 p - 2) * T             in flight: at most 2 p chunks, p microbatches
+ *   zb-v (v = 2)               max(6 m + p - 1, 4 m + 4 p - 2) * T             in flight: at most 2 p chunks
  *   forward only               (d * v * max(m, p) + min(m, p) - 1) * F / v     d denoise steps; round robin
  *   forward only, in a V       (d * max(m, p) + min(m, p) - 1) * F             folded, zb-v
  * Sources: GPipe (Huang 2019), 1F1B (Narayanan 2019), interleaved (Narayanan 2021), ZB-H1 and ZB-V (Qi 2024, "Zero
  * bubble pipeline parallelism"; "Pipeline parallelism with controllable memory"). DP_BAD_INPUT when the schedule does
  * not take that many chunks a rank. */
-dp_status plan_order_generate(plan_plan *plan, const plan_chunk_costs *costs, const int *in_flight_limit, dp_error *error);
+dp_status plan_order_generate(plan_plan *plan, const plan_chunk_costs *costs, const int *in_flight_limit,
+                              dp_error *error);
 
-/* Cut points that minimise the largest chunk's cost, exactly; among those splits the most even one (least sum of squares),
- * ties to the earliest cut. With n units and k chunks that takes k * (n - k)^2 / 2 steps: beyond 2e7 it is not made even,
- * and beyond 1e9 unlike speeds are split near the optimum only. unit_cost[unit_count]; cuts gets
- * chunk_count - 1 ascending unit indices; each chunk has a unit. speed[chunk] divides the cost (unlike devices); NULL: all 1. */
+/* Cut points that minimise the largest chunk's cost, exactly; among those splits the most even one (least sum of
+ * squares), ties to the earliest cut. With n units and k chunks that takes k * (n - k)^2 / 2 steps: beyond 2e7 it is
+ * not made even, and beyond 1e9 unlike speeds are split near the optimum only. unit_cost[unit_count]; cuts gets
+ * chunk_count - 1 ascending unit indices; each chunk has a unit. speed[chunk] divides the cost (unlike devices); NULL:
+ * all 1. */
 dp_status plan_split_balanced(const double *unit_cost, int unit_count, int chunk_count, const double *speed, int *cuts,
                               dp_error *error);
 /* For folded placement: 2 * ranks chunks, chunk r and chunk 2 * ranks - 1 - r on rank r. A rank costs the sum of its
- * units' costs over its speed[rank], plus skip_s_per_byte for every skip byte that it sends or receives (a byte for each
- * unit that uses the tensor on another rank). Of all splits whose largest rank is within 2 % of the least possible, the
- * one that moves fewest boundary and skip bytes, exactly. Over 120 units, they are first joined to 120 runs of even cost. */
-dp_status plan_split_folded(const graph *graph, const double *unit_cost, int ranks, double skip_s_per_byte, const double *speed,
-                            int *cuts, dp_error *error);
+ * units' costs over its speed[rank], plus skip_s_per_byte for every skip byte that it sends or receives (a byte for
+ * each unit that uses the tensor on another rank). Of all splits whose largest rank is within 2 % of the least
+ * possible, the one that moves fewest boundary and skip bytes, exactly. Over 120 units, they are first joined to 120
+ * runs of even cost. */
+dp_status plan_split_folded(const graph *graph, const double *unit_cost, int ranks, double skip_s_per_byte,
+                            const double *speed, int *cuts, dp_error *error);
 
 /* The plan as JSON (plan.json): format, version, everything above by name. Returns a new jansson object in *json_out
  * (json_t *, typed void so that this header stays light); NULL no memory. */

@@ -2,9 +2,8 @@
 
 #include <stdio.h>
 
-const char *const plan_opcode_names[] = {"FORWARD", "BACKWARD", "BACKWARD_INPUT", "BACKWARD_WEIGHT",
-                                         "SEND",    "RECV",     "ALL_REDUCE",     "OPTIMIZER_STEP",
-                                         NULL};
+const char *const plan_opcode_names[] = {
+    "FORWARD", "BACKWARD", "BACKWARD_INPUT", "BACKWARD_WEIGHT", "SEND", "RECV", "ALL_REDUCE", "OPTIMIZER_STEP", NULL};
 const char *const plan_traffic_names[] = {"boundary", "skip", "gradient", "latent", NULL};
 
 void plan_program_free(plan_program *program) {
@@ -35,8 +34,8 @@ const char *plan_instruction_show(const plan_program *program, uint32_t instruct
     (void)snprintf(out, 128, "worker %u %s%s %s worker %u chunk %d microbatch %u", lane->worker, name, kind,
                    i->opcode == PLAN_SEND ? "to" : "from", lane->peer, (int)i->chunk, i->microbatch);
   else if (i->opcode == PLAN_ALL_REDUCE || i->part)
-    (void)snprintf(out, 128, "worker %u %s chunk %d microbatch %u part %d", lane->worker, name, (int)i->chunk, i->microbatch,
-                   (int)i->part);
+    (void)snprintf(out, 128, "worker %u %s chunk %d microbatch %u part %d", lane->worker, name, (int)i->chunk,
+                   i->microbatch, (int)i->part);
   else
     (void)snprintf(out, 128, "worker %u %s chunk %d microbatch %u", lane->worker, name, (int)i->chunk, i->microbatch);
   return out;

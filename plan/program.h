@@ -3,7 +3,8 @@
  *
  * Invariants: instructions of one lane are contiguous in `instructions` and run in that order, one at a time; lanes of
  * one worker are contiguous, workers ascending. An instruction starts when it is at the head of its lane and all in its
- * wait list are done. A SEND and its RECV name each other (`peer`), start together when both are ready and end together.
+ * wait list are done. A SEND and its RECV name each other (`peer`), start together when both are ready and end
+ * together.
  * An ALL_REDUCE starts when all members of its group (`peer` = group id) are ready, and they end together.
  * Waits never cross workers: only SEND/RECV pairs and groups do.
  */
@@ -45,7 +46,9 @@ typedef struct plan_instruction {
   uint8_t opcode;
   uint8_t part;       /* of the last backward, in buckets: 0 .. parts - 1 */
   uint16_t chunk;     /* SEND: the chunk that made the tensors; RECV: the chunk that consumes them */
-  uint32_t microbatch; /* sampling: denoise step * microbatches + microbatch */
+  /* sampling: denoise step * microbatches + microbatch, as the sender or receiver counts it: latents arrive as those of
+   * the next denoise step */
+  uint32_t microbatch;
   uint32_t class_id;  /* compute: into works; SEND and RECV: into messages; ALL_REDUCE: into collectives */
   uint32_t peer;      /* see above, else PLAN_NO_PEER */
 } plan_instruction;
@@ -102,9 +105,20 @@ typedef struct plan_program {
   uint32_t *group_class;          uint32_t group_count; /* group id -> collective class */
 } plan_program;
 
-/* Compiles a plan whose order is set. What is sent where follows from the graph's liveness and the skip policy.
- * Receives are posted ahead of their consumer by PLAN_PREFETCH compute instructions, so that receive buffers are bounded
- * and known beforehand; see memory.h. */
+/* Compiles a plan whose order is set.
+ *
+ * What is sent where follows from the graph's liveness and the skip policy. One message carries all tensors from one
+ * chunk to another, for one microbatch and direction; neighbour chunks on two ranks always have one each way, of 0
+ * bytes if need be, for the order rests on it. A rank gets a tensor once, for the first of its chunks that uses it. In
+ * training the gradients of what needs one come back the same way. Replicas are alike.
+ *
+ * Transfers of one lane run in the order in which the sender's compute makes the messages; both ends have that order. A
+ * SEND waits for the compute that makes it. A RECV waits for the compute instruction PLAN_PREFETCH before its consumer,
+ * or for an earlier one where a later message of its lane, or a sender's buffer, could not wait so long: receive
+ * buffers are bounded and known beforehand, and no order of steps that could run without transfers can deadlock with
+ * them (the proof is in compile.h, the check below). Forward tensors in training are kept where they were made until
+ * that microbatch's backward, which comes after they were sent. All else is sent from buffers used in turns, two
+ * between neighbour chunks and 1 + distance otherwise: the compute that fills one waits until it has been sent. */
 enum { PLAN_PREFETCH = 2 };
 dp_status plan_compile(const plan_plan *plan, const graph *graph, plan_program *program, dp_error *error);
 void plan_program_free(plan_program *program);

@@ -45,7 +45,8 @@ static uint32_t before(const path *p, uint32_t id) {
   const plan_instruction *i = &p->timeline->program->instructions[id];
   uint32_t best = PLAN_NO_PEER;
   if (i->opcode == PLAN_ALL_REDUCE) {
-    for (uint32_t member = p->group_first[i->peer]; member; member = p->group_next[member - 1]) consider(p, member - 1, &best);
+    for (uint32_t member = p->group_first[i->peer]; member; member = p->group_next[member - 1])
+      consider(p, member - 1, &best);
     return best;
   }
   consider(p, id, &best);

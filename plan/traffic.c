@@ -42,10 +42,11 @@ plan_traffic plan_traffic_kind(const graph *g, const int *chunk_of_unit, int fro
 }
 
 static dp_status refuse_skip(const traffic *t, int tensor, int from, int to) {
-  return dp_fail(t->error, DP_BAD_INPUT,
-                 "plan.skip_policy: found local, but %s is made in chunk %d (stage %d) and used in chunk %d (stage %d), "
-                 "allowed: direct, relay or compress, or a split that keeps both on one stage",
-                 t->graph->tensors.items[tensor].name, from, rank_of(t, from), to, rank_of(t, to));
+  return dp_fail(
+      t->error, DP_BAD_INPUT,
+      "plan.skip_policy: found local, but %s is made in chunk %d (stage %d) and used in chunk %d (stage %d), "
+      "allowed: direct, relay or compress, or a split that keeps both on one stage",
+      t->graph->tensors.items[tensor].name, from, rank_of(t, from), to, rank_of(t, to));
 }
 
 static dp_status add_tensor(traffic *t, int tensor) {
@@ -62,7 +63,8 @@ static dp_status add_tensor(traffic *t, int tensor) {
       const int to = relay ? from + 1 : used;
       if (t->mark[rank_of(t, to)] != stamp) {
         const plan_traffic kind = plan_traffic_kind(t->graph, t->chunk_of_unit, from, to, tensor);
-        if (kind == PLAN_TRAFFIC_SKIP && t->plan->skip_policy == PLAN_SKIP_LOCAL) return refuse_skip(t, tensor, made, used);
+        if (kind == PLAN_TRAFFIC_SKIP && t->plan->skip_policy == PLAN_SKIP_LOCAL)
+          return refuse_skip(t, tensor, made, used);
         DP_TRY(add_edge(t, from, to, tensor, kind));
         t->mark[rank_of(t, to)] = stamp;
       }

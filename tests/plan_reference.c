@@ -28,7 +28,9 @@ void reference_plan_shape(const reference_plan *wanted, const graph *g, plan_pla
   for (int w = 0; w < plan_worker_count(plan); w++) plan->devices[w] = w;
   for (int c = 0; c < plan->chunk_count; c++) {
     const int first = wanted->cuts ? c ? wanted->cuts[c - 1] : 0 : units * c / plan->chunk_count;
-    const int end = !wanted->cuts ? units * (c + 1) / plan->chunk_count : c + 1 < plan->chunk_count ? wanted->cuts[c] : units;
+    const int end = !wanted->cuts               ? units * (c + 1) / plan->chunk_count
+                    : c + 1 < plan->chunk_count ? wanted->cuts[c]
+                                                : units;
     plan->chunks[c] = (plan_chunk){first, end - first, plan_schedule_chunk_rank(plan->schedule, plan->ranks, c)};
   }
 }
@@ -40,7 +42,8 @@ void reference_plan_make(const reference_plan *wanted, const graph *g, plan_plan
   ck_assert_msg(status == DP_OK, "%s", error.text);
 }
 
-void reference_chain(int units, double forward_s, double backward_s, double weight_s, int64_t boundary_bytes, graph *g) {
+void reference_chain(int units, double forward_s, double backward_s, double weight_s, int64_t boundary_bytes,
+                     graph *g) {
   *g = (graph){0};
   const graph_synthetic_options options = {.units = units,
                                            .batch = 1,
@@ -61,8 +64,12 @@ void reference_skip_graph(int units, int skips, dp_random *random, graph *g) {
   const graph_model_options options = {.batch = 2, .height = 8, .width = 8, .frames = 1, .precision = GRAPH_BF16};
   graph_builder *b = graph_build_begin(g, &options, NULL);
   ck_assert_ptr_nonnull(b);
-  const graph_attributes convolution = {.in_channels = 8, .out_channels = 8, .kernel = {1, 3, 3}, .stride = {1, 1, 1},
-                                        .padding = {0, 1, 1}, .bias = true};
+  const graph_attributes convolution = {.in_channels = 8,
+                                        .out_channels = 8,
+                                        .kernel = {1, 3, 3},
+                                        .stride = {1, 1, 1},
+                                        .padding = {0, 1, 1},
+                                        .bias = true};
   int x = graph_build_input(b, "latent", 4, (const int64_t[]){2, 8, 8, 8});
   graph_build_latent(b, x);
   int *made = malloc((size_t)units * sizeof *made); /* output of each unit */
@@ -73,7 +80,8 @@ void reference_skip_graph(int units, int skips, dp_random *random, graph *g) {
     for (int s = 0; u >= 2 && s < skips; s++)
       if (dp_random_below(random, (uint64_t)units) < (uint64_t)skips) { /* not too many */
         const int inputs[] = {x, made[dp_random_below(random, (uint64_t)u - 1)]};
-        x = graph_build_op(b, GRAPH_ADD, graph_build_name(b, "units.%d.add%d", u, s), &(graph_attributes){0}, inputs, 2);
+        x = graph_build_op(b, GRAPH_ADD, graph_build_name(b, "units.%d.add%d", u, s), &(graph_attributes){0}, inputs,
+                           2);
       }
     made[u] = x;
   }
@@ -160,7 +168,8 @@ void reference_play(const plan_program *p, const graph *g, double latency_s, dou
           if (!all) break;
           const plan_collective *collective = &p->collectives[i->class_id];
           ck_assert_uint_eq(members, collective->member_count);
-          if (collective->bytes > 0 && bytes_per_s > 0) length_s = stretched(latency_s + 2 * (double)collective->bytes / bytes_per_s, jitter);
+          if (collective->bytes > 0 && bytes_per_s > 0)
+            length_s = stretched(latency_s + 2 * (double)collective->bytes / bytes_per_s, jitter);
           for (uint32_t o = 0; o < p->instruction_count; o++)
             if (p->instructions[o].opcode == PLAN_ALL_REDUCE && p->instructions[o].peer == i->peer) {
               timeline->start_s[o] = at_s;

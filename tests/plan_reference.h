@@ -1,5 +1,5 @@
-/* What the tests of plan/ share: plans made by hand, random graphs with skips, and a plain player of programs that looks
- * at every lane again and again. It has nothing in common with sim/engine.c. */
+/* What the tests of plan/ share: plans made by hand, random graphs with skips, and a plain player of programs that
+ * looks at every lane again and again. It has nothing in common with sim/engine.c. */
 #ifndef DP_TESTS_PLAN_REFERENCE_H
 #define DP_TESTS_PLAN_REFERENCE_H
 
@@ -31,8 +31,8 @@ void reference_skip_graph(int units, int skips, dp_random *random, graph *g);
 /* Plays a program: a compute instruction lasts the sum of its units' fixed costs (an optimizer step: nothing), or 1 for
  * units without; a transfer lasts latency_s + bytes / bytes_per_s; zero bytes, and all when bytes_per_s is 0, no time.
  * With `jitter` every length is multiplied by a number of its own in [0, 4). Fails the test when the program stops. */
-void reference_play(const plan_program *program, const graph *g, double latency_s, double bytes_per_s, dp_random *jitter,
-                    plan_timeline *timeline);
+void reference_play(const plan_program *program, const graph *g, double latency_s, double bytes_per_s,
+                    dp_random *jitter, plan_timeline *timeline);
 
 /* Random plans that fit a number of units, of any schedule and policy but local. `cuts` has room for units. */
 reference_plan reference_random_plan(dp_random *random, int units, int *cuts);

@@ -100,15 +100,17 @@ static double pass_end_s(uint32_t w, int chunk, uint32_t microbatch, bool forwar
   double end_s = -1;
   for (uint32_t i = compute->first; i < compute->first + compute->count; i++) {
     const plan_instruction *instruction = &program.instructions[i];
-    if (instruction->opcode == PLAN_OPTIMIZER_STEP || instruction->chunk != chunk || instruction->microbatch != microbatch) continue;
+    if (instruction->opcode == PLAN_OPTIMIZER_STEP || instruction->chunk != chunk ||
+        instruction->microbatch != microbatch)
+      continue;
     if ((instruction->opcode == PLAN_FORWARD) == forward) end_s = timeline.end_s[i];
   }
   return end_s;
 }
 
 /* Some buffer of the tensor (or the activations that hold it) is alive from from_s to to_s. */
-static void assert_alive(uint32_t w, int tensor, bool gradient, int chunk, uint32_t microbatch, double from_s, double to_s,
-                         const char *what) {
+static void assert_alive(uint32_t w, int tensor, bool gradient, int chunk, uint32_t microbatch, double from_s,
+                         double to_s, const char *what) {
   const plan_worker_memory *worker = &memory.workers[w];
   for (uint32_t i = 0; i < worker->buffer_count; i++) {
     const plan_buffer *buffer = &worker->buffers[i];
@@ -118,8 +120,8 @@ static void assert_alive(uint32_t w, int tensor, bool gradient, int chunk, uint3
     if ((buffer->tensor == tensor || activations) && covers(w, buffer, from_s, to_s)) return;
   }
   ck_abort_msg("worker %u: nothing holds %s%s of microbatch %u while it is %s (chunk %d of %d, %s, %s)", w,
-               gradient ? "the gradient of " : "", model.tensors.items[tensor].name, microbatch, what, chunk, plan.chunk_count,
-               plan_schedule_names[plan.schedule], plan_skip_policy_names[plan.skip_policy]);
+               gradient ? "the gradient of " : "", model.tensors.items[tensor].name, microbatch, what, chunk,
+               plan.chunk_count, plan_schedule_names[plan.schedule], plan_skip_policy_names[plan.skip_policy]);
 }
 
 static bool backward_is_whole(void) { return plan.schedule != PLAN_ZB_H1 && plan.schedule != PLAN_ZB_V; }
@@ -140,7 +142,8 @@ static void assert_local(void) {
       const uint32_t w = (uint32_t)plan.chunks[a].rank;
       for (int b = a + 1; b < plan.chunk_count; b++)
         for (uint32_t m = 0; used_here(tensor, b, w) && m < (uint32_t)(plan.microbatches * plan.denoise_steps); m++) {
-          assert_alive(w, (int)t, false, a, m, pass_end_s(w, a, m, true), pass_end_s(w, b, m, !saved_in((int)t, b)), "kept");
+          assert_alive(w, (int)t, false, a, m, pass_end_s(w, a, m, true), pass_end_s(w, b, m, !saved_in((int)t, b)),
+                       "kept");
           if (plan.training && backward_is_whole())
             assert_alive(w, (int)t, true, a, m, pass_end_s(w, b, m, false), pass_end_s(w, a, m, false), "kept");
         }
@@ -157,16 +160,20 @@ static void assert_transfers(void) {
     const uint32_t w = send ? m->from_worker : m->to_worker;
     for (int t = m->first_tensor; t < m->first_tensor + m->tensor_count; t++) {
       const int tensor = program.message_tensors[t];
-      assert_alive(w, tensor, m->backward, i->chunk, i->microbatch, timeline.start_s[id], timeline.end_s[id], send ? "sent" : "received");
+      assert_alive(w, tensor, m->backward, i->chunk, i->microbatch, timeline.start_s[id], timeline.end_s[id],
+                   send ? "sent" : "received");
       const graph_tensor *of = &model.tensors.items[tensor];
-      for (int c = i->chunk + 1; send && m->backward && c < plan.chunk_count; c++) /* collected since the first backward */
+      for (int c = i->chunk + 1; send && m->backward && c < plan.chunk_count;
+           c++) /* collected since the first backward */
         if (backward_is_whole() && used_here(of, c, w))
-          assert_alive(w, tensor, true, i->chunk, i->microbatch, pass_end_s(w, c, i->microbatch, false), timeline.end_s[id], "collected");
+          assert_alive(w, tensor, true, i->chunk, i->microbatch, pass_end_s(w, c, i->microbatch, false),
+                       timeline.end_s[id], "collected");
       if (send) continue;
       /* to the end of each use on this worker */
       if (m->backward) {
         if (backward_is_whole())
-          assert_alive(w, tensor, true, i->chunk, i->microbatch, timeline.end_s[id], pass_end_s(w, i->chunk, i->microbatch, false), "used");
+          assert_alive(w, tensor, true, i->chunk, i->microbatch, timeline.end_s[id],
+                       pass_end_s(w, i->chunk, i->microbatch, false), "used");
         continue;
       }
       for (int c = i->chunk; c < plan.chunk_count; c++) {
@@ -258,10 +265,12 @@ START_TEST(zero_bubble_keeps_as_much_as_1f1b) {
     const reference_plan h1 = {.ranks = 4, .schedule = PLAN_ZB_H1, .microbatches = m};
     const reference_plan v = {.ranks = 4, .chunks_per_rank = 2, .schedule = PLAN_ZB_V, .microbatches = m};
     make(&h1);
-    for (int s = 0; s < 4; s++) ck_assert_int_le(memory.workers[s].at_peak_bytes[PLAN_MEMORY_ACTIVATIONS], 4 * 2 * 4096);
+    for (int s = 0; s < 4; s++)
+      ck_assert_int_le(memory.workers[s].at_peak_bytes[PLAN_MEMORY_ACTIVATIONS], 4 * 2 * 4096);
     drop_program();
     make(&v);
-    for (int s = 0; s < 4; s++) ck_assert_int_le(memory.workers[s].at_peak_bytes[PLAN_MEMORY_ACTIVATIONS], 4 * 2 * 4096);
+    for (int s = 0; s < 4; s++)
+      ck_assert_int_le(memory.workers[s].at_peak_bytes[PLAN_MEMORY_ACTIVATIONS], 4 * 2 * 4096);
     drop_program();
   }
 }
@@ -273,7 +282,9 @@ static int64_t class_bytes(const plan_worker_memory *worker, plan_memory_class m
   return 0;
 }
 
-static int64_t up(double bytes) { return ((int64_t)ceil(bytes) + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT; }
+static int64_t up(double bytes) {
+  return ((int64_t)ceil(bytes) + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+}
 
 START_TEST(persistent_bytes_by_optimizer) {
   reference_chain(8, 1, 2, 1, 0, &model); /* 1000 parameters a unit, bf16 */
@@ -313,28 +324,31 @@ START_TEST(boundary_buffers_by_hand) {
     bool gradient;
     uint32_t chunk, microbatch, begin, end;
   } expected[] = {
-      {0, false, 0, 0, 1, 4},   /* made by F0 (compute 0), sent before B0 (compute 2) */
-      {0, false, 0, 2, 7, 8},   /* F2 is compute 3, B2 compute 6: sent before it */
-      {0, true, 0, 0, 2, 5},    /* used by B0 = compute 2: posted when compute 0 is done */
-      {0, true, 0, 3, 12, 15},  /* B3 is compute 7 */
-      {1, false, 1, 0, 0, 1},   /* nothing saves it: to the end of F0 */
-      {1, false, 1, 2, 6, 9},   /* F2 is compute 4, posted when compute 2 is done */
-      {1, true, 1, 0, 3, 10},   /* made by B0 = compute 1; B2 = compute 5 waits until it is sent */
-      {1, true, 1, 3, 15, 18},  /* the last is kept to the end: compute 8 is the optimizer step */
+      {0, false, 0, 0, 1, 4},  /* made by F0 (compute 0), sent before B0 (compute 2) */
+      {0, false, 0, 2, 7, 8},  /* F2 is compute 3, B2 compute 6: sent before it */
+      {0, true, 0, 0, 2, 5},   /* used by B0 = compute 2: posted when compute 0 is done */
+      {0, true, 0, 3, 12, 15}, /* B3 is compute 7 */
+      {1, false, 1, 0, 0, 1},  /* nothing saves it: to the end of F0 */
+      {1, false, 1, 2, 6, 9},  /* F2 is compute 4, posted when compute 2 is done */
+      {1, true, 1, 0, 3, 10},  /* made by B0 = compute 1; B2 = compute 5 waits until it is sent */
+      {1, true, 1, 3, 15, 18}, /* the last is kept to the end: compute 8 is the optimizer step */
   };
   for (size_t e = 0; e < DP_COUNT_OF(expected); e++) {
     int found = 0;
     const plan_worker_memory *worker = &memory.workers[expected[e].worker];
     for (uint32_t i = 0; i < worker->buffer_count; i++) {
       const plan_buffer *b = &worker->buffers[i];
-      if (b->tensor == GRAPH_NONE || b->gradient != expected[e].gradient || b->microbatch != expected[e].microbatch) continue;
+      if (b->tensor == GRAPH_NONE || b->gradient != expected[e].gradient || b->microbatch != expected[e].microbatch)
+        continue;
       if (model.tensors.items[b->tensor].is_output) continue;
       found++;
       ck_assert_int_eq(b->memory_class, PLAN_MEMORY_BOUNDARY);
       ck_assert_int_eq(b->chunk, expected[e].chunk);
       ck_assert_msg(b->begin == expected[e].begin, "%zu: begins at %u", e, b->begin);
-      if (e != 1) ck_assert_msg(b->end == expected[e].end, "%zu: ends at %u", e, b->end);
-      else ck_assert_uint_eq(b->end, 12);
+      if (e != 1)
+        ck_assert_msg(b->end == expected[e].end, "%zu: ends at %u", e, b->end);
+      else
+        ck_assert_uint_eq(b->end, 12);
     }
     ck_assert_int_eq(found, 1);
   }
@@ -370,7 +384,8 @@ START_TEST(offsets_of_random_buffers) {
     int64_t peak = 0, top = 0;
     for (int i = 0; i < COUNT; i++) {
       const uint32_t begin = (uint32_t)dp_random_below(&random, 100);
-      buffers[i] = (plan_buffer){.begin = begin, .end = begin + (uint32_t)dp_random_below(&random, 100 - begin),
+      buffers[i] = (plan_buffer){.begin = begin,
+                                 .end = begin + (uint32_t)dp_random_below(&random, 100 - begin),
                                  .bytes = PLAN_ALIGNMENT * (int64_t)(1 + dp_random_below(&random, 1 + seed))};
       for (uint32_t m = buffers[i].begin; m <= buffers[i].end; m++) live[m] += buffers[i].bytes;
     }
@@ -391,8 +406,9 @@ START_TEST(offsets_of_random_buffers) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {random_layouts_hold_what_they_must, recomputed_layouts_hold_too, activations_in_flight_by_schedule,
-                                zero_bubble_keeps_as_much_as_1f1b, persistent_bytes_by_optimizer, boundary_buffers_by_hand,
-                                recomputation_keeps_less, offsets_of_random_buffers};
+  const TTest *const tests[] = {random_layouts_hold_what_they_must, recomputed_layouts_hold_too,
+                                activations_in_flight_by_schedule,  zero_bubble_keeps_as_much_as_1f1b,
+                                persistent_bytes_by_optimizer,      boundary_buffers_by_hand,
+                                recomputation_keeps_less,           offsets_of_random_buffers};
   return suite_run("plan_memory", tests, DP_COUNT_OF(tests), setup, drop, 120);
 }

@@ -106,15 +106,18 @@ START_TEST(compiling_is_reproducible) {
   dp_random random;
   dp_random_init(&random, 11, 1);
   reference_skip_graph(24, 4, &random, &model);
-  const reference_plan wanted = {.ranks = 4, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = 6, .replicas = 2};
+  const reference_plan wanted = {
+      .ranks = 4, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = 6, .replicas = 2};
   compile(&wanted);
   plan_program first = program;
   plan_plan first_plan = plan;
   compile(&wanted);
   ck_assert_uint_eq(first.instruction_count, program.instruction_count);
-  ck_assert_int_eq(memcmp(first.instructions, program.instructions, program.instruction_count * sizeof(plan_instruction)), 0);
+  ck_assert_int_eq(
+      memcmp(first.instructions, program.instructions, program.instruction_count * sizeof(plan_instruction)), 0);
   ck_assert_int_eq(memcmp(first.wait_first, program.wait_first, (program.instruction_count + 1) * sizeof(uint32_t)), 0);
-  ck_assert_int_eq(memcmp(first.waits, program.waits, program.wait_first[program.instruction_count] * sizeof(uint32_t)), 0);
+  ck_assert_int_eq(memcmp(first.waits, program.waits, program.wait_first[program.instruction_count] * sizeof(uint32_t)),
+                   0);
   plan_program_free(&first);
   plan_plan_free(&first_plan);
 }
@@ -127,14 +130,20 @@ static void make_ladder(void) {
   const graph_model_options options = {.batch = 2, .height = 8, .width = 8, .frames = 1, .precision = GRAPH_BF16};
   graph_builder *b = graph_build_begin(&model, &options, NULL);
   ck_assert_ptr_nonnull(b);
-  const graph_attributes convolution = {.in_channels = 8, .out_channels = 8, .kernel = {1, 3, 3}, .stride = {1, 1, 1},
-                                        .padding = {0, 1, 1}, .bias = true};
+  const graph_attributes convolution = {.in_channels = 8,
+                                        .out_channels = 8,
+                                        .kernel = {1, 3, 3},
+                                        .stride = {1, 1, 1},
+                                        .padding = {0, 1, 1},
+                                        .bias = true};
   int made[8], x = graph_build_input(b, "latent", 4, (const int64_t[]){2, 8, 8, 8});
   graph_build_latent(b, x);
   for (int u = 0; u < 8; u++) {
     graph_build_unit(b, graph_build_name(b, "units.%d", u));
     x = graph_build_op(b, GRAPH_CONV2D, graph_build_name(b, "units.%d.conv", u), &convolution, &x, 1);
-    if (u >= 6) x = graph_build_op(b, GRAPH_ADD, graph_build_name(b, "units.%d.add", u), &(graph_attributes){0}, (const int[]){x, made[7 - u]}, 2);
+    if (u >= 6)
+      x = graph_build_op(b, GRAPH_ADD, graph_build_name(b, "units.%d.add", u), &(graph_attributes){0},
+                         (const int[]){x, made[7 - u]}, 2);
     made[u] = x;
   }
   graph_build_output(b, x);
@@ -158,7 +167,8 @@ START_TEST(skips_travel_by_policy) {
   make_ladder();
   int64_t boundary, skip;
   /* four stages of two units: unit 0 -> 7 and 1 -> 6, from stage 0 to stage 3; training sends as much back */
-  reference_plan wanted = {.ranks = 4, .schedule = PLAN_1F1B, .microbatches = 3, .skip_policy = PLAN_SKIP_DIRECT, .k = 4};
+  reference_plan wanted = {
+      .ranks = 4, .schedule = PLAN_1F1B, .microbatches = 3, .skip_policy = PLAN_SKIP_DIRECT, .k = 4};
   bytes_of(&wanted, &boundary, &skip);
   ck_assert_int_eq(boundary, 2 * 3 * 3 * FEATURE_BYTES);
   ck_assert_int_eq(skip, 2 * 3 * 2 * FEATURE_BYTES);
@@ -176,7 +186,8 @@ START_TEST(skips_travel_by_policy) {
   ck_assert_int_eq(skip, 3 * 2 * FEATURE_BYTES);
   /* folded: both ends of both skips on one rank each, whatever the policy; 7 cuts, one of them within the last rank */
   for (plan_skip_policy policy = 0; policy < PLAN_SKIP_POLICY_COUNT; policy++) {
-    const reference_plan folded = {.ranks = 4, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = 3, .skip_policy = policy};
+    const reference_plan folded = {
+        .ranks = 4, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = 3, .skip_policy = policy};
     bytes_of(&folded, &boundary, &skip);
     ck_assert_int_eq(boundary, 2 * 3 * 6 * FEATURE_BYTES);
     ck_assert_int_eq(skip, 0);
@@ -198,7 +209,8 @@ END_TEST
 START_TEST(the_latent_returns_to_the_first_stage) {
   reference_chain(4, 1, 2, 1, 100, &model);
   model.latent_bytes = 77;
-  const reference_plan wanted = {.ranks = 4, .schedule = PLAN_1F1B, .microbatches = 3, .denoise_steps = 5, .sampling = true};
+  const reference_plan wanted = {
+      .ranks = 4, .schedule = PLAN_1F1B, .microbatches = 3, .denoise_steps = 5, .sampling = true};
   compile(&wanted);
   reference_play(&program, &model, 0, 0, NULL, &timeline);
   plan_metrics metrics;
@@ -214,7 +226,8 @@ END_TEST
 
 START_TEST(replicas_reduce_their_gradients_by_parts) {
   reference_chain(12, 1, 2, 1, 100, &model); /* 1000 parameters each */
-  const reference_plan wanted = {.ranks = 2, .schedule = PLAN_1F1B, .microbatches = 4, .replicas = 2, .gradient_buckets = 4};
+  const reference_plan wanted = {
+      .ranks = 2, .schedule = PLAN_1F1B, .microbatches = 4, .replicas = 2, .gradient_buckets = 4};
   compile(&wanted);
   ck_assert_uint_eq(program.group_count, 2 * 4);
   int64_t bytes = 0;
@@ -242,7 +255,8 @@ START_TEST(replicas_reduce_their_gradients_by_parts) {
   /* the first parts are reduced while the last backward goes on */
   double first_end_s = INFINITY;
   for (uint32_t i = 0; i < program.instruction_count; i++)
-    if (program.instructions[i].opcode == PLAN_ALL_REDUCE && timeline.end_s[i] < first_end_s) first_end_s = timeline.end_s[i];
+    if (program.instructions[i].opcode == PLAN_ALL_REDUCE && timeline.end_s[i] < first_end_s)
+      first_end_s = timeline.end_s[i];
   ck_assert(first_end_s < timeline.step_s - 1);
   plan_metrics_free(&metrics);
 }
@@ -278,7 +292,8 @@ START_TEST(metrics_by_hand) {
   ck_assert_uint_ge(count, DP_COUNT_OF(chain));
   for (size_t i = 0; i < DP_COUNT_OF(chain); i++) {
     const uint8_t opcode = program.instructions[ids[i]].opcode;
-    ck_assert(opcode == chain[i] || (chain[i] == PLAN_SEND && opcode == PLAN_RECV)); /* either end stands for a transfer */
+    ck_assert(opcode == chain[i] ||
+              (chain[i] == PLAN_SEND && opcode == PLAN_RECV)); /* either end stands for a transfer */
   }
   free(ids);
   drop_program();
@@ -298,7 +313,8 @@ END_TEST
 
 START_TEST(plans_as_json) {
   reference_chain(8, 1, 2, 1, 100, &model);
-  const reference_plan wanted = {.ranks = 2, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = 2, .replicas = 2};
+  const reference_plan wanted = {
+      .ranks = 2, .chunks_per_rank = 2, .schedule = PLAN_FOLDED, .microbatches = 2, .replicas = 2};
   reference_plan_make(&wanted, &model, &plan);
   plan.recompute[3] = 1;
   json_t *json = plan_plan_json(&plan, &model, NULL);
@@ -311,7 +327,8 @@ START_TEST(plans_as_json) {
   ck_assert_uint_eq(json_array_size(placement), 4);
   ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(placement, 3), "rank")), 0);
   ck_assert_str_eq(json_string_value(json_object_get(json_array_get(placement, 3), "first")), "units.6");
-  ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(json_array_get(placement, 1), "recompute"), 0)), 3);
+  ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(json_array_get(placement, 1), "recompute"), 0)),
+                   3);
   const json_t *order = json_object_get(json, "order");
   ck_assert_uint_eq(json_array_size(order), 2);
   ck_assert_uint_eq(json_array_size(json_array_get(order, 0)), 2 * 2 * 2);
@@ -344,7 +361,8 @@ START_TEST(a_deadlock_is_named) {
       "worker 0 SEND to worker 1 chunk 0 microbatch 0 waits for worker 0 BACKWARD chunk 0 microbatch 0",
       "worker 0 BACKWARD chunk 0 microbatch 0 waits for worker 0 RECV gradient from worker 1 chunk 0 microbatch 0",
       "worker 0 RECV gradient from worker 1 chunk 0 microbatch 0 waits for worker 1 SEND gradient to worker 0 chunk 1",
-      "worker 1 SEND gradient to worker 0 chunk 1 microbatch 0 waits for worker 1 BACKWARD chunk 1 microbatch 0, behind worker 1 FORWARD",
+      "worker 1 SEND gradient to worker 0 chunk 1 microbatch 0 waits for worker 1 BACKWARD chunk 1 microbatch 0, "
+      "behind worker 1 FORWARD",
       "worker 1 FORWARD chunk 1 microbatch 0 waits for worker 1 RECV from worker 0 chunk 1 microbatch 0",
       "worker 1 RECV from worker 0 chunk 1 microbatch 0 waits for worker 0 SEND to worker 1 chunk 0 microbatch 0"};
   for (size_t i = 0; i < DP_COUNT_OF(links); i++)
@@ -355,7 +373,8 @@ END_TEST
 
 START_TEST(crossed_orders_are_found) {
   reference_chain(4, 1, 2, 1, 100, &model);
-  const reference_plan wanted = {.ranks = 2, .schedule = PLAN_1F1B, .microbatches = 4, .replicas = 2, .gradient_buckets = 2};
+  const reference_plan wanted = {
+      .ranks = 2, .schedule = PLAN_1F1B, .microbatches = 4, .replicas = 2, .gradient_buckets = 2};
   /* two collectives in two orders on two members */
   compile(&wanted);
   const uint32_t lane = program.worker_lane[3] - 1; /* collective lane of worker 2, the twin of worker 0 */
@@ -375,16 +394,33 @@ START_TEST(broken_structure_is_found) {
   const reference_plan wanted = {.ranks = 2, .schedule = PLAN_1F1B, .microbatches = 4, .replicas = 2};
   for (int kind = 0; kind < 8; kind++) {
     compile(&wanted);
-    const uint32_t send = find(0, PLAN_SEND, 1), forward = find(0, PLAN_FORWARD, 1), reduce = find(0, PLAN_ALL_REDUCE, 3);
+    const uint32_t send = find(0, PLAN_SEND, 1), forward = find(0, PLAN_FORWARD, 1),
+                   reduce = find(0, PLAN_ALL_REDUCE, 3);
     switch (kind) {
-      case 0: program.instructions[send].peer = program.instructions[find(0, PLAN_SEND, 2)].peer; break;
-      case 1: program.instructions[program.instructions[send].peer].class_id++; break;
-      case 2: program.instructions[forward].opcode = PLAN_SEND; break;
-      case 3: program.instructions[forward].class_id = program.work_count; break;
-      case 4: program.waits[program.wait_first[send]] = find(1, PLAN_FORWARD, 0); break;
-      case 5: program.lanes[1].first++; break;
-      case 6: program.instructions[reduce].peer = 1 - program.instructions[reduce].peer; break;
-      default: program.instructions[send].microbatch = 2; break;
+      case 0:
+        program.instructions[send].peer = program.instructions[find(0, PLAN_SEND, 2)].peer;
+        break;
+      case 1:
+        program.instructions[program.instructions[send].peer].class_id++;
+        break;
+      case 2:
+        program.instructions[forward].opcode = PLAN_SEND;
+        break;
+      case 3:
+        program.instructions[forward].class_id = program.work_count;
+        break;
+      case 4:
+        program.waits[program.wait_first[send]] = find(1, PLAN_FORWARD, 0);
+        break;
+      case 5:
+        program.lanes[1].first++;
+        break;
+      case 6:
+        program.instructions[reduce].peer = 1 - program.instructions[reduce].peer;
+        break;
+      default:
+        program.instructions[send].microbatch = 2;
+        break;
     }
     ck_assert_msg(plan_program_check(&program, &error) == DP_INTERNAL, "kind %d was not found", kind);
     ck_assert_ptr_null(strstr(error.text, "deadlock"));
@@ -401,10 +437,16 @@ START_TEST(broken_orders_are_refused) {
     reference_plan_make(&wanted, &model, &plan);
     plan_step *order = plan.order[1]; /* F0 B0 F1 B1 */
     switch (kind) {
-      case 0: order[0].microbatch = 1; break;
-      case 1: order[2].chunk = 0; break;
-      case 2: plan.order_count[1]--; break;
-      default: { /* rank 0: backward 0 before forward 0's only follower could run */
+      case 0:
+        order[0].microbatch = 1;
+        break;
+      case 1:
+        order[2].chunk = 0;
+        break;
+      case 2:
+        plan.order_count[1]--;
+        break;
+      default: {                          /* rank 0: backward 0 before forward 0's only follower could run */
         plan_step *other = plan.order[0]; /* F0 F1 B0 B1 */
         const plan_step swapped = other[0];
         other[0] = other[2];
@@ -424,7 +466,8 @@ START_TEST(schedules_refuse_other_chunk_counts) {
     int chunks;
   } refused[] = {{PLAN_1F1B, 2}, {PLAN_ZB_H1, 2}, {PLAN_ZB_V, 1}, {PLAN_FOLDED, 1}, {PLAN_FOLDED, 3}};
   for (size_t i = 0; i < DP_COUNT_OF(refused); i++) {
-    const reference_plan wanted = {.ranks = 2, .schedule = refused[i].schedule, .chunks_per_rank = refused[i].chunks, .microbatches = 2};
+    const reference_plan wanted = {
+        .ranks = 2, .schedule = refused[i].schedule, .chunks_per_rank = refused[i].chunks, .microbatches = 2};
     reference_plan_shape(&wanted, &model, &plan);
     ck_assert_int_eq(plan_order_generate(&plan, NULL, NULL, &error), DP_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(error.text, plan_schedule_names[refused[i].schedule]));
@@ -434,9 +477,18 @@ START_TEST(schedules_refuse_other_chunk_counts) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {random_plans_keep_the_laws, compiling_is_reproducible, skips_travel_by_policy,
-                                local_policy_names_what_would_travel, the_latent_returns_to_the_first_stage,
-                                replicas_reduce_their_gradients_by_parts, metrics_by_hand, plans_as_json, a_deadlock_is_named, crossed_orders_are_found,
-                                broken_structure_is_found, broken_orders_are_refused, schedules_refuse_other_chunk_counts};
+  const TTest *const tests[] = {random_plans_keep_the_laws,
+                                compiling_is_reproducible,
+                                skips_travel_by_policy,
+                                local_policy_names_what_would_travel,
+                                the_latent_returns_to_the_first_stage,
+                                replicas_reduce_their_gradients_by_parts,
+                                metrics_by_hand,
+                                plans_as_json,
+                                a_deadlock_is_named,
+                                crossed_orders_are_found,
+                                broken_structure_is_found,
+                                broken_orders_are_refused,
+                                schedules_refuse_other_chunk_counts};
   return suite_run("plan_program", tests, DP_COUNT_OF(tests), setup, drop, 120);
 }

@@ -37,7 +37,8 @@ static void play(const reference_plan *wanted, double forward_s, double backward
 
 static void expect_step(double wanted_s, const reference_plan *w) {
   ck_assert_msg(fabs(timeline.step_s / wanted_s - 1) < 1e-9, "%s p %d m %d v %d: step %.12g, wanted %.12g",
-                plan_schedule_names[w->schedule], w->ranks, w->microbatches, w->chunks_per_rank, timeline.step_s, wanted_s);
+                plan_schedule_names[w->schedule], w->ranks, w->microbatches, w->chunks_per_rank, timeline.step_s,
+                wanted_s);
 }
 
 static double interleaved_s(int p, int m, int v, double forward_s, double backward_s) {
@@ -59,7 +60,9 @@ START_TEST(straight_schedules_have_their_closed_forms) {
           ck_assert_double_eq_tol(metrics.bubble_ratio, (p - 1.0) / (m + p - 1), 1e-9);
           plan_metrics_free(&metrics);
           for (int s = 0; s < p; s++)
-            ck_assert_int_eq(reference_in_flight(&plan, s, PLAN_BACKWARD), schedule == PLAN_GPIPE ? m : m < p - s ? m : p - s);
+            ck_assert_int_eq(reference_in_flight(&plan, s, PLAN_BACKWARD), schedule == PLAN_GPIPE ? m
+                                                                           : m < p - s            ? m
+                                                                                                  : p - s);
           drop();
         }
 }
@@ -121,8 +124,12 @@ START_TEST(sampling_has_its_closed_form) {
       for (int j = 0; j < (int)DP_COUNT_OF(chunk_counts); j++)
         for (int steps = 1; steps <= 3; steps++) {
           const int p = rank_counts[i], v = chunk_counts[j];
-          const reference_plan wanted = {.ranks = p, .chunks_per_rank = v, .schedule = PLAN_INTERLEAVED, .microbatches = m,
-                                         .denoise_steps = steps, .sampling = true};
+          const reference_plan wanted = {.ranks = p,
+                                         .chunks_per_rank = v,
+                                         .schedule = PLAN_INTERLEAVED,
+                                         .microbatches = m,
+                                         .denoise_steps = steps,
+                                         .sampling = true};
           play(&wanted, 1, 2, 1);
           expect_step(steps * v * fmax(m, p) + fmin(m, p) - 1, &wanted);
           drop();
@@ -162,14 +169,16 @@ START_TEST(folded_is_no_slower_than_1f1b) {
       const int p = rank_counts[i];
       play_folded(p, m, NULL);
       ck_assert_double_le(timeline.step_s, (m + p - 1) * 6 + 1e-9);
-      ck_assert_double_ge(timeline.step_s, fmax(6 * m + p - 1, 2 * p * 3) - 1e-9); /* rank p - 1 waits p - 1 for its first */
+      ck_assert_double_ge(timeline.step_s,
+                          fmax(6 * m + p - 1, 2 * p * 3) - 1e-9); /* rank p - 1 waits p - 1 for its first */
       for (int r = 0; r < p; r++) ck_assert_int_le(most_begun(r), 2 * p);
       drop();
     }
 }
 END_TEST
 
-/* It keeps its limit whatever it is; from 1.5 p on the bubble does not grow with the microbatches: the periodic rule. */
+/* It keeps its limit whatever it is; from 1.5 p on the bubble does not grow with the microbatches: the periodic rule.
+ */
 START_TEST(folded_keeps_its_limit_and_its_pace) {
   for (int i = 0; i < (int)DP_COUNT_OF(rank_counts); i++)
     for (int m = 1; m <= 128; m += m < 8 ? 1 : 40) {
@@ -248,8 +257,12 @@ START_TEST(folded_sampling_is_as_short_as_a_v_can_be) {
       for (int steps = 1; steps <= 3; steps++) {
         const int p = rank_counts[i];
         for (plan_schedule schedule = PLAN_FOLDED; schedule <= PLAN_ZB_V; schedule += PLAN_ZB_V - PLAN_FOLDED) {
-          const reference_plan wanted = {.ranks = p, .chunks_per_rank = 2, .schedule = schedule, .microbatches = m,
-                                         .denoise_steps = steps, .sampling = true};
+          const reference_plan wanted = {.ranks = p,
+                                         .chunks_per_rank = 2,
+                                         .schedule = schedule,
+                                         .microbatches = m,
+                                         .denoise_steps = steps,
+                                         .sampling = true};
           play(&wanted, 1, 2, 1);
           expect_step(2 * steps * fmax(m, p) + 2 * (fmin(m, p) - 1), &wanted);
           drop();
@@ -259,10 +272,14 @@ START_TEST(folded_sampling_is_as_short_as_a_v_can_be) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {straight_schedules_have_their_closed_forms, interleaved_has_its_closed_form,
+  const TTest *const tests[] = {straight_schedules_have_their_closed_forms,
+                                interleaved_has_its_closed_form,
                                 zb_h1_has_a_third_of_the_bubble_and_the_memory_of_1f1b,
-                                zb_v_idles_the_same_for_any_number_of_microbatches, sampling_has_its_closed_form,
-                                folded_is_no_slower_than_1f1b, folded_keeps_its_limit_and_its_pace, folded_takes_unlike_costs,
+                                zb_v_idles_the_same_for_any_number_of_microbatches,
+                                sampling_has_its_closed_form,
+                                folded_is_no_slower_than_1f1b,
+                                folded_keeps_its_limit_and_its_pace,
+                                folded_takes_unlike_costs,
                                 folded_orders_know_transfers,
                                 folded_sampling_is_as_short_as_a_v_can_be};
   return suite_run("plan_schedule", tests, DP_COUNT_OF(tests), setup, drop, 120);
