@@ -361,8 +361,8 @@ START_TEST(a_deadlock_is_named) {
       "worker 0 SEND to worker 1 chunk 0 microbatch 0 waits for worker 0 BACKWARD chunk 0 microbatch 0",
       "worker 0 BACKWARD chunk 0 microbatch 0 waits for worker 0 RECV gradient from worker 1 chunk 0 microbatch 0",
       "worker 0 RECV gradient from worker 1 chunk 0 microbatch 0 waits for worker 1 SEND gradient to worker 0 chunk 1",
-      "worker 1 SEND gradient to worker 0 chunk 1 microbatch 0 waits for worker 1 BACKWARD chunk 1 microbatch 0, "
-      "behind worker 1 FORWARD",
+      "worker 1 SEND gradient to worker 0 chunk 1 microbatch 0 waits for worker 1 BACKWARD chunk 1 microbatch 0",
+      "BACKWARD chunk 1 microbatch 0, behind worker 1 FORWARD",
       "worker 1 FORWARD chunk 1 microbatch 0 waits for worker 1 RECV from worker 0 chunk 1 microbatch 0",
       "worker 1 RECV from worker 0 chunk 1 microbatch 0 waits for worker 0 SEND to worker 1 chunk 0 microbatch 0"};
   for (size_t i = 0; i < DP_COUNT_OF(links); i++)
