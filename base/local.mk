@@ -1,5 +1,6 @@
 noinst_LIBRARIES += libbase.a
 libbase_a_SOURCES = \
+	base/allowed.c base/allowed.h \
 	base/arena.c base/arena.h \
 	base/array.c base/array.h \
 	base/file.c base/file.h \

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/allowed.h"
+
 static dp_status fail_unknown(const dp_node *item, const char *section, const dp_field *fields, size_t count, dp_error *error) {
   const char *nearest = NULL;
   int best = 3;
@@ -52,12 +54,12 @@ static dp_status read_choice(const dp_node *node, const char *section, const dp_
         memcpy(target, &i, sizeof i);
         return DP_OK;
       }
-  dp_str known = {0};
-  for (int i = 0; field->choices[i]; i++) dp_str_addf(&known, "%s%s", i ? ", " : "", field->choices[i]);
+  dp_allowed allowed = {.given = node->kind == DP_NODE_STRING ? node->string : NULL};
+  for (int i = 0; field->choices[i]; i++) dp_allowed_add(&allowed, field->choices[i]);
   char shown[80];
-  const dp_status status = dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key,
-                                      dp_node_show(node, shown), dp_str_text(&known));
-  dp_str_free(&known);
+  const dp_status status = dp_fail_at(error, node, "%s.%s: found %s, %s", section, field->key,
+                                      dp_node_show(node, shown), dp_allowed_text(&allowed));
+  dp_allowed_free(&allowed);
   return status;
 }
 
@@ -138,8 +140,8 @@ dp_status dp_schema_read_integers(const dp_node *node, const char *what, int64_t
     const dp_node *item = node->kind == DP_NODE_ARRAY ? node->items[i] : node;
     char shown[80];
     if (item->kind != DP_NODE_INTEGER || item->integer < min || item->integer > max)
-      return dp_fail_at(error, item, "%s: found %s, allowed: integers from %lld to %lld", what,
-                        dp_node_show(item, shown), (long long)min, (long long)max);
+      return dp_fail_at(error, item, "%s: found %s, allowed: %s from %lld to %lld", what, dp_node_show(item, shown),
+                        item == node ? "a list of integers" : "integers", (long long)min, (long long)max);
     read[i] = item->integer;
   }
   *values = read;

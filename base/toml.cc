@@ -161,6 +161,31 @@ int overlong_key_line(std::string_view text) {
   return 0;
 }
 
+// The value of "key = value" on a line, when it is a word that is no TOML value but would be a string in quotes.
+std::string unquoted_word(std::string_view text, int line) {
+  for (; line > 1; line--) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos) return {};
+    text.remove_prefix(end + 1);
+  }
+  text = text.substr(0, text.find_first_of("\n#"));
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos) return {};
+  text.remove_prefix(equals + 1);
+  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  // what numbers and dates are written with makes no word of a text that begins like one
+  const bool number = !text.empty() && text.front() >= '0' && text.front() <= '9';
+  bool letter = false;
+  for (const char c : text) {
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (!is_letter && !(c >= '0' && c <= '9') && std::string_view("-_./ ").find(c) == std::string_view::npos) return {};
+    letter = letter || (is_letter && !(number && std::string_view("eExobTZ").find(c) != std::string_view::npos));
+  }
+  return letter && text.size() <= 60 ? std::string(text) : std::string();
+}
+
 bool asserts(std::string_view text) {
   try {
     (void)toml::parse(text);
@@ -202,8 +227,13 @@ extern "C" dp_status dp_document_parse_toml(const char *text, size_t length, con
     *document = made;
     return DP_OK;
   } catch (const toml::parse_error &reason) {
-    const dp_status status = dp_fail(error, DP_BAD_INPUT, "%s:%d: not valid TOML: %s", name,
-                                     static_cast<int>(reason.source().begin.line), reason.what());
+    const int line = static_cast<int>(reason.source().begin.line);
+    const std::string word = unquoted_word(std::string_view(text, length), line);
+    const dp_status status =
+        word.empty() ? dp_fail(error, DP_BAD_INPUT, "%s:%d: not valid TOML: %s", name, line, reason.what())
+                     : dp_fail(error, DP_BAD_INPUT, "%s:%d: not valid TOML: found %s, allowed: %sa string in quotes, \"%s\"",
+                               name, line, word.c_str(), word[0] >= '0' && word[0] <= '9' ? "a number without a unit, or " : "",
+                               word.c_str());
     dp_document_free(&made);
     return status;
   } catch (const failure &reason) {

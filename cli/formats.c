@@ -18,10 +18,13 @@ static const char introduction[] =
 static const char cluster[] =
     "\nModels are diffusers' own `config.json`, read unchanged. `global_batch` = `microbatches` * `microbatch_size` *\n"
     "`data_parallel`: two of them give the third, and a contradiction is an error. `[cluster]` has `file`, or the keys of a\n"
-    "cluster file.\n\n"
+    "cluster file. `[search]` is for a tuner that is still to come: its keys are checked, and `simulate` uses none of them.\n\n"
     "## Cluster: `format = \"diffpipe-cluster\"`\n\n"
     "Two lines are enough: `[[node]]` and `[[node.device]]` with a `model` and a `count`; SXM boards then get an NVSwitch,\n"
-    "other cards hang on PCIe root complexes. The rest says what differs.\n";
+    "other cards hang on PCIe root complexes. The rest says what differs. Cards are named in `catalogue/devices.toml`\n"
+    "(`RTX-4090`, `A100-SXM4-80GB`), classes of links in `catalogue/links.toml` (`pcie4-x16`, `ib-hdr200`); in a scenario the\n"
+    "tables begin with `cluster`: `[[cluster.node]]`, `[[cluster.node.device]]`. Nodes need a `[[node.nic]]` each and a\n"
+    "`[[fabric]]` that joins them.\n";
 
 static const char catalogue[] =
     "\n## Catalogue: `catalogue/devices.toml`, `catalogue/links.toml`\n\n"

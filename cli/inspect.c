@@ -32,54 +32,62 @@ static const cli_option options[] = {
     {.name = "height",
      .type = CLI_INTEGER,
      .argument = "N",
-     .help = "pixels (the model's own size)",
+     .help = "pixels",
+     .fallback = "the model's own size",
      .slot = SLOT_HEIGHT,
      .min = 1,
      .max = 65536},
     {.name = "width",
      .type = CLI_INTEGER,
      .argument = "N",
-     .help = "pixels (the model's own size)",
+     .help = "pixels",
+     .fallback = "the model's own size",
      .slot = SLOT_WIDTH,
      .min = 1,
      .max = 65536},
     {.name = "frames",
      .type = CLI_INTEGER,
      .argument = "N",
-     .help = "frames of a video (1)",
+     .help = "frames of a video",
+     .fallback = "1",
      .slot = SLOT_FRAMES,
      .min = 1,
      .max = 65536},
     {.name = "text-tokens",
      .type = CLI_INTEGER,
      .argument = "N",
-     .help = "tokens of the prompt (the model's own: 77, 333 or 512)",
+     .help = "tokens of the prompt",
+     .fallback = "the model's own: 77, 333 or 512",
      .slot = SLOT_TEXT_TOKENS,
      .min = 1,
      .max = 1000000},
     {.name = "batch",
      .type = CLI_INTEGER,
      .argument = "N",
-     .help = "samples in a microbatch (1)",
+     .help = "samples in a microbatch",
+     .fallback = "1",
      .slot = SLOT_BATCH,
      .min = 1,
      .max = 65536},
     {.name = "precision",
      .type = CLI_CHOICE,
      .argument = "P",
-     .help = "of weights and activations (bf16)",
+     .help = "of weights and activations",
+     .fallback = "bf16",
      .slot = SLOT_PRECISION,
      .choices = precisions},
     {.name = "trainable",
      .type = CLI_CHOICE,
      .argument = "WHAT",
-     .help = "what training changes (full)",
+     .help = "what training changes",
+     .fallback = "full",
      .slot = SLOT_TRAINABLE,
      .choices = trainables},
     {.name = "lora-rank",
      .type = CLI_INTEGER,
      .argument = "N",
-     .help = "rank of the adapters of --trainable lora (16)",
+     .help = "rank of the adapters of --trainable lora",
+     .fallback = "16",
      .slot = SLOT_LORA_RANK,
      .min = 1,
      .max = 65536},
@@ -208,10 +216,10 @@ static int longest_name(const graph *g) {
 static void print_units(const graph *g) {
   char flops[32], parameters[32], output[32], saved[32];
   const int width = longest_name(g);
-  printf("%-*s  %12s  %12s  %12s  %12s\n", width, "unit", "parameters", "FLOPs", "output", "saved");
+  printf("%-*s  %10s  %8s  %8s  %8s\n", width, "unit", "parameters", "FLOPs", "output", "saved");
   for (size_t u = 0; u < g->units.count; u++) {
     const graph_unit *unit = &g->units.items[u];
-    printf("%-*s  %12s  %12s  %12s  %12s\n", width, unit->name, dp_format_count((double)unit->parameters, parameters),
+    printf("%-*s  %10s  %8s  %8s  %8s\n", width, unit->name, dp_format_count((double)unit->parameters, parameters),
            dp_format_count((double)unit->forward_flops, flops), dp_format_bytes((double)unit->output_bytes, output),
            dp_format_bytes((double)unit->saved_bytes, saved));
   }
@@ -219,19 +227,17 @@ static void print_units(const graph *g) {
 
 static void print_skips(const graph *g) {
   char bytes[32];
-  const int width = longest_name(g);
   bool any = false;
   for (size_t t = 0; t < g->tensors.count; t++) {
     const graph_tensor *tensor = &g->tensors.items[t];
     int readers = 0;
     for (int c = 0; c < tensor->consumer_unit_count; c++) readers += skips_to(tensor, c);
     if (readers == 0) continue;
-    if (!any) printf("\n%-*s  %-*s  %12s\n", width, "skip from", width, "to", "bytes");
+    if (!any) printf("\n%10s  skip\n", "bytes");
     any = true;
-    printf("%-*s  %-*s  %12s", width, unit_name(g, tensor->producer_unit), width,
-           unit_name(g, tensor->consumer_units[tensor->consumer_unit_count - 1]),
-           dp_format_bytes((double)tensor->bytes, bytes));
-    if (readers > 1) printf("  and %d units before it", readers - 1);
+    printf("%10s  %s → %s", dp_format_bytes((double)tensor->bytes, bytes), unit_name(g, tensor->producer_unit),
+           unit_name(g, tensor->consumer_units[tensor->consumer_unit_count - 1]));
+    if (readers > 1) printf(" and %d unit%s before it", readers - 1, readers == 2 ? "" : "s");
     printf("\n");
   }
   if (!any) printf("\nno skips: every unit reads only what the one before it made\n");
@@ -239,8 +245,8 @@ static void print_skips(const graph *g) {
 
 static void print_table(const graph *g) {
   char forward[32], matrix[32], saved[32], latent[32];
-  printf("%s, %s\n%" PRId64 " x %" PRId64, g->class_name, g->config_file, g->width, g->height);
-  if (g->frames > 1) printf(" x %" PRId64 " frames", g->frames);
+  printf("%s, %s\n%" PRId64 " × %" PRId64 " pixels", g->class_name, g->config_file, g->width, g->height);
+  if (g->frames > 1) printf(" × %" PRId64 " frames", g->frames);
   printf(", %" PRId64 " text tokens, batch %" PRId64 ", %s; MB are 1e6 bytes\n\n", g->text_tokens, g->batch,
          graph_dtype_name(g->precision));
   print_units(g);
@@ -253,6 +259,26 @@ static void print_table(const graph *g) {
   printf("latents          %s\n", dp_format_bytes((double)g->latent_bytes, latent));
 }
 
+/* "MODEL.json:1: height is 1000, must be ..." is about an option, where one was given: says so. */
+static dp_status blame_option(const cli_values *values, const char *path, const dp_error *reason, dp_error *error) {
+  static const struct {
+    int slot;
+    const char *key, *option;
+  } keys[] = {{SLOT_HEIGHT, "height is ", "height"},
+              {SLOT_WIDTH, "width is ", "width"},
+              {SLOT_FRAMES, "frames is ", "frames"},
+              {SLOT_TEXT_TOKENS, "text_tokens is ", "text-tokens"},
+              {SLOT_LORA_RANK, "lora_rank is ", "lora-rank"}};
+  const size_t length = strlen(path);
+  const char *said = strncmp(reason->text, path, length) == 0 ? strstr(reason->text + length, ": ") : NULL;
+  for (size_t k = 0; said && k < DP_COUNT_OF(keys); k++) {
+    const size_t n = strlen(keys[k].key);
+    if (values->slots[keys[k].slot].given && strncmp(said + 2, keys[k].key, n) == 0)
+      return dp_fail(error, DP_BAD_INPUT, "inspect: --%s: found %s", keys[k].option, said + 2 + n);
+  }
+  return dp_fail(error, reason->status, "%s", reason->text);
+}
+
 static dp_status run(const cli_values *values, dp_error *error) {
   if (values->argument_count != 1)
     return dp_fail(error, DP_BAD_INPUT, "inspect: found %d arguments, allowed: one MODEL.json", values->argument_count);
@@ -262,7 +288,9 @@ static dp_status run(const cli_values *values, dp_error *error) {
   graph g = {0};
   const graph_model_options o = model_options(values);
   const char *path = dp_path_resolve(&arena, NULL, values->arguments[0]);
-  dp_status status = path != NULL ? graph_model_read(path, &o, &g, error) : dp_fail_memory(error);
+  dp_error reason = DP_ERROR_INIT;
+  dp_status status = path != NULL ? graph_model_read(path, &o, &g, &reason) : dp_fail_memory(&reason);
+  if (status != DP_OK) status = blame_option(values, path != NULL ? path : "", &reason, error);
   if (status == DP_OK) {
     if (values->slots[SLOT_JSON].given)
       status = print_json(&g, error);
@@ -279,12 +307,12 @@ static dp_status run(const cli_values *values, dp_error *error) {
 const cli_command cli_inspect = {
     .name = "inspect",
     .arguments = "MODEL.json",
-    .summary = "Show what a model is made of: units, skips, FLOPs, parameters, activations",
+    .summary = "Show what a model is made of: units, skips, FLOPs, parameters, activations.",
     .help =
         "MODEL.json is a diffusers config.json, or one of the installed data: models/sdxl_unet.json.\n"
-        "A unit is the smallest part that a partition keeps together; a skip is a tensor that a unit other than the "
-        "next one\n"
-        "reads. FLOPs are those of one forward pass, a multiply-add counts as two.",
+        "A unit is the smallest part that a partition keeps together; a skip is a tensor that a unit other\n"
+        "than the next one reads. FLOPs are those of one forward pass, a multiply-add counts as two; saved\n"
+        "is what a unit keeps for its backward.",
     .options = options,
     .option_count = (int)DP_COUNT_OF(options),
     .run = run,

@@ -69,6 +69,10 @@ int main(int argc, char **argv) {
       print_help(stdout);
       return 0;
     }
+    if (strcmp(argv[2], "help") == 0) {
+      print_help(stdout);
+      return 0;
+    }
     const cli_command *asked = find(argv[2]);
     if (!asked) return fail_command(argv[2]);
     cli_options_help(asked, stdout);

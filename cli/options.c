@@ -14,6 +14,12 @@ static const cli_option *find(const cli_command *command, const char *name, size
   return NULL;
 }
 
+static const cli_option *find_letter(const cli_command *command, const char *given) {
+  for (int i = 0; i < command->option_count; i++)
+    if (command->options[i].letter == given[1] && !given[2]) return &command->options[i];
+  return NULL;
+}
+
 static const char *nearest_name(const char *given, size_t length, const char *const *names, int count) {
   char name[41]; /* longer ones are near to nothing */
   if (length >= sizeof name) return NULL;
@@ -99,10 +105,10 @@ dp_status cli_options_parse(const cli_command *command, int argc, char **argv, c
       only_arguments = true;
       continue;
     }
-    if (strcmp(given, "-o") == 0) given = "--out";
-    if (given[1] != '-') return fail_unknown(command, given, error);
-    const char *name = given + 2, *equals = strchr(name, '=');
-    const cli_option *option = find(command, name, equals ? (size_t)(equals - name) : strlen(name));
+    const bool is_short = given[1] != '-';
+    const char *name = given + 2, *equals = is_short ? NULL : strchr(name, '=');
+    const cli_option *option = is_short ? find_letter(command, given)
+                                        : find(command, name, equals ? (size_t)(equals - name) : strlen(name));
     if (!option) return fail_unknown(command, given, error);
     const char *value = equals ? equals + 1 : NULL;
     if (option->type == CLI_FLAG) {
@@ -123,13 +129,12 @@ void cli_options_help(const cli_command *command, FILE *out) {
   for (int i = 0; i < command->option_count; i++) {
     const cli_option *option = &command->options[i];
     dp_str left = {0};
+    if (option->letter) dp_str_addf(&left, "-%c, ", option->letter);
     dp_str_addf(&left, "--%s%s%s", option->name, option->argument ? " " : "", option->argument ? option->argument : "");
     fprintf(out, "  %-26s %s", dp_str_text(&left), option->help);
-    if (option->type == CLI_CHOICE) {
-      fprintf(out, " (");
-      for (int c = 0; option->choices[c]; c++) fprintf(out, "%s%s", c ? ", " : "", option->choices[c]);
-      fprintf(out, ")");
-    }
+    for (int c = 0; option->type == CLI_CHOICE && option->choices[c]; c++)
+      fprintf(out, "%s%s", c ? ", " : ": ", option->choices[c]);
+    if (option->fallback) fprintf(out, " (%s)", option->fallback);
     fprintf(out, "\n");
     dp_str_free(&left);
   }

@@ -19,8 +19,10 @@ typedef enum cli_option_type {
 typedef struct cli_option {
   const char *name;    /* without the dashes */
   cli_option_type type;
+  char letter;          /* 'o': the option is also -o; 0: it has no short form */
   const char *argument; /* "DIR", "N"; NULL for flags */
   const char *help;
+  const char *fallback; /* what holds when it is not given, for the help; or NULL */
   int slot;            /* index into cli_values.slots */
   int64_t min, max;    /* CLI_INTEGER */
   const char *const *choices;

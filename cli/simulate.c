@@ -21,9 +21,10 @@ static const cli_option options[] = {
      .slot = SLOT_SET},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of tables", .slot = SLOT_JSON},
     {.name = "out",
+     .letter = 'o',
      .type = CLI_STRING,
      .argument = "DIR",
-     .help = "write plan, metrics, timeline, plots and a page into this folder",
+     .help = "write report, metrics, plan, timeline and plots into this folder",
      .slot = SLOT_OUT},
     {.name = "no-plots",
      .type = CLI_FLAG,
@@ -119,6 +120,8 @@ static dp_status run_command(const cli_values *values, dp_error *error) {
                    values->argument_count);
   if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
     return dp_fail(error, DP_BAD_INPUT, "simulate: --out: found \"\", allowed: a folder");
+  if (values->slots[SLOT_NO_PLOTS].given && !values->slots[SLOT_OUT].given)
+    return dp_fail(error, DP_BAD_INPUT, "simulate: found --no-plots, allowed: only with --out DIR");
   plan_scenario scenario;
   sim_efficiency *efficiency = NULL;
   sim_prediction prediction;
@@ -139,12 +142,13 @@ const cli_command cli_simulate = {
     .arguments = "SCENARIO",
     .summary = "Predict step time, bubbles, memory, traffic and cost of a scenario.",
     .help =
-        "The tables say what each worker does with its time and memory, what travels between workers, and what bounds\n"
-        "the step. A plan that does not fit into memory is predicted all the same, and the verdict says by how much.\n"
+        "SCENARIO is a TOML file; `diffpipe formats` tells its keys. The tables say what each worker does with\n"
+        "its time and memory, what travels between workers, and what bounds the step. A plan that does not fit\n"
+        "into memory is predicted all the same, and the verdict says by how much.\n"
         "\n"
-        "With --out the folder gets report.html, metrics.json (what --json prints), plan.json, timeline.json (Chrome\n"
-        "trace events: opens in Perfetto), and timeline, memory and bounds as SVG and PNG by gnuplot ($GNUPLOT, if\n"
-        "set); plots/ keeps the figures and scripts they were drawn from.",
+        "With --out the folder gets report.html, metrics.json (what --json prints), plan.json, timeline.json\n"
+        "(Chrome trace events: opens in Perfetto), and timeline, memory and bounds as SVG and PNG by gnuplot\n"
+        "($GNUPLOT, if set); plots/ keeps the figures and scripts they were drawn from.",
     .options = options,
     .option_count = (int)DP_COUNT_OF(options),
     .run = run_command};

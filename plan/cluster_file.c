@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/allowed.h"
 #include "base/schema.h"
 #include "plan/describe.h"
 #include "plan/cluster_reader.h"
@@ -27,13 +28,12 @@ dp_status plan_cluster_read_link(const plan_cluster_reader *r, const dp_node *ta
   const char *name = node && node->kind == DP_NODE_STRING ? node->string : fallback;
   *link = name ? plan_cluster_find_link(r, name) : NULL;
   if (*link || !name) return DP_OK;
-  dp_str known = {0};
-  for (size_t i = 0; i < r->file->links.count; i++) dp_str_addf(&known, "%s, ", r->file->links.items[i]->name);
-  for (size_t i = 0; i < r->catalogue->links.count; i++)
-    dp_str_addf(&known, "%s%s", i ? ", " : "", r->catalogue->links.items[i].name);
-  const dp_status status = dp_fail_at(r->error, node ? node : table, "%s.%s: found \"%.60s\", allowed: %s", section,
-                                      key, name, dp_str_text(&known));
-  dp_str_free(&known);
+  dp_allowed allowed = {.given = name};
+  for (size_t i = 0; i < r->file->links.count; i++) dp_allowed_add(&allowed, r->file->links.items[i]->name);
+  for (size_t i = 0; i < r->catalogue->links.count; i++) dp_allowed_add(&allowed, r->catalogue->links.items[i].name);
+  const dp_status status = dp_fail_at(r->error, node ? node : table, "%s.%s: found \"%.60s\", %s", section, key, name,
+                                      dp_allowed_text(&allowed));
+  dp_allowed_free(&allowed);
   return status;
 }
 

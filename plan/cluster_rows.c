@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/allowed.h"
 #include "base/schema.h"
 #include "plan/describe.h"
 #include "plan/cluster_reader.h"
@@ -152,13 +153,13 @@ static dp_status place(const plan_cluster_reader *r, const dp_node *table, const
 /* ---- [[node.device]] ---- */
 
 static dp_status fail_unknown_model(const plan_cluster_reader *r, const dp_node *node, const char *name) {
-  dp_str known = {0};
-  for (size_t i = 0; i < r->file->models.count; i++) dp_str_addf(&known, "%s, ", r->file->models.items[i]->name);
+  dp_allowed allowed = {.given = name};
+  for (size_t i = 0; i < r->file->models.count; i++) dp_allowed_add(&allowed, r->file->models.items[i]->name);
   for (size_t i = 0; i < r->catalogue->devices.count; i++)
-    dp_str_addf(&known, "%s%s", i ? ", " : "", r->catalogue->devices.items[i].name);
-  const dp_status status =
-      dp_fail_at(r->error, node, "[[node.device]].model: found \"%.60s\", allowed: %s", name, dp_str_text(&known));
-  dp_str_free(&known);
+    dp_allowed_add(&allowed, r->catalogue->devices.items[i].name);
+  const dp_status status = dp_fail_at(r->error, node, "[[node.device]].model: found \"%.60s\", %s", name,
+                                      dp_allowed_text(&allowed));
+  dp_allowed_free(&allowed);
   return status;
 }
 

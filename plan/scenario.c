@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/allowed.h"
 #include "base/file.h"
 #include "base/schema.h"
 #include "plan/describe.h"
@@ -303,20 +304,19 @@ static const char *const recompute_choices[] = {"none", "all", "auto", NULL};
 
 static dp_status check_choices(const dp_node *node, const char *what, const char *const *choices, dp_error *error) {
   if (!node) return DP_OK;
-  dp_str known = {0};
-  for (int c = 0; choices[c]; c++) dp_str_addf(&known, "%s%s", c ? ", " : "", choices[c]);
   dp_status status = DP_OK;
-  char shown[80];
   const size_t count = node->kind == DP_NODE_ARRAY ? node->count : 1;
   for (size_t i = 0; i < count && status == DP_OK; i++) {
     const dp_node *item = node->kind == DP_NODE_ARRAY ? node->items[i] : node;
     int c = 0;
     while (choices[c] && (item->kind != DP_NODE_STRING || strcmp(choices[c], item->string) != 0)) c++;
-    if (!choices[c])
-      status =
-          dp_fail_at(error, item, "%s: found %s, allowed: %s", what, dp_node_show(item, shown), dp_str_text(&known));
+    if (choices[c]) continue;
+    dp_allowed allowed = {.given = item->kind == DP_NODE_STRING ? item->string : NULL};
+    for (c = 0; choices[c]; c++) dp_allowed_add(&allowed, choices[c]);
+    char shown[80];
+    status = dp_fail_at(error, item, "%s: found %s, %s", what, dp_node_show(item, shown), dp_allowed_text(&allowed));
+    dp_allowed_free(&allowed);
   }
-  dp_str_free(&known);
   return status;
 }
 
@@ -380,9 +380,9 @@ static const dp_field file_fields[] = {
     {"format", DP_FIELD_STRING, offsetof(file_keys, format), true, 0, 0, NULL, "diffpipe-scenario"},
     {"version", DP_FIELD_INTEGER, offsetof(file_keys, version), true, 1, 1, NULL, "1"},
     {"name", DP_FIELD_STRING, offsetof(file_keys, name), false, 0, 0, NULL, "default the file's name"},
-    {"model", DP_FIELD_NODE, offsetof(file_keys, model), true, 0, 0, NULL, "[model]"},
+    {"model", DP_FIELD_NODE, offsetof(file_keys, model), true, 0, 0, NULL, "[model], with config or synthetic_units"},
     {"task", DP_FIELD_NODE, offsetof(file_keys, task), false, 0, 0, NULL, "[task]"},
-    {"cluster", DP_FIELD_NODE, offsetof(file_keys, cluster), true, 0, 0, NULL, "[cluster]"},
+    {"cluster", DP_FIELD_NODE, offsetof(file_keys, cluster), true, 0, 0, NULL, "[cluster], with file or [[cluster.node]]"},
     {"plan", DP_FIELD_NODE, offsetof(file_keys, plan), false, 0, 0, NULL, "[plan]"},
     {"search", DP_FIELD_NODE, offsetof(file_keys, search), false, 0, 0, NULL, "[search]"},
 };

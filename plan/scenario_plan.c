@@ -58,8 +58,8 @@ static dp_status settle_chunks(const plan_scenario *s, plan_schedule schedule, c
         (long long)c->stages, (long long)c->chunks, (long long)s->synthetic_options.units);
   if (s->split_count && (int64_t)s->split_count != all - 1)
     return dp_fail_at(error, plan_scenario_node(s, "plan", "split"),
-                      "plan.split: found %zu cut points, allowed: %lld (stages * chunks - 1)", s->split_count,
-                      (long long)(all - 1));
+                      "plan.split: found %zu cut point%s, allowed: %lld (stages * chunks - 1)", s->split_count,
+                      s->split_count == 1 ? "" : "s", (long long)(all - 1));
   if (s->synthetic && s->split_count && s->split[s->split_count - 1] >= s->synthetic_options.units)
     return dp_fail_at(error, plan_scenario_node(s, "plan", "split"),
                       "plan.split: found %lld, allowed: at most %lld (units - 1)",

@@ -42,9 +42,9 @@ void report_verdict(const report_run *run, dp_str *out) {
   int over = 0;
   for (int i = 0; i < run->memory->worker_count; i++)
     over += run->memory->workers[i].peak_bytes > run->memory_limit_bytes[i];
-  dp_str_addf(out, "DOES NOT FIT: worker %d (%s) needs %s of %s, %s too much; %d of %d worker%s over", w,
+  dp_str_addf(out, "DOES NOT FIT: worker %d (%s) needs %s of %s, %s too much; %d of %d worker%s %s over", w,
               report_device_name(run, w), peak, limit, room, over, run->memory->worker_count,
-              over == 1 ? " is" : "s are");
+              plural(run->memory->worker_count), over == 1 ? "is" : "are");
 }
 
 void report_idle_devices(const report_run *run, dp_str *out) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/allowed.h"
 #include "base/file.h"
 #include "base/schema.h"
 
@@ -328,17 +329,20 @@ void sim_efficiency_free(sim_efficiency *efficiency) {
 
 dp_status sim_efficiency_implementation(const sim_efficiency *efficiency, const char *name, const dp_node *node,
                                         const sim_implementation **implementation, dp_error *error) {
-  char known[256] = "";
-  size_t used = 0;
+  dp_allowed allowed = {.given = name};
   for (size_t i = 0; i < efficiency->implementations.count; i++) {
     const sim_implementation *candidate = &efficiency->implementations.items[i];
     if (strcmp(candidate->name, name) == 0) {
+      dp_allowed_free(&allowed);
       *implementation = candidate;
       return DP_OK;
     }
-    const int n = snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", candidate->name);
-    if (n > 0 && (size_t)n < sizeof known - used) used += (size_t)n;
+    dp_allowed_add(&allowed, candidate->name);
   }
-  if (node) return dp_fail_at(error, node, "implementation: found \"%s\", allowed: %s", name, known);
-  return dp_fail(error, DP_BAD_INPUT, "implementation: found \"%s\", allowed: %s", name, known);
+  const char *text = dp_allowed_text(&allowed);
+  const dp_status status =
+      node ? dp_fail_at(error, node, "task.implementation: found \"%.60s\", %s", name, text)
+           : dp_fail(error, DP_BAD_INPUT, "task.implementation: found \"%.60s\", %s", name, text);
+  dp_allowed_free(&allowed);
+  return status;
 }

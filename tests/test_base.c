@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/allowed.h"
 #include "base/array.h"
 #include "base/file.h"
 #include "base/node.h"
@@ -87,6 +88,13 @@ static const struct {
     {false, "\na = 1979-05-27", "t:2: a: found a date or time"},
     {false, "a = 1\n\na = 2", "t:3: not valid TOML"},
     {false, "a = [1, 2", "t:1: not valid TOML"},
+    {false, "[a]\nb = folded # why", "t:2: not valid TOML: found folded, allowed: a string in quotes, \"folded\""},
+    {false, "b = 1f1b", "t:1: not valid TOML: found 1f1b, allowed: a number without a unit, or a string in quotes, \"1f1b\""},
+    {false, "b = models/x_y.json\n", "t:1: not valid TOML: found models/x_y.json, allowed: a string in quotes"},
+    {false, "b = ", "t:1: not valid TOML: Error"},
+    {false, "b = 1.2.3", "t:1: not valid TOML: Error"},
+    {false, "b = 1e999", "t:1: not valid TOML: Error"},
+    {false, "b = 0xg", "t:1: not valid TOML: found 0xg"},
     {false, "a = 99999999999999999999", "t:1: not valid TOML"},
     {false, "a = \"\xff\"", "t:1: not valid TOML"},
     {false, "a = 1\nb = 2\n[~[x]]\nc = 1\n", "t:3: not valid TOML: malformed key or value"}, /* toml++ 3.3 asserts */
@@ -321,6 +329,35 @@ START_TEST(containers) {
 }
 END_TEST
 
+static const char *nearest(const char *given) {
+  static const char *const names[] = {"A10", "A100-SXM4-40GB", "L40", "L40S", "RTX-3090", "RTX-4090", "adamw", "train"};
+  dp_allowed allowed = {.given = given};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) dp_allowed_add(&allowed, names[i]);
+  const char *text = dp_allowed_text(&allowed);
+  ck_assert_ptr_nonnull(strstr(text, "allowed: A10, A100-SXM4-40GB, L40, L40S, RTX-3090, RTX-4090, adamw, train"));
+  ck_assert_int_eq(strncmp(text, "did you mean \"", 14) == 0, allowed.nearest != NULL);
+  dp_allowed_free(&allowed);
+  return allowed.nearest ? allowed.nearest : "";
+}
+
+START_TEST(near_names_are_suggested) {
+  ck_assert_str_eq(nearest("RTX 3090"), "RTX-3090");
+  ck_assert_str_eq(nearest("rtx4090"), "RTX-4090");
+  ck_assert_str_eq(nearest("4090"), "RTX-4090");
+  ck_assert_str_eq(nearest("NVIDIA L40S"), "L40S");
+  ck_assert_str_eq(nearest("A100"), "A100-SXM4-40GB");
+  ck_assert_str_eq(nearest("adam"), "adamw");
+  ck_assert_str_eq(nearest("training"), "train");
+  ck_assert_str_eq(nearest("tarin"), "train");
+  ck_assert_str_eq(nearest("RTX 3080"), ""); /* another card, not another spelling */
+  ck_assert_str_eq(nearest("A11"), "");
+  ck_assert_str_eq(nearest(""), "");
+  ck_assert_str_eq(nearest("-"), "");
+  ck_assert_str_eq(nearest("a name that is longer than any that could ever be near to one"), "");
+  ck_assert_str_eq(nearest(NULL), "");
+}
+END_TEST
+
 START_TEST(errors_are_one_line) {
   ck_assert_int_eq(dp_fail(&error, DP_BAD_INPUT, "a\nb\x01%s", "c"), DP_BAD_INPUT);
   ck_assert_str_eq(error.text, "a?b?c");
@@ -393,7 +430,7 @@ int main(void) {
   const TTest *const tests[] = {toml_keeps_order_and_lines, json_keeps_order_and_lines, broken_files_name_the_line,
                                 deep_nesting_is_refused, assignments_set_and_make, schema_reads,
                                 schema_errors_say_what_is_allowed, numbers_by_set_must_be_finite, format_is_checked,
-                                output_is_whole_or_not_there, containers, errors_are_one_line, philox_known_answers,
-                                random_streams};
+                                output_is_whole_or_not_there, containers, near_names_are_suggested,
+                                errors_are_one_line, philox_known_answers, random_streams};
   return suite_run("base", tests, DP_COUNT_OF(tests), setup, teardown, 60);
 }

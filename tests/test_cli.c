@@ -11,7 +11,7 @@ static const char *const schedules[] = {"gpipe", "1f1b", NULL};
 static const cli_option options[] = {
     {.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON},
     {.name = "height", .type = CLI_INTEGER, .argument = "N", .help = "pixels", .slot = SLOT_HEIGHT, .min = 8, .max = 16384},
-    {.name = "out", .type = CLI_STRING, .argument = "DIR", .help = "where to write", .slot = SLOT_OUT},
+    {.name = "out", .letter = 'o', .type = CLI_STRING, .argument = "DIR", .help = "where to write", .slot = SLOT_OUT},
     {.name = "schedule", .type = CLI_CHOICE, .argument = "NAME", .help = "order", .slot = SLOT_SCHEDULE, .choices = schedules},
     {.name = "set", .type = CLI_LIST, .argument = "KEY=VALUE", .help = "change a key", .slot = SLOT_SET},
 };
@@ -39,6 +39,16 @@ static dp_status parse(const char *line) {
   error = (dp_error)DP_ERROR_INIT;
   return cli_options_parse(&command, count, words, storage, &values, &error);
 }
+
+START_TEST(letters_stand_for_options) {
+  ck_assert_int_eq(parse("a.toml -o d"), DP_OK);
+  ck_assert_str_eq(values.slots[SLOT_OUT].string, "d");
+  ck_assert_int_eq(parse("-o"), DP_BAD_INPUT);
+  ck_assert_str_eq(error.text, "try: --out needs a value: DIR");
+  ck_assert_int_eq(parse("-od"), DP_BAD_INPUT);
+  ck_assert_int_eq(parse("-j"), DP_BAD_INPUT); /* --json has no letter */
+}
+END_TEST
 
 START_TEST(every_type_is_read) {
   ck_assert_int_eq(parse("a.toml --json --height 512 --out=d --schedule 1f1b b.toml"), DP_OK);
@@ -120,12 +130,12 @@ START_TEST(help_comes_from_the_same_rows) {
     ck_assert_ptr_nonnull(strstr(text, options[i].name));
     ck_assert_ptr_nonnull(strstr(text, options[i].help));
   }
-  ck_assert_ptr_nonnull(strstr(text, "(gpipe, 1f1b)"));
+  ck_assert_ptr_nonnull(strstr(text, ": gpipe, 1f1b"));
 }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {every_type_is_read,
+  const TTest *const tests[] = {letters_stand_for_options, every_type_is_read,
                                 set_repeats_in_order,
                                 two_dashes_end_the_options,
                                 wrong_options_say_what_is_allowed,

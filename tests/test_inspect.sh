@@ -36,6 +36,7 @@ refuses() { # refuses REGEX ARGUMENT...: exit status 2, nothing on stdout, one l
 for model in "$models"/*.json; do
   name=$(basename "$model")
   "$diffpipe" inspect "$model" >"$scratch/table"
+  check "$name: no line is wider than 100 columns" [ "$(LC_ALL=C.UTF-8 wc -L <"$scratch/table")" -le 100 ]
   check "$name as a table" grep -qE '^parameters +[1-9][0-9]+$' "$scratch/table"
   "$diffpipe" inspect "$model" --json >"$scratch/a.json"
   "$diffpipe" inspect "$model" --json >"$scratch/b.json"
@@ -61,13 +62,13 @@ has '"matrix_flops": 6761236398080' models/sdxl_unet.json --json --height 1024 -
 has '"matrix_flops": 13522472796160' models/sdxl_unet.json --json --batch 2
 has '"precision": "fp32"' models/sdxl_unet.json --json --precision fp32
 has 'trainable [0-9]+$' models/sdxl_unet.json --trainable lora --lora-rank 4
-has '^conv_in +up_blocks.3.resnets.2 ' models/sd15_unet.json
+has '^ +[0-9.]+ MB  conv_in → up_blocks.3.resnets.2$' models/sd15_unet.json
 
 refuses '.*no_such.json' no_such.json
 refuses 'inspect: found 0 arguments, allowed: one MODEL.json'
 refuses 'inspect: found --json and --dot' models/sdxl_unet.json --json --dot
-refuses '.*sdxl_unet.json:1: width is 1000, must be a multiple of 32' models/sdxl_unet.json --width 1000
-refuses '.*frames is 9, must be 1' models/sdxl_unet.json --frames 9
+refuses 'inspect: --width: found 1000, must be a multiple of 32' models/sdxl_unet.json --width 1000
+refuses 'inspect: --frames: found 9, must be 1' models/sdxl_unet.json --frames 9
 refuses '.*' models/sdxl_unet.json --batch 0
 refuses '.*' models/sdxl_unet.json --precision int8
 printf '{"_class_name": "UNet2DConditionModel",\n "sample_size": 64,\n "in_channels": -1}\n' >"$scratch/bad.json"

@@ -606,7 +606,7 @@ START_TEST(errors_name_line_and_value) {
       {"name='x'\n", "c.toml:1: cluster: the key \"node\" is missing, needed: [[node]]"},
       {"node=[]\n", "c.toml:1: [[node]]: found none, allowed: at least one node"},
       {"[[node]]\n[[node.device]]\nmodel='A100'\n",
-       "c.toml:3: [[node.device]].model: found \"A100\", allowed: V100-SXM2-32GB, "},
+       "c.toml:3: [[node.device]].model: found \"A100\", did you mean \"A100-SXM4-40GB\"? allowed: V100-SXM2-32GB, "},
       {"[[node]]\n[[node.device]]\nmodel='L40S'\ncount=0\n",
        "c.toml:4: [[node.device]].count: found 0, allowed: an integer from 1 to 65536"},
       {"[[node]]\n[[node.device]]\nmodel='L40S'\ncount=65536\n[[node]]\n[[node.device]]\nmodel='L40S'\n",

@@ -30,6 +30,7 @@ expect() {
 
 expect 0 '^Usage: diffpipe COMMAND' '' --help
 expect 0 '^Usage: diffpipe COMMAND' '' help
+expect 0 '^Usage: diffpipe COMMAND' '' help help
 expect 0 '^  version +[A-Z]' '' -h
 expect 0 '^diffpipe [0-9]+\.[0-9]+\.[0-9]+$' '' --version
 expect 0 'built with: CUDA (on|off), cuBLAS (on|off), cuDNN (on|off), NCCL (on|off), CUPTI (on|off), MPI (on|off), OpenBLAS (on|off), gnuplot (on|off)$' '' version
@@ -48,6 +49,10 @@ commands=$("$diffpipe" help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
 for command in $commands; do
   expect 0 "^Usage: diffpipe $command" '' help "$command"
   expect 0 "^Usage: diffpipe $command" '' "$command" --help
+  if [ "$("$diffpipe" help "$command" | LC_ALL=C.UTF-8 wc -L)" -le 102 ]; then passed=$((passed + 1)); else
+    failed=$((failed + 1))
+    echo "help $command has lines wider than 102 columns"
+  fi
   expect 2 '' "^diffpipe: $command: unknown option \"--no-such-option\", allowed: (--|none$)" "$command" --no-such-option
 done
 

@@ -278,7 +278,7 @@ START_TEST(plans_that_cannot_be_are_named) {
       {"plan.split=[8, 16, 32]", "plan.split: found 32, allowed: at most 31 (units - 1)"},
       {"plan.recompute=[\"nothing\"]", "plan.recompute: found \"nothing\", allowed: a unit's name"},
       {"plan.recompute=[32]", "plan.recompute: found unit 32, allowed: 0 to 31"},
-      {"task.implementation=magic", "--set task.implementation=magic: implementation: found \"magic\", allowed: fused, pytorch-eager"},
+      {"task.implementation=magic", "--set task.implementation=magic: task.implementation: found \"magic\", allowed: fused, pytorch-eager"},
       {"plan.chunks=9", "9 chunk"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
