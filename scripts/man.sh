@@ -26,6 +26,9 @@ trap 'rm -f "$sections" "$output.new"' EXIT
 DIFFPIPE_DATA_DIR
 the folder of catalogue, clusters, models and scenarios, in place of the installed one
 .TP
+GNUPLOT
+the gnuplot that draws the plots, in place of the one that was found when diffpipe was built
+.TP
 NO_PROGRESS
 when set, no progress bar is drawn
 END
