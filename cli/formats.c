@@ -23,8 +23,8 @@ static const char cluster[] =
     "Two lines are enough: `[[node]]` and `[[node.device]]` with a `model` and a `count`; SXM boards then get an NVSwitch,\n"
     "other cards hang on PCIe root complexes. The rest says what differs. Cards are named in `catalogue/devices.toml`\n"
     "(`RTX-4090`, `A100-SXM4-80GB`), classes of links in `catalogue/links.toml` (`pcie4-x16`, `ib-hdr200`); in a scenario the\n"
-    "tables begin with `cluster`: `[[cluster.node]]`, `[[cluster.node.device]]`. Nodes need a `[[node.nic]]` each and a\n"
-    "`[[fabric]]` that joins them.\n";
+    "tables begin with `cluster`: `[[cluster.node]]`, `[[cluster.node.device]]`. Several nodes are joined by a `[[fabric]]`, into\n"
+    "which each has a `[[node.nic]]`.\n";
 
 static const char catalogue[] =
     "\n## Catalogue: `catalogue/devices.toml`, `catalogue/links.toml`\n\n"

@@ -34,7 +34,7 @@ static const char style[] =
     "figure svg { display: block; width: 100%; min-width: 960px; height: auto; }\n"
     "figure svg g { color: var(--ink); }\n"
     "@media (prefers-color-scheme: dark) {\n"
-    "figure svg [fill='rgb(136,  34,  85)'], figure svg [fill='rgb(136, 34, 85)'] { fill: #cc6699; }\n"
+    "figure svg [fill='rgb(136,  34,  85)'], figure svg [fill='rgb(136, 34, 85)'] { fill: #9d7bea; }\n"
     "}\n"
     "figcaption { font-size: 13px; margin-top: 4px; position: sticky; left: 0; }\n"
     ".scroll { overflow-x: auto; }\n"

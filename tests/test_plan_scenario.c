@@ -256,7 +256,7 @@ START_TEST(errors_name_line_and_value) {
        "s.toml:12: task.trainable: found \"lora\" with synthetic units, allowed: full"},
       {BASE "[task]\nlora_rank = 4\n",
        "s.toml:12: task.lora_rank: found with trainable = \"full\", allowed: only with trainable = \"lora\""},
-      {BASE "[task]\nkind = \"training\"\n", "s.toml:12: task.kind: found \"training\", allowed: train, sample"},
+      {BASE "[task]\nkind = \"training\"\n", "s.toml:12: task.kind: found \"training\", did you mean \"train\"? allowed: train, sample"},
       {BASE "[search]\nschedules = [\"1f1b\", \"2f2b\"]\n",
        "s.toml:12: search.schedules: found \"2f2b\", allowed: gpipe, 1f1b"},
       {BASE "[search]\nmicrobatch_size = [1]\n",
