@@ -81,7 +81,7 @@ static json_t *order_json(const plan_plan *plan) {
 }
 
 void *plan_plan_json(const plan_plan *plan, const graph *g, const plan_cluster *cluster) {
-  json_t *object = json_object(), *chunks = json_array();
+  json_t *object = json_object(), *chunks = json_array(), *split = json_array();
   int failed =
       set(object, "format", json_string("diffpipe-plan")) | set(object, "version", json_integer(1)) |
       set(object, "kind", json_string(plan->training ? "train" : "sample")) |
@@ -98,6 +98,9 @@ void *plan_plan_json(const plan_plan *plan, const graph *g, const plan_cluster *
       set(object, "gradient_buckets", json_integer(plan->gradient_buckets));
   for (int c = 0; !failed && c < plan->chunk_count; c++)
     failed |= json_array_append_new(chunks, chunk_json(plan, g, c));
+  for (int c = 1; !failed && c < plan->chunk_count; c++)
+    failed |= json_array_append_new(split, json_integer(plan->chunks[c].first_unit));
+  failed |= set(object, "split", split);
   failed |= set(object, "placement", chunks);
   if (!failed && plan->devices) failed |= set(object, "devices", devices_json(plan, cluster));
   if (!failed && plan->order) failed |= set(object, "order", order_json(plan));

@@ -323,6 +323,10 @@ START_TEST(plans_as_json) {
   ck_assert_int_eq(json_integer_value(json_object_get(json, "version")), 1);
   ck_assert_str_eq(json_string_value(json_object_get(json, "schedule")), "folded");
   ck_assert_uint_eq(json_array_size(json_object_get(json, "devices")), 4);
+  const json_t *split = json_object_get(json, "split");
+  ck_assert_uint_eq(json_array_size(split), 3);
+  for (size_t i = 0; i < 3; i++)
+    ck_assert_int_eq(json_integer_value(json_array_get(split, i)), plan.chunks[i + 1].first_unit);
   const json_t *placement = json_object_get(json, "placement");
   ck_assert_uint_eq(json_array_size(placement), 4);
   ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(placement, 3), "rank")), 0);
