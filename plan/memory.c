@@ -144,6 +144,7 @@ static dp_status workspace_bytes(const planner *p, int chunk, int64_t *bytes) {
   for (int u = c->first_unit; k->plan->recompute && u < c->first_unit + c->unit_count; u++) {
     if (!k->plan->recompute[u]) continue;
     recomputed = true;
+    if (k->split_backward) continue; /* kept until the weight backward, as activations */
     if (k->graph->units.items[u].saved_bytes > again_bytes) again_bytes = k->graph->units.items[u].saved_bytes;
   }
   int64_t most = k->plan->training && !recomputed ? transients.forward_bytes : transients.inference_bytes;

@@ -7,7 +7,8 @@
  * microbatch:
  *   saved activations: from the forward to the backward (to the weight backward, where it comes apart; and then the
  *     gradients of what its weighted ops put out are kept from the input backward on); a recomputed unit keeps only
- *     what it reads, and needs its activations again, as workspace, while its backward runs;
+ *     what it reads, and needs its activations again, as workspace, while its backward runs (where the weight
+ *     backward comes apart, all its activations from the input backward to that);
  *   received: from the moment after the instruction that the RECV waits for (0 when it waits for none) to the last use
  *     on the worker: the backward when a chunk saves it, else the forward;
  *   made here and used by a later chunk of the worker, or sent: from its forward to its last use and until it has been

@@ -272,8 +272,20 @@ static dp_status keep_saved(plan_keeper *k, plan_keep_list *list, int chunk) {
   if (!k->split_backward) return DP_OK;
   const graph_unit *units = &k->graph->units.items[c->first_unit];
   const int end = units[c->unit_count - 1].first_op + units[c->unit_count - 1].op_count;
-  keep.gradient = true;
   keep.pass = PLAN_PASS_BACKWARD;
+  bool again = false;
+  for (int u = c->first_unit; k->plan->recompute && u < c->first_unit + c->unit_count; u++)
+    if (k->plan->recompute[u]) again = true;
+  if (again) { /* made again by the input backward, and read by the weight backward too */
+    int64_t whole_received_bytes = 0;
+    const int64_t whole_bytes = graph_saved_bytes(k->graph, c->first_unit, c->unit_count, NULL, &whole_received_bytes);
+    keep.bytes = whole_bytes - whole_received_bytes - keep.bytes;
+    if (keep.bytes > 0) {
+      DP_TRY(add(k, list, keep));
+      DP_TRY(end_pass(k, list, PLAN_PASS_WEIGHT, chunk));
+    }
+  }
+  keep.gradient = true;
   keep.bytes = 0;
   for (int o = units[0].first_op; o < end; o++) {
     const graph_op *op = &k->graph->ops.items[o];

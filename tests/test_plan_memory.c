@@ -370,6 +370,33 @@ START_TEST(recomputation_keeps_less) {
 }
 END_TEST
 
+/* Where the backward comes apart, what it makes again is read by the weight backward too. */
+START_TEST(recomputed_activations_wait_for_the_weight_backward) {
+  reference_chain(12, 1, 2, 1, 256, &model);
+  const reference_plan wanted = {.ranks = 3, .schedule = PLAN_ZB_H1, .microbatches = 6};
+  reference_plan_make(&wanted, &model, &plan);
+  memset(plan.recompute, 1, 12);
+  lay_out();
+  for (int w = 0; w < 3; w++) {
+    const plan_lane *compute = &program.lanes[program.worker_lane[w]];
+    uint32_t begun[6] = {0};
+    for (uint32_t at = 0; at < compute->count; at++) {
+      const plan_instruction *i = &program.instructions[compute->first + at];
+      if (i->opcode == PLAN_BACKWARD_INPUT) begun[i->microbatch] = at;
+      if (i->opcode != PLAN_BACKWARD_WEIGHT) continue;
+      int64_t kept_bytes = 0;
+      for (uint32_t b = 0; b < memory.workers[w].buffer_count; b++) {
+        const plan_buffer *buffer = &memory.workers[w].buffers[b];
+        if (buffer->memory_class == PLAN_MEMORY_ACTIVATIONS && !buffer->gradient && buffer->microbatch == i->microbatch &&
+            buffer->begin <= 2 * begun[i->microbatch] + 1 && buffer->end >= 2 * at + 1)
+          kept_bytes += buffer->bytes;
+      }
+      ck_assert_int_eq(kept_bytes, 4 * 4096);
+    }
+  }
+}
+END_TEST
+
 /* ---- offsets ---- */
 
 START_TEST(offsets_of_random_buffers) {
@@ -409,6 +436,7 @@ int main(void) {
   const TTest *const tests[] = {random_layouts_hold_what_they_must, recomputed_layouts_hold_too,
                                 activations_in_flight_by_schedule,  zero_bubble_keeps_as_much_as_1f1b,
                                 persistent_bytes_by_optimizer,      boundary_buffers_by_hand,
-                                recomputation_keeps_less,           offsets_of_random_buffers};
+                                recomputation_keeps_less,
+                                recomputed_activations_wait_for_the_weight_backward,           offsets_of_random_buffers};
   return suite_run("plan_memory", tests, DP_COUNT_OF(tests), setup, drop, 120);
 }
