@@ -4,7 +4,7 @@
 
 #include "plan/scenario.h"
 
-enum { MAX_COMPUTE_STEPS = 1 << 24, MAX_CHUNKS = 65535 };
+enum { MAX_COMPUTE_STEPS = 1 << 22, MAX_CHUNKS = 65535 };
 
 typedef struct counts {
   int64_t devices, stages, replicas, chunks, microbatches, microbatch_size, steps;
