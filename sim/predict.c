@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plan/nccl.h"
+#include "plan/traffic.h"
 
 /* Workers with equal devices share unit costs. */
 typedef struct device_kind {
@@ -13,8 +14,9 @@ typedef struct device_kind {
   sim_unit_cost *units;
   double *prefix[3];       /* [unit_count + 1] running sums of device_s by direction */
   double *issue_prefix[3]; /* the same of issue_s */
+  double model_s;          /* all units, both directions, with recomputation */
   double *recompute_prefix, *recompute_issue_prefix; /* of forward, over units that are recomputed */
-  double *compress_s;      /* [chunk_count] to project or restore the skips of one pass */
+  double *compress_s[2];   /* [chunk_count] to project and restore the skips of a forward, and of a backward */
 } device_kind;
 
 typedef struct predictor {
@@ -26,6 +28,7 @@ typedef struct predictor {
   device_kind *kinds;
   int kind_count;
   int *kind_of_worker;
+  int *rank_kind; /* [rank] the slowest of its replicas */
   double *work_s, *work_issue_s;
   sim_transfer *messages, *collectives;
   dp_error *error;
@@ -147,21 +150,33 @@ static double unit_s(const predictor *p, const device_kind *kind, int unit) {
   return s;
 }
 
+/* The whole model's time on each kind, and the slowest kind among each rank's replicas, which all wait for it. */
+static dp_status find_slowest(predictor *p) {
+  const int workers = plan_worker_count(&p->out->plan), ranks = p->out->plan.ranks;
+  p->rank_kind = SCRATCH(p, int, ranks);
+  if (!p->rank_kind) return dp_fail_memory(p->error);
+  for (int k = 0; k < p->kind_count; k++)
+    for (size_t u = 0; u < p->out->graph.units.count; u++) p->kinds[k].model_s += unit_s(p, &p->kinds[k], (int)u);
+  for (int r = 0; r < ranks; r++) p->rank_kind[r] = p->kind_of_worker[r];
+  for (int w = ranks; w < workers; w++) {
+    const int k = p->kind_of_worker[w];
+    if (p->kinds[k].model_s > p->kinds[p->rank_kind[w % ranks]].model_s) p->rank_kind[w % ranks] = k;
+  }
+  return DP_OK;
+}
+
 static dp_status default_cuts(predictor *p, int *cuts) {
   const plan_plan *plan = &p->out->plan;
   const graph *model = &p->out->graph;
   const int n = (int)model->units.count, chunks = plan->chunk_count;
   double *unit_cost = SCRATCH(p, double, n), *speed = SCRATCH(p, double, chunks);
-  double *total = SCRATCH(p, double, p->kind_count);
-  if (!unit_cost || !speed || !total) return dp_fail_memory(p->error);
-  for (int k = 0; k < p->kind_count; k++)
-    for (int u = 0; u < n; u++) total[k] += unit_s(p, &p->kinds[k], u);
+  if (!unit_cost || !speed) return dp_fail_memory(p->error);
   for (int u = 0; u < n; u++) unit_cost[u] = unit_s(p, &p->kinds[0], u);
   const int speeds = plan->schedule == PLAN_FOLDED ? plan->ranks : chunks;
   for (int c = 0; c < speeds; c++) {
     const int rank = plan->schedule == PLAN_FOLDED ? c : plan_schedule_chunk_rank(plan->schedule, plan->ranks, c);
-    const int k = p->kind_of_worker[rank];
-    speed[c] = total[k] > 0 ? total[0] / total[k] : 1;
+    const double model_s = p->kinds[p->rank_kind[rank]].model_s;
+    speed[c] = model_s > 0 ? p->kinds[0].model_s / model_s : 1;
   }
   if (plan->schedule != PLAN_FOLDED) return plan_split_balanced(unit_cost, n, chunks, speed, cuts, p->error);
   /* what a skip byte that travels costs: out and its gradient back, over the slowest link between neighbours */
@@ -239,7 +254,7 @@ static dp_status set_order(predictor *p, const int *in_flight_limit) {
   if (plan->schedule == PLAN_FOLDED) DP_TRY(cost_next_transfers(p, transfer));
   for (int c = 0; c < plan->chunk_count; c++) {
     const plan_chunk *chunk = &plan->chunks[c];
-    const device_kind *kind = &p->kinds[p->kind_of_worker[chunk->rank]];
+    const device_kind *kind = &p->kinds[p->rank_kind[chunk->rank]];
     forward[c] = exact_span(kind, SIM_FORWARD, chunk->first_unit, chunk->unit_count);
     input[c] = exact_span(kind, SIM_BACKWARD_INPUT, chunk->first_unit, chunk->unit_count) +
                span(kind->recompute_prefix, chunk->first_unit, chunk->unit_count);
@@ -251,28 +266,38 @@ static dp_status set_order(predictor *p, const int *in_flight_limit) {
 
 /* ---- what the engine needs ---- */
 
-/* Time to project and restore compressed skips, per chunk and pass. */
+/* Time to project and restore compressed skips, per chunk and direction. A message may carry a boundary tensor beside
+ * them, which travels whole. */
 static dp_status cost_compression(predictor *p) {
   const plan_program *program = &p->out->program;
   const plan_plan *plan = &p->out->plan;
   const graph *model = &p->out->graph;
-  for (int k = 0; k < p->kind_count; k++) {
-    p->kinds[k].compress_s = SCRATCH(p, double, plan->chunk_count);
-    if (!p->kinds[k].compress_s) return dp_fail_memory(p->error);
-  }
+  int *chunk_of_unit = SCRATCH(p, int, model->units.count);
+  if (!chunk_of_unit) return dp_fail_memory(p->error);
+  for (int c = 0; c < plan->chunk_count; c++)
+    for (int u = 0; u < plan->chunks[c].unit_count; u++) chunk_of_unit[plan->chunks[c].first_unit + u] = c;
+  for (int k = 0; k < p->kind_count; k++)
+    for (int b = 0; b < 2; b++) {
+      p->kinds[k].compress_s[b] = SCRATCH(p, double, plan->chunk_count);
+      if (!p->kinds[k].compress_s[b]) return dp_fail_memory(p->error);
+    }
   if (plan->skip_policy != PLAN_SKIP_COMPRESS) return DP_OK;
   for (uint32_t m = 0; m < program->message_count; m++) {
     const plan_message *message = &program->messages[m];
-    if (message->backward || message->from_worker >= (uint32_t)plan->ranks) continue;
+    if (message->from_worker >= (uint32_t)plan->ranks) continue; /* replicas are alike */
+    const int made = message->backward ? message->to_chunk : message->from_chunk;
+    const int used = message->backward ? message->from_chunk : message->to_chunk;
     for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++) {
       const int tensor = program->message_tensors[t];
       int64_t compressed_bytes;
-      if (!plan_skip_is_compressed(plan, model, tensor, &compressed_bytes)) continue;
+      if (plan_traffic_kind(model, chunk_of_unit, made, used, tensor) != PLAN_TRAFFIC_SKIP ||
+          !plan_skip_is_compressed(plan, model, tensor, &compressed_bytes))
+        continue;
       for (int k = 0; k < p->kind_count; k++) {
-        const double s =
-            sim_cost_compress(&p->kinds[k].context, model->tensors.items[tensor].bytes, plan->microbatch_size, plan->k);
-        p->kinds[k].compress_s[message->from_chunk] += s;
-        p->kinds[k].compress_s[message->to_chunk] += s;
+        const graph_tensor *skip = &model->tensors.items[tensor];
+        const double s = sim_cost_compress(&p->kinds[k].context, skip->bytes, skip->dims[0], plan->k);
+        p->kinds[k].compress_s[message->backward][made] += s;
+        p->kinds[k].compress_s[message->backward][used] += s;
       }
     }
   }
@@ -292,7 +317,7 @@ static void cost_one_work(const predictor *p, const plan_work *work, double *dev
   const sim_prediction *out = p->out;
   const device_kind *kind = &p->kinds[p->kind_of_worker[work->worker]];
   const int first = (int)work->first_unit, count = (int)work->unit_count;
-  const double compress_s = kind->compress_s[work->chunk] / (work->parts ? work->parts : 1);
+  const double parts = work->parts ? work->parts : 1;
   double s = 0, issue = sim_cost_instruction_issue_s(&kind->context);
   bool directions[3] = {false, false, false};
   switch (work->opcode) {
@@ -311,7 +336,8 @@ static void cost_one_work(const predictor *p, const plan_work *work, double *dev
     s += span(kind->recompute_prefix, first, count);
     issue += span(kind->recompute_issue_prefix, first, count);
   }
-  if (directions[SIM_FORWARD] || directions[SIM_BACKWARD_INPUT]) s += compress_s;
+  if (directions[SIM_FORWARD]) s += kind->compress_s[0][work->chunk] / parts;
+  if (directions[SIM_BACKWARD_INPUT]) s += kind->compress_s[1][work->chunk] / parts;
   if (work->opcode == PLAN_OPTIMIZER_STEP && !p->scenario->synthetic)
     s = sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32,
                            rank_trainable_parameters(out, (int)work->worker % out->plan.ranks));
@@ -324,8 +350,16 @@ static dp_status cost_works(predictor *p) {
   p->work_s = SCRATCH(p, double, program->work_count);
   p->work_issue_s = SCRATCH(p, double, program->work_count);
   if (!p->work_s || !p->work_issue_s) return dp_fail_memory(p->error);
-  for (uint32_t w = 0; w < program->work_count; w++)
-    cost_one_work(p, &program->works[w], &p->work_s[w], &p->work_issue_s[w]);
+  const uint32_t replica_works = program->work_count / (uint32_t)p->out->plan.replicas;
+  for (uint32_t w = 0; w < program->work_count; w++) {
+    const plan_work *work = &program->works[w], *first = &program->works[w % replica_works];
+    if (p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker] && work != first) { /* replicas are alike */
+      p->work_s[w] = p->work_s[w % replica_works];
+      p->work_issue_s[w] = p->work_issue_s[w % replica_works];
+    } else {
+      cost_one_work(p, work, &p->work_s[w], &p->work_issue_s[w]);
+    }
+  }
   return DP_OK;
 }
 
@@ -607,6 +641,7 @@ static dp_status predict(predictor *p) {
   DP_TRY(find_kinds(p));
   DP_TRY(set_recompute(p));
   DP_TRY(cost_kinds(p));
+  DP_TRY(find_slowest(p));
   DP_TRY(set_chunks(p));
   DP_TRY(compile_to_fit(p));
   DP_TRY(cost_compression(p));

@@ -163,6 +163,40 @@ START_TEST(compression_moves_less_and_costs_compute) {
 }
 END_TEST
 
+/* A cut after the first unit has its output travel as a boundary tensor, whole, whatever uses it later. */
+START_TEST(boundary_tensors_are_not_projected) {
+  run exact, lossy;
+  do_run(&exact, sdxl, SETS("plan.stages=2", "plan.split=[1]"));
+  do_run(&lossy, sdxl, SETS("plan.stages=2", "plan.split=[1]", "plan.skip_policy=compress", "plan.k=1024"));
+  ck_assert_int_gt(exact.prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY], 0);
+  ck_assert_int_eq(exact.prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP], 0);
+  ck_assert_double_eq(lossy.prediction.metrics.step_s, exact.prediction.metrics.step_s);
+  end_run(&exact);
+  end_run(&lossy);
+}
+END_TEST
+
+/* All replicas wait for the slowest, so a stage is cut for its slowest device, whichever replica that is in. */
+START_TEST(stages_are_cut_for_their_slowest_replica) {
+  static const char unlike[] =
+      "format = \"diffpipe-scenario\"\nversion = 1\n"
+      "[model]\nconfig = \"models/sd15_unet.json\"\n"
+      "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 3\n"
+      "[[cluster.node.device]]\nmodel = \"RTX-3090\"\n"
+      "[plan]\nstages = 2\ndata_parallel = 2\nmicrobatches = 4\n";
+  run alike, first, second;
+  do_run(&alike, unlike, SETS("plan.data_parallel=1"));
+  do_run(&first, unlike, SETS("plan.devices=[3, 0, 1, 2]"));
+  do_run(&second, unlike, SETS("plan.devices=[0, 1, 3, 2]"));
+  ck_assert_int_lt(first.prediction.plan.chunks[0].unit_count, alike.prediction.plan.chunks[0].unit_count);
+  ck_assert_int_eq(first.prediction.plan.chunks[0].unit_count, second.prediction.plan.chunks[0].unit_count);
+  ck_assert_double_eq_tol(first.prediction.metrics.step_s, second.prediction.metrics.step_s, 1e-9);
+  end_run(&alike);
+  end_run(&first);
+  end_run(&second);
+}
+END_TEST
+
 START_TEST(recomputation_trades_memory_for_time) {
   run none, all, some;
   do_run(&none, sdxl, NULL);
@@ -294,6 +328,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {closed_forms_from_a_file, zero_bubble_thirds_the_bubble, the_same_input_gives_the_same_bits,
                                 folded_moves_a_fifth_of_relay, compression_moves_less_and_costs_compute,
+                                boundary_tensors_are_not_projected, stages_are_cut_for_their_slowest_replica,
                                 recomputation_trades_memory_for_time, adapters_need_no_states_of_frozen_weights,
                                 slower_links_and_smaller_cards_cost, hosts_bound_small_batches, bounds_share_out_the_step,
                                 sampling_hands_latents_round, plans_that_cannot_be_are_named};
