@@ -7,3 +7,4 @@ dist_doc_DATA += doc/accuracy.md
 imagesdir = $(docdir)/images
 dist_images_DATA = doc/images/timeline.png
 dist_doc_DATA += README.md
+dist_doc_DATA += doc/autotuner.md

@@ -295,7 +295,7 @@ static const dp_field search_fields[] = {
     ROW(skip_policies, DP_FIELD_NODE, 0, 0, "list of skip policies to try"),
     ROW(k, DP_FIELD_NODE, 0, 0, "list of values a sample to try with compress"),
     ROW(allow_lossy_skips, DP_FIELD_BOOLEAN, 0, 0, "whether compress may be proposed; default false"),
-    ROW(recompute, DP_FIELD_NODE, 0, 0, "list of none, all, auto"),
+    ROW(recompute, DP_FIELD_NODE, 0, 0, "list of none, all, auto (auto: both are tried)"),
     ROW(max_trials, DP_FIELD_INTEGER, 1, 1e9, "plans to simulate at most"),
     ROW(max_seconds, DP_FIELD_REAL, 0.001, 1e9, "time to search at most"),
 };
@@ -472,6 +472,7 @@ static dp_status blame_scenario(const plan_scenario *scenario, const dp_error *r
 }
 
 dp_status plan_scenario_graph(const plan_scenario *scenario, int64_t microbatch_size, graph *out, dp_error *error) {
+  memset(out, 0, sizeof *out);
   const int64_t batch = microbatch_size * (scenario->guidance ? 2 : 1);
   if (scenario->synthetic) {
     graph_synthetic_options options = scenario->synthetic_options;

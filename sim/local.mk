@@ -7,5 +7,6 @@ libsim_a_SOURCES = \
 	sim/heap.h \
 	sim/issue.c \
 	sim/network.c sim/network.h \
-	sim/predict.c sim/predict.h
+	sim/predict.c sim/predict.h \
+	sim/tune.c sim/tune.h
 SIM_LIBS = libsim.a $(PLAN_LIBS)

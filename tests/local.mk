@@ -19,7 +19,7 @@ endif
 # Scripts run with the folders and the program in their environment.
 AM_TESTS_ENVIRONMENT = SRCDIR='$(abs_top_srcdir)'; BUILDDIR='$(abs_top_builddir)'; DIFFPIPE='$(abs_top_builddir)/diffpipe'; \
 	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios'; CC='$(CC)'; CXX='$(CXX)'; \
-	export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC CXX;
+	CK_DEFAULT_TIMEOUT=120; export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC CXX CK_DEFAULT_TIMEOUT;
 SCRIPT_TESTS = tests/check_banned.sh tests/check_formats.sh tests/check_headers.sh tests/check_includes.sh tests/test_program.sh
 TESTS += $(SCRIPT_TESTS)
 EXTRA_DIST += $(SCRIPT_TESTS) tests/fuzz tests/reference
@@ -101,3 +101,6 @@ EXTRA_DIST += \
 	scenarios/sdxl-h200-virtual4.expected.json \
 	scenarios/sdxl-unlike-16gb-24gb.expected.json \
 	scenarios/study-1f1b.expected.json
+CHECK_SUITES += tests/test_sim_tune
+tests_test_sim_tune_SOURCES = tests/test_sim_tune.c
+tests_test_sim_tune_LDADD = $(TEST_LIBS)

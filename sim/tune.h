@@ -1,0 +1,85 @@
+/* The search for a plan: candidates from the scenario's [search], bounded below, the promising ones simulated.
+ *
+ * A candidate is a choice of stages, replicas, schedule, chunks, microbatch size, recomputation and skip policy for the
+ * scenario's global batch. Its step cannot be shorter than
+ *   max(T + (m - 1) * T / p, ...)  for gpipe and 1f1b:  the first microbatch passes all stages, the slowest stage (no less
+ *                                  than the mean, T / p) then takes the others;
+ *   max(T, m * T / p)              for the others: no worker does more than all of the time;
+ * with T the device time of one microbatch on the fastest device at hand, p stages, m microbatches a replica. Candidates
+ * are taken in ascending order of that bound, in rounds of equal size that several threads share; a candidate whose bound
+ * is not below the best step found in earlier rounds is pruned. So the plan found is the best of all candidates, and the
+ * result does not depend on how fast the threads are.
+ *
+ * Of equally fast plans (1e-9 relative) exact skips beat lossy ones, then less memory, then fewer workers, then the earlier
+ * candidate win.
+ */
+#ifndef DP_SIM_TUNE_H
+#define DP_SIM_TUNE_H
+
+#include <signal.h>
+
+#include "sim/predict.h"
+
+typedef struct sim_candidate {
+  int stages, replicas, chunks, microbatches, microbatch_size;
+  plan_schedule schedule;
+  plan_skip_policy skip_policy;
+  int64_t k;
+  bool recompute; /* all units, else none */
+} sim_candidate;
+
+typedef enum sim_trial_state {
+  SIM_TRIAL_WAITING,  /* not looked at: the search was stopped */
+  SIM_TRIAL_PRUNED,   /* its bound is no better than the best plan */
+  SIM_TRIAL_REFUSED,  /* it cannot be: `why` is the error */
+  SIM_TRIAL_SIMULATED
+} sim_trial_state;
+
+typedef struct sim_trial {
+  sim_candidate candidate;
+  sim_trial_state state;
+  double bound_s;
+  /* of a simulated one */
+  bool fits;
+  double step_s, throughput_samples_per_s, bubble_ratio, usd_per_million_samples, joules_per_sample;
+  int64_t peak_bytes, boundary_and_skip_bytes; /* of the fullest worker; of a step */
+  int tightest_worker;
+  int64_t tightest_peak_bytes, tightest_limit_bytes, tightest_activation_bytes;
+  const char *bound_name; /* what bounds it most beside compute; NULL: compute alone */
+  double bound_share;
+  const char *why; /* why it lost against the best, or what is wrong with it; "" for the best; arena-owned */
+} sim_trial;
+
+typedef struct sim_tune_options {
+  int threads;                          /* 0: as many as there are processors, at most 16 */
+  const volatile sig_atomic_t *stop;    /* NULL, or set to end the search after the round under way */
+  void (*progress)(void *data, uint64_t done, uint64_t total, const sim_trial *best); /* NULL, or called after each round */
+  void *progress_data;
+} sim_tune_options;
+
+typedef struct sim_tune_result {
+  dp_arena arena;
+  sim_trial *trials; /* all candidates, in the order they were enumerated */
+  int trial_count, simulated, pruned, refused;
+  bool stopped;      /* by options.stop, max_seconds or max_trials: better plans may exist */
+  int best;          /* index; -1: nothing fits */
+  int nearest;       /* with best -1: the plan least over its memory; -1: none could be simulated */
+  int *front;        /* Pareto front of the plans that fit: throughput, peak memory, cost; best throughput first */
+  int front_count;
+  int *neighbours;   /* candidates that differ from the best in one choice */
+  int neighbour_count;
+} sim_tune_result;
+
+/* DP_BAD_INPUT when the scenario leaves nothing to try (global batch not divisible by any choice, ...). */
+dp_status sim_tune(const plan_scenario *scenario, const sim_efficiency *efficiency, const sim_tune_options *options,
+                   sim_tune_result *result, dp_error *error);
+void sim_tune_result_free(sim_tune_result *result);
+
+/* The scenario as the candidate would have it: a shallow copy, to be used while the original lives and never freed. */
+plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candidate *candidate, int64_t global_batch);
+int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error); /* 0: error set */
+
+/* "4 stages x 2 replicas, folded, 16 microbatches of 4, all recomputed, skips direct" */
+const char *sim_candidate_show(const sim_candidate *candidate, char out[256]);
+
+#endif
