@@ -3,9 +3,10 @@
 #   1. the ordinary build, with what the machine has: make check (unit suites, scripts, scenarios, malformed inputs);
 #      make install, and the installed program run from where it was put
 #   2. with clang, AddressSanitizer and UndefinedBehaviorSanitizer, without CUDA: make check again
-#   3. a short libFuzzer run on every reader, with the libraries of 2
-#   4. valgrind on the scenario set
-#   5. make distcheck without CUDA; every file of the tree is in the tarball
+#   3. with ThreadSanitizer: the searches, which run in threads
+#   4. a short libFuzzer run on every reader, with the libraries of 2
+#   5. valgrind on the scenario set
+#   6. make distcheck without CUDA; every file of the tree is in the tarball
 # The last line is `N passed, N failed, N skipped`; the exit status is 0 when nothing failed.
 #
 # usage: ./check.sh
@@ -120,6 +121,27 @@ say "AddressSanitizer and UndefinedBehaviorSanitizer"
 build build/sanitize CC=clang CXX=clang++ --without-cuda --with-check \
   --enable-sanitizers=fuzzer-no-link,address,undefined CFLAGS='-O1 -g' CXXFLAGS='-O1 -g'
 run_suites build/sanitize
+
+say "ThreadSanitizer"
+rm -rf build/threads && mkdir -p build/threads
+if (cd build/threads && "$top/configure" -q CC=clang CXX=clang++ --without-cuda --with-check --enable-sanitizers=thread \
+      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_sim_tune >make.log 2>&1); then
+  if DIFFPIPE_DATA_DIR=$top/scenarios CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 build/threads/tests/test_sim_tune \
+      >build/threads/tune.log 2>&1; then ok "test_sim_tune with ThreadSanitizer"
+  else
+    tail -n 40 build/threads/tune.log
+    bad "test_sim_tune with ThreadSanitizer"
+  fi
+  if build/threads/diffpipe tune scenarios/sdxl-8xa100-sxm.toml --threads 4 --json >/dev/null 2>build/threads/cli.log; then
+    ok "diffpipe tune with ThreadSanitizer"
+  else
+    tail -n 40 build/threads/cli.log
+    bad "diffpipe tune with ThreadSanitizer"
+  fi
+else
+  tail -n 20 build/threads/make.log
+  bad "the build with ThreadSanitizer"
+fi
 
 targets=(tests/fuzz/fuzz_*.c)
 say "fuzzing ${#targets[@]} readers for $fuzz_seconds s"
