@@ -211,7 +211,8 @@ const cli_command cli_tune = {
     .name = "tune",
     .arguments = "SCENARIO",
     .summary = "Search for the best plan of a scenario, and tell why the others lost.",
-    .help = "[search] of the scenario bounds what is tried; [plan] is not looked at. Ctrl-C ends the search with the best so far.",
+    .help = "[search] of the scenario bounds what is tried; [plan] is not looked at. Ctrl-C ends the search\n"
+            "with the best plan so far.",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .run = run};
