@@ -246,7 +246,8 @@ void plan_nccl_all_reduce(const plan_nccl_model *model, const plan_cluster *clus
     const plan_nccl_arch arch = plan_nccl_arch_of(device->model);
     if (arch < query.arch) query.arch = arch; /* NCCL tunes for the oldest */
     bool first = true;
-    for (int j = 0; j < i && first; j++) first = cluster->devices.items[devices[j]].node != device->node;
+    /* from the last on: rings mostly stay in a node before they go on */
+    for (int j = i; j > 0 && first; j--) first = cluster->devices.items[devices[j - 1]].node != device->node;
     query.nodes += first;
     if (device->model->interconnect != PLAN_INTERCONNECT_NVLINK) nvlink = false;
     if (query.intra == PLAN_LINK_NVLINK && device->model->nvlink_generation > 0)

@@ -4,7 +4,7 @@
 
 #include "plan/scenario.h"
 
-enum { MAX_COMPUTE_STEPS = 1 << 22, MAX_CHUNKS = 65535 };
+enum { MAX_COMPUTE_STEPS = 1 << 22, MAX_CHUNKS = 65535, MAX_CHUNK_UNITS = 1 << 26 };
 
 typedef struct counts {
   int64_t devices, stages, replicas, chunks, microbatches, microbatch_size, steps;
@@ -56,6 +56,12 @@ static dp_status settle_chunks(const plan_scenario *s, plan_schedule schedule, c
         error, plan_scenario_node(s, "plan", "stages"),
         "plan.stages: found %lld stages of %lld chunks, allowed: at most %lld chunks in all, the model's units",
         (long long)c->stages, (long long)c->chunks, (long long)s->synthetic_options.units);
+  /* what splitting and laying out take grows with this product; 8192 chunks of 8192 units pass */
+  if (s->synthetic && all * s->synthetic_options.units > MAX_CHUNK_UNITS)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", c->chunks > 1 ? "chunks" : "stages"),
+                      "plan: found %lld chunks of %lld synthetic units, allowed: at most %lld chunks of so many units",
+                      (long long)all, (long long)s->synthetic_options.units,
+                      (long long)(MAX_CHUNK_UNITS / s->synthetic_options.units));
   if (s->split_count && (int64_t)s->split_count != all - 1)
     return dp_fail_at(error, plan_scenario_node(s, "plan", "split"),
                       "plan.split: found %zu cut point%s, allowed: %lld (stages * chunks - 1)", s->split_count,

@@ -494,19 +494,16 @@ static dp_status lay_out_memory(predictor *p) {
 
 /* Lowers the number of microbatches in flight of every rank whose memory is over its limit, by as many as hold the
  * excess. False when nothing can be lowered any more. */
-static bool lower_in_flight(const predictor *p, int *limit) {
+static bool lower_in_flight(const predictor *p, const int64_t *saved_bytes, int *limit) {
   const sim_prediction *out = p->out;
   bool lowered = false;
   for (int r = 0; r < out->plan.ranks; r++) {
-    int64_t excess = 0, each = 1;
+    const int64_t each = saved_bytes[r] + 1;
+    int64_t excess = 0;
     for (int w = r; w < out->memory.worker_count; w += out->plan.ranks) {
       const int64_t over = out->memory.workers[w].peak_bytes - out->memory_limit_bytes[w];
       if (over > excess) excess = over;
     }
-    for (int c = 0; c < out->plan.chunk_count; c++)
-      if (out->plan.chunks[c].rank == r)
-        each += graph_saved_bytes(&out->graph, out->plan.chunks[c].first_unit, out->plan.chunks[c].unit_count,
-                                  out->plan.recompute, NULL);
     const int64_t fewer = excess > 0 ? (excess + each - 1) / each : 0;
     const int64_t next = limit[r] - fewer < 1 ? 1 : limit[r] - fewer;
     if (next < limit[r]) lowered = true;
@@ -520,15 +517,22 @@ static bool lower_in_flight(const predictor *p, int *limit) {
 static dp_status compile_to_fit(predictor *p) {
   sim_prediction *out = p->out;
   const bool can_adapt = out->plan.schedule == PLAN_FOLDED && out->plan.training;
-  int *limit = SCRATCH(p, int, out->plan.ranks);
-  if (!limit) return dp_fail_memory(p->error);
-  for (int r = 0; r < out->plan.ranks; r++) limit[r] = 2 * out->plan.ranks;
+  const int ranks = out->plan.ranks, most = 2 * ranks < out->plan.microbatches ? 2 * ranks : out->plan.microbatches;
+  int *limit = SCRATCH(p, int, ranks);
+  int64_t *saved_bytes = SCRATCH(p, int64_t, ranks); /* of one microbatch */
+  if (!limit || !saved_bytes) return dp_fail_memory(p->error);
+  for (int r = 0; r < ranks; r++) limit[r] = most;
+  for (int c = 0; can_adapt && c < out->plan.chunk_count; c++) {
+    const plan_chunk *chunk = &out->plan.chunks[c];
+    saved_bytes[chunk->rank] +=
+        graph_saved_bytes(&out->graph, chunk->first_unit, chunk->unit_count, out->plan.recompute, NULL);
+  }
   for (;;) {
     DP_TRY(set_order(p, can_adapt ? limit : NULL));
     DP_TRY(plan_compile(&out->plan, &out->graph, &out->program, p->error));
     DP_TRY(plan_program_check(&out->program, p->error));
     DP_TRY(lay_out_memory(p));
-    if (out->fits || !can_adapt || !lower_in_flight(p, limit)) return DP_OK;
+    if (out->fits || !can_adapt || !lower_in_flight(p, saved_bytes, limit)) return DP_OK;
     plan_memory_free(&out->memory);
     plan_program_free(&out->program);
   }
@@ -605,7 +609,14 @@ static dp_status find_bounds(predictor *p) {
     bound[BOUND_COMM] += comm_s;
     bound[BOUND_BUBBLE] += idle_s - comm_s;
   }
-  for (uint32_t c = 0; c < program->work_count; c++) add_compute(p, &program->works[c], class_busy[c], bound);
+  const uint32_t replica_works = program->work_count / (uint32_t)out->plan.replicas;
+  for (uint32_t c = program->work_count; c-- > 0;) {
+    const plan_work *work = &program->works[c], *first = &program->works[c % replica_works];
+    if (c >= replica_works && p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker])
+      class_busy[c % replica_works] += class_busy[c]; /* replicas are alike */
+    else
+      add_compute(p, work, class_busy[c], bound);
+  }
   const double whole = out->metrics.step_s * program->worker_count;
   for (int b = 0; b < BOUND_COUNT; b++)
     if (whole > 0 && bound[b] / whole > 1e-6)

@@ -240,6 +240,9 @@ START_TEST(errors_name_line_and_value) {
       {BASE "[plan]\nmicrobatches = 1000000\nchunks = 4\nschedule = \"interleaved\"\nstages = 4\ndata_parallel = 2\n",
        "s.toml:12: plan: found 4 stages * 2 replicas * 4 chunks * 1000000 microbatches = 32000000 passes a step, "
        "allowed: at most 4194304"},
+      {HEAD "[model]\nsynthetic_units = 65535\nforward_us = 10\n" EIGHT
+       "[plan]\nschedule = \"interleaved\"\nchunks = 250\n",
+       "s.toml:13: plan: found 2000 chunks of 65535 synthetic units, allowed: at most 1024 chunks of so many units"},
       {BASE "[task]\nglobal_batch = 10\n[plan]\ndata_parallel = 4\n",
        "s.toml:12: task.global_batch: found 10, allowed: a multiple of data_parallel, 4"},
       {BASE "[task]\nglobal_batch = 64\n[plan]\nmicrobatches = 4\nmicrobatch_size = 4\ndata_parallel = 2\n",
