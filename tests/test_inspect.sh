@@ -36,7 +36,8 @@ refuses() { # refuses REGEX ARGUMENT...: exit status 2, nothing on stdout, one l
 for model in "$models"/*.json; do
   name=$(basename "$model")
   "$diffpipe" inspect "$model" >"$scratch/table"
-  check "$name: no line is wider than 100 columns" [ "$(LC_ALL=C.UTF-8 wc -L <"$scratch/table")" -le 100 ]
+  # but for the first, which has the file's path
+  check "$name: no line is wider than 100 columns" [ "$(sed 1d "$scratch/table" | LC_ALL=C.UTF-8 wc -L)" -le 100 ]
   check "$name as a table" grep -qE '^parameters +[1-9][0-9]+$' "$scratch/table"
   "$diffpipe" inspect "$model" --json >"$scratch/a.json"
   "$diffpipe" inspect "$model" --json >"$scratch/b.json"
