@@ -18,7 +18,7 @@ static const char introduction[] =
 static const char cluster[] =
     "\nModels are diffusers' own `config.json`, read unchanged. `global_batch` = `microbatches` * `microbatch_size` *\n"
     "`data_parallel`: two of them give the third, and a contradiction is an error. `[cluster]` has `file`, or the keys of a\n"
-    "cluster file. `[search]` is for a tuner that is still to come: its keys are checked, and `simulate` uses none of them.\n\n"
+    "cluster file. `[search]` bounds what `diffpipe tune` tries; `simulate` does not look at it.\n\n"
     "## Cluster: `format = \"diffpipe-cluster\"`\n\n"
     "Two lines are enough: `[[node]]` and `[[node.device]]` with a `model` and a `count`; SXM boards then get an NVSwitch,\n"
     "other cards hang on PCIe root complexes. The rest says what differs. Cards are named in `catalogue/devices.toml`\n"
