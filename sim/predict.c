@@ -426,10 +426,16 @@ static dp_status route_collectives(predictor *p) {
     transfer->links = links;
     /* every ring link carries 2 (n - 1) / n of the buffer */
     transfer->bytes = (double)collective->bytes * 2 * (n - 1) / n;
-    transfer->latency_s = transfer->busy_latency_s = cost.latency_s;
+    /* beside compute NCCL's kernels wait for SMs, as its sends do: the link's row for NCCL, if any, says how long */
+    const char *name = dp_arena_printf(&p->scratch, "%s-nccl", limiting->name);
+    if (!name) return dp_fail_memory(p->error);
+    const plan_link_model *measured = plan_catalogue_link(&p->scenario->catalogue, name);
+    if (!measured) measured = limiting;
+    transfer->latency_s = cost.latency_s;
+    transfer->busy_latency_s = cost.latency_s + fmax(plan_link_busy_latency_s(measured) - measured->latency_s, 0);
     transfer->cap_bytes_per_s = cost.bus_bytes_per_s;
-    transfer->busy_cap_bytes_per_s = transfer->cap_bytes_per_s * plan_link_busy_factor(limiting, transfer->bytes) /
-                                     plan_link_factor(limiting, transfer->bytes);
+    transfer->busy_cap_bytes_per_s = transfer->cap_bytes_per_s * plan_link_busy_factor(measured, transfer->bytes) /
+                                     plan_link_factor(measured, transfer->bytes);
     transfer->compute_slowdown = limiting->compute_slowdown;
   }
   return DP_OK;
@@ -529,7 +535,14 @@ static dp_status compile_to_fit(predictor *p) {
   }
   for (;;) {
     DP_TRY(set_order(p, can_adapt ? limit : NULL));
-    DP_TRY(plan_compile(&out->plan, &out->graph, &out->program, p->error));
+    const dp_status status = plan_compile(&out->plan, &out->graph, &out->program, p->error);
+    if (status == DP_BAD_INPUT) { /* says what, not where */
+      char reason[sizeof p->error->text];
+      memcpy(reason, p->error->text, sizeof reason);
+      const char *key = strncmp(reason, "plan.skip_policy", 16) == 0 ? "skip_policy" : "";
+      return dp_fail_at(p->error, plan_scenario_node(p->scenario, "plan", key), "%s", reason);
+    }
+    DP_TRY(status);
     DP_TRY(plan_program_check(&out->program, p->error));
     DP_TRY(lay_out_memory(p));
     if (out->fits || !can_adapt || !lower_in_flight(p, saved_bytes, limit)) return DP_OK;
