@@ -93,7 +93,8 @@ static dp_status print_json(const sim_tune_result *result, bool all, double sear
 /* ---- tables ---- */
 
 static void print_plan_line(const sim_candidate *c, const char *scenario) {
-  printf("  diffpipe simulate %s --set plan.stages=%d --set plan.data_parallel=%d --set plan.schedule=%s \\\n"
+  printf("  diffpipe simulate %s \\\n"
+         "    --set plan.stages=%d --set plan.data_parallel=%d --set plan.schedule=%s \\\n"
          "    --set plan.chunks=%d --set plan.microbatches=%d --set plan.microbatch_size=%d \\\n"
          "    --set plan.recompute=%s --set plan.skip_policy=%s",
          scenario, c->stages, c->replicas, plan_schedule_names[c->schedule], c->chunks, c->microbatches, c->microbatch_size,
@@ -102,14 +103,24 @@ static void print_plan_line(const sim_candidate *c, const char *scenario) {
   printf("\n");
 }
 
+/* "2x4 interleaved/4 8x4 recomputed" */
+static const char *brief(const sim_candidate *c, char out[128]) {
+  char chunks[16] = "", skips[40] = "";
+  if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, "/%d", c->chunks);
+  if (c->k) (void)snprintf(skips, sizeof skips, " K=%lld", (long long)c->k);
+  (void)snprintf(out, 128, "%dx%d %s%s %dx%d%s%s", c->stages, c->replicas, plan_schedule_names[c->schedule], chunks,
+                 c->microbatches, c->microbatch_size, c->recompute ? " recomputed" : "", skips);
+  return out;
+}
+
 static void print_front(const sim_tune_result *result) {
   printf("\nPareto front: throughput, memory of the fullest worker, cost (GB = 1e9 bytes)\n"
-         "  samples/s   step      GB  USD/M samples  bubble  plan\n");
+         "  samples/s       step     GB  USD/M samples  bubble  stages x replicas, microbatches x size\n");
   for (int i = 0; i < result->front_count; i++) {
     const sim_trial *t = &result->trials[result->front[i]];
-    char plan[256], step[32];
+    char plan[128], step[32];
     printf("  %9.4g  %9s  %5.1f  %13.4g  %4.1f %%  %s\n", t->throughput_samples_per_s, dp_format_seconds(t->step_s, step),
-           (double)t->peak_bytes / 1e9, t->usd_per_million_samples, 100 * t->bubble_ratio, sim_candidate_show(&t->candidate, plan));
+           (double)t->peak_bytes / 1e9, t->usd_per_million_samples, 100 * t->bubble_ratio, brief(&t->candidate, plan));
   }
 }
 
