@@ -8,7 +8,7 @@
 #endif
 #include "cli/command.h"
 
-static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune, &cli_formats, &cli_version};
+static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune, &cli_whatif, &cli_formats, &cli_version};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out) {
@@ -45,7 +45,7 @@ static bool wants_help(int argc, char **argv) {
 
 static int run(const cli_command *command, int argc, char **argv) {
   dp_error error = DP_ERROR_INIT;
-  const char **storage = calloc((size_t)(2 * argc + 1), sizeof *storage);
+  const char **storage = calloc((size_t)(3 * argc + 1), sizeof *storage);
   if (!storage) return fail(&error, dp_fail_memory(&error));
   cli_values values;
   dp_status status = cli_options_parse(command, argc, argv, storage, &values, &error);

@@ -67,11 +67,14 @@ static dp_status fail_choice(const cli_command *command, const cli_option *optio
   return cli_fail_name(lead, value, option->choices, count, "", error);
 }
 
-static dp_status take(const cli_command *command, const cli_option *option, const char *value, const char **sets,
+static dp_status take(const cli_command *command, const cli_option *option, const char *value, const char **lists, int room,
                       cli_values *values, dp_error *error) {
   values->slots[option->slot].given = true;
   values->slots[option->slot].string = value;
-  if (option->type == CLI_LIST) sets[values->set_count++] = value;
+  if (option->type == CLI_LIST) {
+    if (strcmp(option->name, "set") == 0) lists[values->set_count++] = value;
+    else lists[room + values->repeated_count++] = value;
+  }
   if (option->type == CLI_INTEGER) {
     char *end = NULL;
     errno = 0;
@@ -92,9 +95,9 @@ static dp_status take(const cli_command *command, const cli_option *option, cons
 
 dp_status cli_options_parse(const cli_command *command, int argc, char **argv, const char **storage, cli_values *values,
                             dp_error *error) {
-  const char **arguments = storage, **sets = storage + argc;
+  const char **arguments = storage, **lists = storage + argc;
   bool only_arguments = false;
-  *values = (cli_values){.arguments = arguments, .sets = sets};
+  *values = (cli_values){.arguments = arguments, .sets = lists, .repeated = lists + argc};
   for (int i = 0; i < argc; i++) {
     const char *given = argv[i];
     if (only_arguments || given[0] != '-' || !given[1]) {
@@ -117,7 +120,7 @@ dp_status cli_options_parse(const cli_command *command, int argc, char **argv, c
       if (i + 1 == argc) return dp_fail(error, DP_BAD_INPUT, "%s: --%s needs a value: %s", command->name, option->name, option->argument);
       value = argv[++i];
     }
-    DP_TRY(take(command, option, value, sets, values, error));
+    DP_TRY(take(command, option, value, lists, argc, values, error));
   }
   return DP_OK;
 }

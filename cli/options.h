@@ -13,7 +13,7 @@ typedef enum cli_option_type {
   CLI_INTEGER, /* target: int64_t, within [min, max] */
   CLI_STRING,  /* target: const char * */
   CLI_CHOICE,  /* target: int, index into choices */
-  CLI_LIST     /* may be repeated; collected in cli_values.sets (only --set) */
+  CLI_LIST     /* may be repeated; collected in cli_values.sets when its name is set, else in cli_values.repeated */
 } cli_option_type;
 
 typedef struct cli_option {
@@ -40,12 +40,13 @@ typedef struct cli_values {
   const char *const *arguments;
   int argument_count;
   const char *const *sets;
-  int set_count;
+  const char *const *repeated; /* of the command's other repeatable option, of which it has at most one */
+  int set_count, repeated_count;
 } cli_values;
 
 struct cli_command;
 
-/* Parses argv after the subcommand's name. `storage` has room for argc pointers twice: arguments and sets. */
+/* Parses argv after the subcommand's name. `storage` has room for argc pointers three times: arguments, sets, repeated. */
 dp_status cli_options_parse(const struct cli_command *command, int argc, char **argv, const char **storage,
                             cli_values *values, dp_error *error);
 void cli_options_help(const struct cli_command *command, FILE *out);

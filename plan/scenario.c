@@ -406,7 +406,11 @@ static dp_status read_root(plan_scenario *scenario, dp_error *error) {
   DP_TRY(read_task(keys.task, scenario, error));
   DP_TRY(plan_catalogue_read(NULL, &scenario->catalogue, error));
   DP_TRY(read_cluster(keys.cluster, scenario, error));
-  DP_TRY(read_plan(keys.plan, scenario, error));
+  if (scenario->job_only && !scenario->global_batch)
+    return dp_fail_at(error, keys.task ? keys.task : root,
+                      "task: the key \"global_batch\" is missing, needed: samples a step, since [plan] is not looked at");
+  DP_TRY(read_plan(scenario->job_only ? NULL : keys.plan, scenario, error));
+  if (scenario->job_only) scenario->stages = 1;
   DP_TRY(read_search(keys.search, scenario, error));
   plan_plan plan = {0};
   DP_TRY(plan_scenario_plan(scenario, &plan, error)); /* contradictions show now */
@@ -423,9 +427,9 @@ static dp_status finish(plan_scenario *made, plan_scenario *scenario, dp_error *
   return status;
 }
 
-dp_status plan_scenario_read(const char *path, const char *const *sets, int set_count, plan_scenario *scenario,
-                             dp_error *error) {
-  plan_scenario made = {0};
+static dp_status read_file(const char *path, const char *const *sets, int set_count, bool job_only, plan_scenario *scenario,
+                           dp_error *error) {
+  plan_scenario made = {.job_only = job_only};
   DP_TRY(dp_document_read(path, &made.document, error));
   for (int i = 0; i < set_count; i++) {
     dp_status status = DP_OK;
@@ -436,6 +440,16 @@ dp_status plan_scenario_read(const char *path, const char *const *sets, int set_
     }
   }
   return finish(&made, scenario, error);
+}
+
+dp_status plan_scenario_read(const char *path, const char *const *sets, int set_count, plan_scenario *scenario,
+                             dp_error *error) {
+  return read_file(path, sets, set_count, false, scenario, error);
+}
+
+dp_status plan_scenario_read_job(const char *path, const char *const *sets, int set_count, plan_scenario *scenario,
+                                 dp_error *error) {
+  return read_file(path, sets, set_count, true, scenario, error);
 }
 
 dp_status plan_scenario_parse(const char *text, size_t length, const char *name, plan_scenario *scenario,

@@ -8,5 +8,6 @@ libsim_a_SOURCES = \
 	sim/issue.c \
 	sim/network.c sim/network.h \
 	sim/predict.c sim/predict.h \
-	sim/tune.c sim/tune.h
+	sim/tune.c sim/tune.h \
+	sim/whatif.c sim/whatif.h
 SIM_LIBS = libsim.a $(PLAN_LIBS)

@@ -20,9 +20,9 @@ endif
 AM_TESTS_ENVIRONMENT = SRCDIR='$(abs_top_srcdir)'; BUILDDIR='$(abs_top_builddir)'; DIFFPIPE='$(abs_top_builddir)/diffpipe'; \
 	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios'; CC='$(CC)'; CXX='$(CXX)'; \
 	CK_DEFAULT_TIMEOUT=120; export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC CXX CK_DEFAULT_TIMEOUT;
-SCRIPT_TESTS = tests/check_banned.sh tests/check_formats.sh tests/check_headers.sh tests/check_includes.sh tests/test_program.sh
+SCRIPT_TESTS = tests/golden.sh tests/check_banned.sh tests/check_formats.sh tests/check_headers.sh tests/check_includes.sh tests/test_program.sh
 TESTS += $(SCRIPT_TESTS)
-EXTRA_DIST += $(SCRIPT_TESTS) tests/fuzz tests/reference
+EXTRA_DIST += $(SCRIPT_TESTS) tests/golden tests/fuzz tests/reference
 
 # Benchmarks: `make bench` writes bench.json. To add one: a name in BENCHES, its _SOURCES (with tests/bench.h) and _LDADD.
 BENCHES = tests/bench_sim tests/bench_trial
@@ -104,3 +104,6 @@ EXTRA_DIST += \
 CHECK_SUITES += tests/test_sim_tune
 tests_test_sim_tune_SOURCES = tests/test_sim_tune.c
 tests_test_sim_tune_LDADD = $(TEST_LIBS)
+CHECK_SUITES += tests/test_sim_whatif
+tests_test_sim_whatif_SOURCES = tests/test_sim_whatif.c
+tests_test_sim_whatif_LDADD = $(TEST_LIBS)

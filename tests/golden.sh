@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# The answers of tune and whatif against what they are expected to be: tests/golden/NAME.json, numbers to 1e-9, the time of
+# the search apart; the tables must name the same plan. DIFFPIPE_REWRITE=1 rewrites the expectations.
+set -uo pipefail
+diffpipe=${DIFFPIPE:?the program} top=${SRCDIR:?the source tree} build=${BUILDDIR:?the build tree}
+equal=$build/tests/json_equal
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0 failed=0
+cd "$top/scenarios" || exit 1
+
+check() { # name, arguments
+  local name=$1 expected=$top/tests/golden/$1.json
+  shift
+  if ! "$diffpipe" "$@" --json >"$scratch/raw.json" 2>"$scratch/talk"; then cat "$scratch/talk"; return 1; fi
+  sed '/"search_s":/s/: [0-9.e-]*/: 0/' "$scratch/raw.json" >"$scratch/got.json"
+  if [ -n "${DIFFPIPE_REWRITE:-}" ]; then cp "$scratch/got.json" "$expected"; return 0; fi
+  "$equal" "$expected" "$scratch/got.json"
+}
+
+# says NAME PATTERN ARGUMENTS...: the output has a line of that pattern
+says() {
+  local pattern=$1
+  shift
+  "$diffpipe" "$@" >"$scratch/text" 2>"$scratch/talk" || { cat "$scratch/talk"; return 1; }
+  grep -qE "$pattern" "$scratch/text" || { echo "no line like: $pattern"; return 1; }
+  case " $* " in *" --csv "*) return 0 ;; esac
+  ! awk 'length > 102' "$scratch/text" | grep . || { echo "lines wider than 102 columns"; return 1; }
+}
+
+one() { # a test: name and what to run
+  local name=$1
+  shift
+  if "$@"; then passed=$((passed + 1)); else
+    echo "not ok: $name"
+    failed=$((failed + 1))
+  fi
+}
+
+clusters=(--cluster clusters/8xa100-80gb-sxm.toml --cluster clusters/8xh100-sxm.toml --cluster clusters/4xrtx4090.toml
+  --cluster clusters/unlike-16gb-24gb.toml)
+one tune check tune-sdxl tune sdxl-8xa100-sxm.toml
+one tune-lora check tune-flux-lora tune flux-lora-4xrtx4090.toml
+one whatif check whatif-sdxl whatif sdxl-8xa100-sxm.toml "${clusters[@]}"
+one tune-table says '^Best: 1 stage x 8 replicas, 1f1b, 4 microbatches of 4' tune sdxl-8xa100-sxm.toml
+one tune-why says '^    does not fit: worker 0 needs [0-9.]+ of 80.0 GB, [0-9.]+ of it activations$' tune sdxl-8xa100-sxm.toml
+one whatif-table says '^  unlike-16gb-24gb +2  does not fit: at least [0-9.]+ of 16.0 GB a card$' whatif sdxl-8xa100-sxm.toml "${clusters[@]}"
+one whatif-csv says '^"8xh100-sxm",8,true,[0-9.]+,' whatif sdxl-8xa100-sxm.toml "${clusters[@]}" --csv
+if "$diffpipe" tune sdxl-8xa100-sxm.toml --threads 1 --json | sed '/"search_s":/d' | cmp - <("$diffpipe" tune sdxl-8xa100-sxm.toml --threads 3 --json | sed '/"search_s":/d'); then
+  passed=$((passed + 1))
+else
+  echo "not ok: the number of threads changes the answer"
+  failed=$((failed + 1))
+fi
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
