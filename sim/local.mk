@@ -7,6 +7,8 @@ libsim_a_SOURCES = \
 	sim/heap.h \
 	sim/issue.c \
 	sim/network.c sim/network.h \
+	sim/partition.c sim/partition.h sim/partition_interleaved.c \
+	sim/partition_tables.c sim/partition_tables.h \
 	sim/predict.c sim/predict.h \
 	sim/tune.c sim/tune.h \
 	sim/whatif.c sim/whatif.h
