@@ -210,7 +210,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
     return dp_fail(error, DP_BAD_INPUT, "tune: found %d arguments, allowed: one, the scenario", values->argument_count);
   plan_scenario scenario;
   sim_efficiency *efficiency = NULL;
-  DP_TRY(plan_scenario_read(values->arguments[0], values->sets, values->set_count, &scenario, error));
+  DP_TRY(plan_scenario_read_job(values->arguments[0], values->sets, values->set_count, &scenario, error));
   dp_status status = sim_efficiency_read(NULL, &efficiency, error);
   if (status == DP_OK) status = search(&scenario, efficiency, values, error);
   sim_efficiency_free(efficiency);

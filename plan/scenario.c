@@ -395,6 +395,23 @@ static const char *stem(dp_arena *arena, const char *path) {
   return dp_arena_printf(arena, "%.*s", (int)(dot && dot > base ? dot - base : (ptrdiff_t)strlen(base)), base);
 }
 
+/* [plan] is not looked at, but for typing errors and, without task.global_batch, for the batch that it makes. */
+static dp_status read_job(const file_keys *file, plan_scenario *scenario, dp_error *error) {
+  const dp_node *root = scenario->document.root;
+  plan_keys keys = {.schedule = -1, .skip_policy = -1};
+  DP_TRY(dp_schema_read(file->plan, root, "plan", plan_fields, DP_COUNT_OF(plan_fields), &keys, error));
+  if (!scenario->global_batch && keys.microbatches)
+    scenario->global_batch = keys.microbatches * (keys.microbatch_size ? keys.microbatch_size : 1) *
+                             (keys.data_parallel ? keys.data_parallel : 1);
+  if (!scenario->global_batch || scenario->global_batch > 1000000000)
+    return dp_fail_at(error, file->task ? file->task : root,
+                      "task: the key \"global_batch\" is missing, needed: samples a step, 1 to 1000000000, for plans to be "
+                      "compared by");
+  DP_TRY(read_plan(NULL, scenario, error));
+  scenario->stages = 1;
+  return DP_OK;
+}
+
 static dp_status read_root(plan_scenario *scenario, dp_error *error) {
   const dp_node *root = scenario->document.root;
   DP_TRY(dp_schema_check_format(root, "diffpipe-scenario", 1, error));
@@ -406,11 +423,7 @@ static dp_status read_root(plan_scenario *scenario, dp_error *error) {
   DP_TRY(read_task(keys.task, scenario, error));
   DP_TRY(plan_catalogue_read(NULL, &scenario->catalogue, error));
   DP_TRY(read_cluster(keys.cluster, scenario, error));
-  if (scenario->job_only && !scenario->global_batch)
-    return dp_fail_at(error, keys.task ? keys.task : root,
-                      "task: the key \"global_batch\" is missing, needed: samples a step, since [plan] is not looked at");
-  DP_TRY(read_plan(scenario->job_only ? NULL : keys.plan, scenario, error));
-  if (scenario->job_only) scenario->stages = 1;
+  DP_TRY(scenario->job_only ? read_job(&keys, scenario, error) : read_plan(keys.plan, scenario, error));
   DP_TRY(read_search(keys.search, scenario, error));
   plan_plan plan = {0};
   DP_TRY(plan_scenario_plan(scenario, &plan, error)); /* contradictions show now */

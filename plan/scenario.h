@@ -46,8 +46,9 @@ typedef struct plan_scenario {
  * Reads, applies the assignments ("plan.stages=4"), resolves paths, reads catalogue and cluster, checks everything that
  * can be checked without building the graph. */
 dp_status plan_scenario_read(const char *path, const char *const *sets, int set_count, plan_scenario *scenario, dp_error *error);
-/* The same without [plan], which is not looked at: the job alone, for those who look for a plan. task.global_batch must be
- * given; the plan that remains is one stage on one device. */
+/* The same without [plan]: the job alone, for those who look for a plan. Of [plan] only typing errors count and, without
+ * task.global_batch, the batch that its microbatches make; one of the two must be given. The plan that remains is one stage
+ * on one device. */
 dp_status plan_scenario_read_job(const char *path, const char *const *sets, int set_count, plan_scenario *scenario, dp_error *error);
 /* The same from memory; `name` stands in for the path, for errors and relative paths. */
 dp_status plan_scenario_parse(const char *text, size_t length, const char *name, plan_scenario *scenario, dp_error *error);
