@@ -1,6 +1,6 @@
 /* The end of an error line about a name that is not one of several: what may have been meant, and what is allowed.
- * A name is near when it is the given one but for case, spaces and punctuation, when one begins or ends with the other, or when
- * they are less than three edits apart and hold the same digits (an RTX-3090 is not a mistyped RTX-3080). */
+ * A name is near when it is the given one but for case, spaces and punctuation, when one begins or ends with the other,
+ * or when they are less than three edits apart and hold the same digits (an RTX-3090 is not a mistyped RTX-3080). */
 #ifndef DP_BASE_ALLOWED_H
 #define DP_BASE_ALLOWED_H
 

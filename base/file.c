@@ -27,7 +27,8 @@ dp_status dp_file_read(const char *path, size_t limit_bytes, char **text, size_t
   if (fstat(fileno(stream), &about) != 0 || !S_ISREG(about.st_mode)) {
     status = dp_fail(error, DP_BAD_INPUT, "%s: found a folder or a device, allowed: a regular file", path);
   } else if ((uint64_t)about.st_size > limit_bytes) {
-    status = dp_fail(error, DP_BAD_INPUT, "%s: found %lld bytes, allowed: at most %zu", path, (long long)about.st_size, limit_bytes);
+    status = dp_fail(error, DP_BAD_INPUT, "%s: found %lld bytes, allowed: at most %zu", path, (long long)about.st_size,
+                     limit_bytes);
   } else if (!(bytes = malloc((size_t)about.st_size + 1))) {
     status = dp_fail_memory(error);
   } else {
@@ -49,7 +50,8 @@ dp_status dp_file_read(const char *path, size_t limit_bytes, char **text, size_t
 dp_status dp_output_open(const char *path, dp_output *output, dp_error *error) {
   struct stat about;
   if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) /* the renaming would put a file in a device's place */
-    return dp_fail(error, DP_IO_FAILED, "%s: cannot be written: found a folder or a device, allowed: a regular file", path);
+    return dp_fail(error, DP_IO_FAILED, "%s: cannot be written: found a folder or a device, allowed: a regular file",
+                   path);
   const size_t length = strlen(path);
   dp_output made = {NULL, malloc(length + 1), malloc(length + 8)};
   if (!made.path || !made.temporary) {

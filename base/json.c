@@ -1,7 +1,7 @@
-/* JSON by jansson. jansson keeps no lines per value, so after it has accepted the text a scanner walks text and tree side
- * by side in document order. The text is known to be valid JSON, which keeps the scanner to a few lines; it still never
- * reads past the end, and where text and tree do not agree (a bug here or a change in jansson) it fails rather than
- * give wrong lines. */
+/* JSON by jansson. jansson keeps no lines per value, so after it has accepted the text a scanner walks text and tree
+ * side by side in document order. The text is known to be valid JSON, which keeps the scanner to a few lines; it still
+ * never reads past the end, and where text and tree do not agree (a bug here or a change in jansson) it fails rather
+ * than give wrong lines. */
 #include <jansson.h>
 #include <string.h>
 
@@ -31,7 +31,8 @@ static bool take(scanner *s, char c) {
 }
 
 static dp_status fail_disagreement(scanner *s) {
-  return dp_fail(s->error, DP_INTERNAL, "%s:%d: the lines of the JSON text cannot be found", s->document->file, s->line);
+  return dp_fail(s->error, DP_INTERNAL, "%s:%d: the lines of the JSON text cannot be found", s->document->file,
+                 s->line);
 }
 
 /* Passes a string that means `text`; false when it cannot. */
@@ -54,7 +55,10 @@ static bool take_string(scanner *s, const char *text) {
 static bool take_scalar(scanner *s, const json_t *json) {
   if (json_is_string(json)) return take_string(s, json_string_value(json));
   const char first = skip_space(s);
-  const char *const letters = json_is_true(json) ? "t" : json_is_false(json) ? "f" : json_is_null(json) ? "n" : "-0123456789";
+  const char *const letters = json_is_true(json)    ? "t"
+                              : json_is_false(json) ? "f"
+                              : json_is_null(json)  ? "n"
+                                                    : "-0123456789";
   if (!first || !strchr(letters, first)) return false;
   while (s->at < s->end && !strchr(",]} \t\r\n", *s->at)) s->at++;
   return true;
@@ -91,32 +95,42 @@ static dp_status convert_object(scanner *s, json_t *json, dp_node *node, int dep
 }
 
 static dp_status convert(scanner *s, json_t *json, const char *key, int line, int depth, dp_node **out) {
-  static const dp_node_kind kinds[] = {[JSON_OBJECT] = DP_NODE_TABLE, [JSON_ARRAY] = DP_NODE_ARRAY,
-                                       [JSON_STRING] = DP_NODE_STRING, [JSON_INTEGER] = DP_NODE_INTEGER,
-                                       [JSON_REAL] = DP_NODE_REAL,     [JSON_TRUE] = DP_NODE_BOOLEAN,
-                                       [JSON_FALSE] = DP_NODE_BOOLEAN, [JSON_NULL] = DP_NODE_NULL};
+  static const dp_node_kind kinds[] = {
+      [JSON_OBJECT] = DP_NODE_TABLE,    [JSON_ARRAY] = DP_NODE_ARRAY, [JSON_STRING] = DP_NODE_STRING,
+      [JSON_INTEGER] = DP_NODE_INTEGER, [JSON_REAL] = DP_NODE_REAL,   [JSON_TRUE] = DP_NODE_BOOLEAN,
+      [JSON_FALSE] = DP_NODE_BOOLEAN,   [JSON_NULL] = DP_NODE_NULL};
   dp_node *node = dp_node_new(s->document, kinds[json_typeof(json)], key, line);
   if (!node) return dp_fail_memory(s->error);
-  if (depth > MAX_DEPTH) return dp_fail_at(s->error, node, "found more than %d levels, allowed: at most %d", MAX_DEPTH, MAX_DEPTH);
+  if (depth > MAX_DEPTH)
+    return dp_fail_at(s->error, node, "found more than %d levels, allowed: at most %d", MAX_DEPTH, MAX_DEPTH);
   *out = node;
   switch (json_typeof(json)) {
-    case JSON_OBJECT: return convert_object(s, json, node, depth);
-    case JSON_ARRAY: return convert_array(s, json, node, depth);
+    case JSON_OBJECT:
+      return convert_object(s, json, node, depth);
+    case JSON_ARRAY:
+      return convert_array(s, json, node, depth);
     case JSON_STRING:
-      if (!(node->string = dp_arena_strdup(&s->document->arena, json_string_value(json)))) return dp_fail_memory(s->error);
+      if (!(node->string = dp_arena_strdup(&s->document->arena, json_string_value(json))))
+        return dp_fail_memory(s->error);
       break;
     case JSON_INTEGER:
       node->integer = json_integer_value(json);
       node->real = (double)node->integer;
       break;
-    case JSON_REAL: node->real = json_real_value(json); break;
-    case JSON_TRUE: node->boolean = true; break;
-    default: break;
+    case JSON_REAL:
+      node->real = json_real_value(json);
+      break;
+    case JSON_TRUE:
+      node->boolean = true;
+      break;
+    default:
+      break;
   }
   return take_scalar(s, json) ? DP_OK : fail_disagreement(s);
 }
 
-dp_status dp_document_parse_json(const char *text, size_t length, const char *name, dp_document *document, dp_error *error) {
+dp_status dp_document_parse_json(const char *text, size_t length, const char *name, dp_document *document,
+                                 dp_error *error) {
   if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark, as some editors write it */
     text += 3;
     length -= 3;
@@ -125,7 +139,8 @@ dp_status dp_document_parse_json(const char *text, size_t length, const char *na
   json_t *json = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &reason);
   if (!json) {
     if (json_error_code(&reason) == json_error_out_of_memory) return dp_fail_memory(error);
-    return dp_fail(error, DP_BAD_INPUT, "%s:%d: not valid JSON: %s", name, reason.line > 0 ? reason.line : 1, reason.text);
+    return dp_fail(error, DP_BAD_INPUT, "%s:%d: not valid JSON: %s", name, reason.line > 0 ? reason.line : 1,
+                   reason.text);
   }
   const char *nul = memchr(text, 0, length);
   if (nul) { /* jansson passes over one that follows a number */

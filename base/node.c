@@ -86,18 +86,27 @@ static void show_real(double value, char out[80]) {
 
 const char *dp_node_show(const dp_node *node, char out[80]) {
   switch (node->kind) {
-    case DP_NODE_BOOLEAN: (void)snprintf(out, 80, "%s", node->boolean ? "true" : "false"); break;
-    case DP_NODE_INTEGER: (void)snprintf(out, 80, "%lld", (long long)node->integer); break;
-    case DP_NODE_REAL: show_real(node->real, out); break;
+    case DP_NODE_BOOLEAN:
+      (void)snprintf(out, 80, "%s", node->boolean ? "true" : "false");
+      break;
+    case DP_NODE_INTEGER:
+      (void)snprintf(out, 80, "%lld", (long long)node->integer);
+      break;
+    case DP_NODE_REAL:
+      show_real(node->real, out);
+      break;
     case DP_NODE_STRING: {
       size_t length = strlen(node->string);
       const bool cut = length > 60;
       if (cut)
-        for (length = 60; length && ((unsigned char)node->string[length] & 0xC0) == 0x80;) length--; /* whole characters */
+        for (length = 60; length && ((unsigned char)node->string[length] & 0xC0) == 0x80;)
+          length--; /* whole characters */
       (void)snprintf(out, 80, "\"%.*s%s\"", (int)length, node->string, cut ? "..." : "");
       break;
     }
-    default: (void)snprintf(out, 80, "%s", dp_node_kind_name(node->kind)); break;
+    default:
+      (void)snprintf(out, 80, "%s", dp_node_kind_name(node->kind));
+      break;
   }
   return out;
 }
@@ -108,7 +117,8 @@ static bool is_key(const char *text, size_t length) {
   if (length == 0) return false;
   for (size_t i = 0; i < length; i++) {
     const char c = text[i];
-    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-')) return false;
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-'))
+      return false;
   }
   return true;
 }
@@ -159,8 +169,8 @@ static bool is_utf8(const char *text) {
 }
 
 /* The value as TOML, else as a string; `depth` is where it will lie. */
-static dp_status assigned_value(dp_document *document, const char *key, const char *value, size_t depth, const char *label,
-                                dp_node **out, dp_error *error) {
+static dp_status assigned_value(dp_document *document, const char *key, const char *value, size_t depth,
+                                const char *label, dp_node **out, dp_error *error) {
   if (!is_utf8(value)) return dp_fail(error, DP_BAD_INPUT, "%s: found bytes that are no text, allowed: UTF-8", label);
   const char *line = dp_arena_printf(&document->arena, "x = %s", value);
   if (!line) return dp_fail_memory(error);
@@ -173,7 +183,9 @@ static dp_status assigned_value(dp_document *document, const char *key, const ch
   const bool too_deep = single && depth + levels_below(parsed.root->items[0]) > MAX_DEPTH;
   if (single && !too_deep) node = copy_node(document, parsed.root->items[0], key, label);
   dp_document_free(&parsed);
-  if (too_deep) return dp_fail(error, DP_BAD_INPUT, "%s: found more than %d levels, allowed: at most %d", label, MAX_DEPTH, MAX_DEPTH);
+  if (too_deep)
+    return dp_fail(error, DP_BAD_INPUT, "%s: found more than %d levels, allowed: at most %d", label, MAX_DEPTH,
+                   MAX_DEPTH);
   if (!single && (node = dp_node_new(document, DP_NODE_STRING, key, 0))) {
     node->file = label;
     node->string = dp_arena_strdup(&document->arena, value);
@@ -184,18 +196,21 @@ static dp_status assigned_value(dp_document *document, const char *key, const ch
 }
 
 /* Cuts the `length` bytes of a dotted path into keys. */
-static dp_status split_path(dp_document *document, const char *path, size_t length, const char *label, char *keys[MAX_DEPTH],
-                            size_t *count, dp_error *error) {
+static dp_status split_path(dp_document *document, const char *path, size_t length, const char *label,
+                            char *keys[MAX_DEPTH], size_t *count, dp_error *error) {
   size_t parts = 0;
   for (size_t begin = 0; begin <= length; parts++) {
     size_t end = begin;
     while (end < length && path[end] != '.') end++;
     if (!is_key(path + begin, end - begin))
-      return dp_fail(error, DP_BAD_INPUT, "%s: found the key \"%.*s\", allowed: letters, digits, _ and - joined by dots", label,
-                     (int)length, path);
+      return dp_fail(error, DP_BAD_INPUT,
+                     "%s: found the key \"%.*s\", allowed: letters, digits, _ and - joined by dots", label, (int)length,
+                     path);
     if (parts == MAX_DEPTH)
-      return dp_fail(error, DP_BAD_INPUT, "%s: found more than %d levels, allowed: at most %d", label, MAX_DEPTH, MAX_DEPTH);
-    if (!(keys[parts] = dp_arena_printf(&document->arena, "%.*s", (int)(end - begin), path + begin))) return dp_fail_memory(error);
+      return dp_fail(error, DP_BAD_INPUT, "%s: found more than %d levels, allowed: at most %d", label, MAX_DEPTH,
+                     MAX_DEPTH);
+    if (!(keys[parts] = dp_arena_printf(&document->arena, "%.*s", (int)(end - begin), path + begin)))
+      return dp_fail_memory(error);
     begin = end + 1;
   }
   *count = parts;
@@ -214,13 +229,17 @@ static dp_status find_place(const dp_node *at, const char *key, const char *path
     return DP_OK;
   }
   if (at->kind != DP_NODE_ARRAY)
-    return dp_fail(error, DP_BAD_INPUT, "%s: \"%.*s\" is %s, allowed: a table", label, n, path, dp_node_kind_name(at->kind));
+    return dp_fail(error, DP_BAD_INPUT, "%s: \"%.*s\" is %s, allowed: a table", label, n, path,
+                   dp_node_kind_name(at->kind));
   if (at->count == 0)
-    return dp_fail(error, DP_BAD_INPUT, "%s: found item \"%s\" of \"%.*s\", allowed: none, the array is empty", label, key, n, path);
+    return dp_fail(error, DP_BAD_INPUT, "%s: found item \"%s\" of \"%.*s\", allowed: none, the array is empty", label,
+                   key, n, path);
   const bool digits = strspn(key, "0123456789") == strlen(key);
-  const unsigned long long index = digits ? strtoull(key, NULL, 10) : ULLONG_MAX; /* too large gives ULLONG_MAX as well */
+  const unsigned long long index =
+      digits ? strtoull(key, NULL, 10) : ULLONG_MAX; /* too large gives ULLONG_MAX as well */
   if (index >= at->count)
-    return dp_fail(error, DP_BAD_INPUT, "%s: found item \"%s\" of \"%.*s\", allowed: 0 to %zu", label, key, n, path, at->count - 1);
+    return dp_fail(error, DP_BAD_INPUT, "%s: found item \"%s\" of \"%.*s\", allowed: 0 to %zu", label, key, n, path,
+                   at->count - 1);
   *place = &at->items[index];
   return DP_OK;
 }
@@ -234,7 +253,8 @@ dp_status dp_document_set(dp_document *document, const char *assignment, dp_erro
   char *keys[MAX_DEPTH];
   size_t parts = 0;
   DP_TRY(split_path(document, assignment, (size_t)(equals - assignment), label, keys, &parts, error));
-  /* down as far as the path exists; the tree changes only in the last step, so that a refused assignment changes nothing */
+  /* down as far as the path exists; the tree changes only in the last step, so that a refused assignment changes
+   * nothing */
   dp_node **place = &document->root;
   size_t found = 0, length = 0;
   while (found < parts) {

@@ -51,8 +51,10 @@ typedef struct dp_document {
  * NaN and infinities, dates and times are errors (DP_BAD_INPUT) that name file and line. */
 dp_status dp_document_read(const char *path, dp_document *document, dp_error *error);
 /* The same from memory; `name` stands in for the path in errors. */
-dp_status dp_document_parse_toml(const char *text, size_t length, const char *name, dp_document *document, dp_error *error);
-dp_status dp_document_parse_json(const char *text, size_t length, const char *name, dp_document *document, dp_error *error);
+dp_status dp_document_parse_toml(const char *text, size_t length, const char *name, dp_document *document,
+                                 dp_error *error);
+dp_status dp_document_parse_json(const char *text, size_t length, const char *name, dp_document *document,
+                                 dp_error *error);
 void dp_document_free(dp_document *document);
 
 /* `--set plan.stages=4`: sets root.plan.stages. The value is read as TOML (4, 1.5, true, "x", [1,2]); what is not
@@ -63,8 +65,10 @@ dp_status dp_document_set(dp_document *document, const char *assignment, dp_erro
 /* NULL when `table` is NULL, no table, or has no such key. */
 dp_node *dp_node_get(const dp_node *table, const char *key);
 
-/* `return dp_fail_at(error, node, "what %s", x)`: DP_BAD_INPUT with the node's FILE:LINE in front (only FILE for line 0). */
-dp_status dp_fail_at(dp_error *error, const dp_node *node, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* `return dp_fail_at(error, node, "what %s", x)`: DP_BAD_INPUT with the node's FILE:LINE in front (only FILE for line
+ * 0). */
+dp_status dp_fail_at(dp_error *error, const dp_node *node, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* "a boolean", "an integer", "a table", ... for error texts. */
 const char *dp_node_kind_name(dp_node_kind kind);

@@ -18,8 +18,8 @@ typedef struct dp_random {
 void dp_random_init(dp_random *random, uint64_t seed, uint64_t stream);
 uint32_t dp_random_u32(dp_random *random);
 uint64_t dp_random_u64(dp_random *random);
-double dp_random_uniform(dp_random *random);                     /* in [0, 1), 53 bits */
-uint64_t dp_random_below(dp_random *random, uint64_t bound);     /* in [0, bound), unbiased; bound > 0 */
+double dp_random_uniform(dp_random *random);                 /* in [0, 1), 53 bits */
+uint64_t dp_random_below(dp_random *random, uint64_t bound); /* in [0, bound), unbiased; bound > 0 */
 /* One block of the bijection, for those who count themselves. */
 void dp_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 

@@ -6,7 +6,8 @@
 
 #include "base/allowed.h"
 
-static dp_status fail_unknown(const dp_node *item, const char *section, const dp_field *fields, size_t count, dp_error *error) {
+static dp_status fail_unknown(const dp_node *item, const char *section, const dp_field *fields, size_t count,
+                              dp_error *error) {
   const char *nearest = NULL;
   int best = 3;
   for (size_t i = 0; i < count; i++) {
@@ -19,16 +20,18 @@ static dp_status fail_unknown(const dp_node *item, const char *section, const dp
   dp_str known = {0};
   for (size_t i = 0; i < count; i++) dp_str_addf(&known, "%s%s", i ? ", " : "", fields[i].key);
   const dp_status status =
-      nearest ? dp_fail_at(error, item, "%s: unknown key \"%s\", did you mean \"%s\"? allowed: %s", section, item->key, nearest,
-                           dp_str_text(&known))
+      nearest ? dp_fail_at(error, item, "%s: unknown key \"%s\", did you mean \"%s\"? allowed: %s", section, item->key,
+                           nearest, dp_str_text(&known))
               : dp_fail_at(error, item, "%s: unknown key \"%s\", allowed: %s", section, item->key, dp_str_text(&known));
   dp_str_free(&known);
   return status;
 }
 
 static void number_text(double x, char out[32]) {
-  if (x == floor(x) && fabs(x) < 1e15) (void)snprintf(out, 32, "%.0f", x);
-  else (void)snprintf(out, 32, "%g", x);
+  if (x == floor(x) && fabs(x) < 1e15)
+    (void)snprintf(out, 32, "%.0f", x);
+  else
+    (void)snprintf(out, 32, "%g", x);
 }
 
 static void range_text(const dp_field *field, char out[96]) {
@@ -36,8 +39,10 @@ static void range_text(const dp_field *field, char out[96]) {
   number_text(field->min, low);
   number_text(field->max, high);
   const char *what = field->type == DP_FIELD_INTEGER ? "an integer" : "a number";
-  if (field->min == 0 && field->max == 0) (void)snprintf(out, 96, "%s", what);
-  else (void)snprintf(out, 96, "%s from %s to %s", what, low, high);
+  if (field->min == 0 && field->max == 0)
+    (void)snprintf(out, 96, "%s", what);
+  else
+    (void)snprintf(out, 96, "%s from %s to %s", what, low, high);
 }
 
 /* Whether an integer lies within bounds given as doubles; exact, also where a double cannot hold the integer. */
@@ -47,7 +52,8 @@ static bool within(int64_t x, double min, double max) {
   return above && below;
 }
 
-static dp_status read_choice(const dp_node *node, const char *section, const dp_field *field, void *target, dp_error *error) {
+static dp_status read_choice(const dp_node *node, const char *section, const dp_field *field, void *target,
+                             dp_error *error) {
   if (node->kind == DP_NODE_STRING)
     for (int i = 0; field->choices[i]; i++)
       if (strcmp(field->choices[i], node->string) == 0) {
@@ -63,7 +69,8 @@ static dp_status read_choice(const dp_node *node, const char *section, const dp_
   return status;
 }
 
-static dp_status read_field(const dp_node *node, const char *section, const dp_field *field, void *target, dp_error *error) {
+static dp_status read_field(const dp_node *node, const char *section, const dp_field *field, void *target,
+                            dp_error *error) {
   char shown[80], allowed[96];
   switch (field->type) {
     case DP_FIELD_BOOLEAN:
@@ -76,15 +83,18 @@ static dp_status read_field(const dp_node *node, const char *section, const dp_f
     case DP_FIELD_REAL: {
       const bool fits = node->kind == DP_NODE_INTEGER || (node->kind == DP_NODE_REAL && field->type == DP_FIELD_REAL);
       const bool bounded = field->min != 0 || field->max != 0;
-      const bool inside = !bounded || (field->type == DP_FIELD_INTEGER && fits
-                                           ? within(node->integer, field->min, field->max)
-                                           : node->real >= field->min && node->real <= field->max);
+      const bool inside =
+          !bounded || (field->type == DP_FIELD_INTEGER && fits ? within(node->integer, field->min, field->max)
+                                                               : node->real >= field->min && node->real <= field->max);
       if (!fits || !isfinite(node->real) || !inside) {
         range_text(field, allowed);
-        return dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key, dp_node_show(node, shown), allowed);
+        return dp_fail_at(error, node, "%s.%s: found %s, allowed: %s", section, field->key, dp_node_show(node, shown),
+                          allowed);
       }
-      if (field->type == DP_FIELD_INTEGER) memcpy(target, &node->integer, sizeof node->integer);
-      else memcpy(target, &node->real, sizeof node->real);
+      if (field->type == DP_FIELD_INTEGER)
+        memcpy(target, &node->integer, sizeof node->integer);
+      else
+        memcpy(target, &node->real, sizeof node->real);
       return DP_OK;
     }
     case DP_FIELD_STRING:
@@ -93,8 +103,11 @@ static dp_status read_field(const dp_node *node, const char *section, const dp_f
                           dp_node_show(node, shown));
       memcpy(target, &node->string, sizeof node->string);
       return DP_OK;
-    case DP_FIELD_CHOICE: return read_choice(node, section, field, target, error);
-    case DP_FIELD_NODE: memcpy(target, &node, sizeof node); return DP_OK;
+    case DP_FIELD_CHOICE:
+      return read_choice(node, section, field, target, error);
+    case DP_FIELD_NODE:
+      memcpy(target, &node, sizeof node);
+      return DP_OK;
   }
   return dp_fail(error, DP_INTERNAL, "field \"%s\" has no type", field->key);
 }
@@ -121,8 +134,8 @@ dp_status dp_schema_read(const dp_node *table, const dp_node *parent, const char
   }
   for (size_t f = 0; f < field_count; f++)
     if (fields[f].required && !dp_node_get(table, fields[f].key))
-      return dp_fail_at(error, table ? table : parent, "%s: the key \"%s\" is missing, needed: %s", section, fields[f].key,
-                        fields[f].help);
+      return dp_fail_at(error, table ? table : parent, "%s: the key \"%s\" is missing, needed: %s", section,
+                        fields[f].key, fields[f].help);
   /* the target changes only now that nothing can fail */
   for (size_t f = 0; f < field_count; f++) {
     const dp_node *item = dp_node_get(table, fields[f].key);
@@ -152,13 +165,15 @@ dp_status dp_schema_read_integers(const dp_node *node, const char *what, int64_t
 dp_status dp_schema_check_format(const dp_node *root, const char *format, int64_t version, dp_error *error) {
   char shown[80];
   if (root->kind != DP_NODE_TABLE)
-    return dp_fail_at(error, root, "found %s, allowed: a table with format = \"%s\"", dp_node_show(root, shown), format);
+    return dp_fail_at(error, root, "found %s, allowed: a table with format = \"%s\"", dp_node_show(root, shown),
+                      format);
   const dp_node *node = dp_node_get(root, "format");
   if (!node) return dp_fail_at(error, root, "the key \"format\" is missing, allowed: format = \"%s\"", format);
   if (node->kind != DP_NODE_STRING || strcmp(node->string, format) != 0)
     return dp_fail_at(error, node, "format: found %s, allowed: \"%s\"", dp_node_show(node, shown), format);
   node = dp_node_get(root, "version");
-  if (!node) return dp_fail_at(error, root, "the key \"version\" is missing, allowed: version = %lld", (long long)version);
+  if (!node)
+    return dp_fail_at(error, root, "the key \"version\" is missing, allowed: version = %lld", (long long)version);
   if (node->kind != DP_NODE_INTEGER || node->integer != version)
     return dp_fail_at(error, node, "version: found %s, allowed: %lld", dp_node_show(node, shown), (long long)version);
   return DP_OK;
@@ -172,7 +187,8 @@ void dp_schema_describe(const dp_field *fields, size_t field_count, dp_str *out)
     dp_str_addf(out, "| `%s` | %s | ", field->key, types[field->type]);
     if (field->type == DP_FIELD_CHOICE) {
       for (int c = 0; field->choices[c]; c++) dp_str_addf(out, "%s`%s`", c ? ", " : "", field->choices[c]);
-    } else if ((field->type == DP_FIELD_INTEGER || field->type == DP_FIELD_REAL) && (field->min != 0 || field->max != 0)) {
+    } else if ((field->type == DP_FIELD_INTEGER || field->type == DP_FIELD_REAL) &&
+               (field->min != 0 || field->max != 0)) {
       char low[32], high[32];
       number_text(field->min, low);
       number_text(field->max, high);

@@ -29,11 +29,11 @@ typedef enum dp_field_type {
 typedef struct dp_field {
   const char *key;
   dp_field_type type;
-  size_t offset;      /* of the target in the struct, from offsetof */
-  bool required;      /* else the target keeps the default it had before the call */
-  double min, max;    /* inclusive, for numbers; ignored when both are 0 */
+  size_t offset;              /* of the target in the struct, from offsetof */
+  bool required;              /* else the target keeps the default it had before the call */
+  double min, max;            /* inclusive, for numbers; ignored when both are 0 */
   const char *const *choices; /* NULL-terminated, for DP_FIELD_CHOICE */
-  const char *help;   /* one line with the unit and the default, for the documentation */
+  const char *help;           /* one line with the unit and the default, for the documentation */
 } dp_field;
 
 /* Reads `table` into `target` by the rows. `section` names the table in errors ("[plan]"). Unknown keys are errors that

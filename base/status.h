@@ -29,7 +29,10 @@ typedef struct dp_error {
   char text[DP_ERROR_TEXT_BYTES];
 } dp_error;
 
-#define DP_ERROR_INIT {DP_OK, {0}}
+#define DP_ERROR_INIT \
+  {                   \
+    DP_OK, { 0 }      \
+  }
 
 /* Formats the error (cut at DP_ERROR_TEXT_BYTES) and returns `status`, so that `return dp_fail(...)` reads well. */
 dp_status dp_fail(dp_error *error, dp_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -41,9 +44,9 @@ dp_status dp_fail_memory(dp_error *error);
 int dp_exit_status(dp_status status);
 
 /* Evaluates a call once and returns its status from the enclosing function when it is not DP_OK. */
-#define DP_TRY(call)                             \
-  do {                                           \
-    const dp_status dp_try_status_ = (call);     \
+#define DP_TRY(call)                                    \
+  do {                                                  \
+    const dp_status dp_try_status_ = (call);            \
     if (dp_try_status_ != DP_OK) return dp_try_status_; \
   } while (0)
 

@@ -51,7 +51,8 @@ void dp_str_free(dp_str *str) {
 
 const char *dp_str_text(const dp_str *str) { return str->text ? str->text : ""; }
 
-static const char *scaled(double value, const char *const *units, int count, double step, char out[32], const char *suffix) {
+static const char *scaled(double value, const char *const *units, int count, double step, char out[32],
+                          const char *suffix) {
   int unit = 0;
   double size = fabs(value);
   while (unit + 1 < count && size >= 0.99995 * step) {
@@ -81,7 +82,12 @@ const char *dp_format_count(double count, char out[32]) {
 const char *dp_format_seconds(double seconds, char out[32]) {
   const double size = fabs(seconds);
   if (size >= 0.99995 || size == 0) {
-    (void)snprintf(out, 32, size >= 1e6 ? "%.3g s" : size >= 999.95 ? "%.0f s" : size >= 100 ? "%.1f s" : "%.3f s", seconds);
+    (void)snprintf(out, 32,
+                   size >= 1e6      ? "%.3g s"
+                   : size >= 999.95 ? "%.0f s"
+                   : size >= 100    ? "%.1f s"
+                                    : "%.3f s",
+                   seconds);
     return out;
   }
   static const char *const units[] = {"ns", "us", "ms"};

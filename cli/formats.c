@@ -9,27 +9,35 @@
 static const char introduction[] =
     "# File formats\n\n"
     "This page is what `diffpipe formats` prints; a test holds it to that. Every file starts with `format` and\n"
-    "`version = 1`; an unknown key is an error that names file, line and the nearest known key. Units stand in names. GB is\n"
-    "10^9 bytes. Paths are relative to the file that names them, then to the installed data. `diffpipe simulate` takes\n"
-    "`--set table.key=value` for any key of a scenario; the value is TOML (`4`, `true`, `[1, 2]`), or else a string.\n\n"
+    "`version = 1`; an unknown key is an error that names file, line and the nearest known key. Units stand in names. "
+    "GB is\n"
+    "10^9 bytes. Paths are relative to the file that names them, then to the installed data. `diffpipe simulate` "
+    "takes\n"
+    "`--set table.key=value` for any key of a scenario; the value is TOML (`4`, `true`, `[1, 2]`), or else a "
+    "string.\n\n"
     "Written files (`plan.json`, `metrics.json`, `timeline.json`, plots, `report.html`) are in doc/reports.md.\n\n"
     "## Scenario: `format = \"diffpipe-scenario\"`\n";
 
 static const char cluster[] =
     "\nModels are diffusers' own `config.json`, read unchanged. `global_batch` = `microbatches` * `microbatch_size` *\n"
-    "`data_parallel`: two of them give the third, and a contradiction is an error. `[cluster]` has `file`, or the keys of a\n"
+    "`data_parallel`: two of them give the third, and a contradiction is an error. `[cluster]` has `file`, or the keys "
+    "of a\n"
     "cluster file. `[search]` bounds what `diffpipe tune` tries; `simulate` does not look at it.\n\n"
     "## Cluster: `format = \"diffpipe-cluster\"`\n\n"
-    "Two lines are enough: `[[node]]` and `[[node.device]]` with a `model` and a `count`; SXM boards then get an NVSwitch,\n"
+    "Two lines are enough: `[[node]]` and `[[node.device]]` with a `model` and a `count`; SXM boards then get an "
+    "NVSwitch,\n"
     "other cards hang on PCIe root complexes. The rest says what differs. Cards are named in `catalogue/devices.toml`\n"
-    "(`RTX-4090`, `A100-SXM4-80GB`), classes of links in `catalogue/links.toml` (`pcie4-x16`, `ib-hdr200`); in a scenario the\n"
-    "tables begin with `cluster`: `[[cluster.node]]`, `[[cluster.node.device]]`. Several nodes are joined by a `[[fabric]]`, into\n"
+    "(`RTX-4090`, `A100-SXM4-80GB`), classes of links in `catalogue/links.toml` (`pcie4-x16`, `ib-hdr200`); in a "
+    "scenario the\n"
+    "tables begin with `cluster`: `[[cluster.node]]`, `[[cluster.node.device]]`. Several nodes are joined by a "
+    "`[[fabric]]`, into\n"
     "which each has a `[[node.nic]]`.\n";
 
 static const char catalogue[] =
     "\n## Catalogue: `catalogue/devices.toml`, `catalogue/links.toml`\n\n"
     "Formats `diffpipe-devices` and `diffpipe-links`. A cluster file may have rows of its own, of the same shape.\n"
-    "`catalogue/nccl.toml` holds the constants of NCCL's cost model, `catalogue/efficiency.toml` the efficiency curves; the\n"
+    "`catalogue/nccl.toml` holds the constants of NCCL's cost model, `catalogue/efficiency.toml` the efficiency "
+    "curves; the\n"
     "heads of these files say what their keys mean.\n";
 
 static const struct {
@@ -69,15 +77,16 @@ static bool add_key(json_t *keys, const char *format, const char *table, const d
   json_t *row = json_object();
   bool done = json_array_append_new(keys, row) == 0 && put(row, "format", json_string(format)) &&
               put(row, "table", json_string(table)) && put(row, "key", json_string(field->key)) &&
-              put(row, "type", json_string(types[field->type])) && put(row, "required", json_boolean(field->required)) &&
-              put(row, "meaning", json_string(field->help));
+              put(row, "type", json_string(types[field->type])) &&
+              put(row, "required", json_boolean(field->required)) && put(row, "meaning", json_string(field->help));
   const bool number = field->type == DP_FIELD_INTEGER || field->type == DP_FIELD_REAL;
   if (number && (field->min != 0 || field->max != 0))
     done = done && put(row, "min", json_real(field->min)) && put(row, "max", json_real(field->max));
   if (field->type == DP_FIELD_CHOICE) {
     json_t *choices = json_array();
     done = done && put(row, "choices", choices);
-    for (int c = 0; done && field->choices[c]; c++) done = json_array_append_new(choices, json_string(field->choices[c])) == 0;
+    for (int c = 0; done && field->choices[c]; c++)
+      done = json_array_append_new(choices, json_string(field->choices[c])) == 0;
   }
   return done;
 }
@@ -90,7 +99,8 @@ static dp_status print_json(dp_error *error) {
     const plan_key_table *tables;
     const size_t count = parts[p].tables(&tables);
     for (size_t t = 0; t < count; t++)
-      for (size_t f = 0; done && f < tables[t].count; f++) done = add_key(keys, parts[p].format, tables[t].title, &tables[t].fields[f]);
+      for (size_t f = 0; done && f < tables[t].count; f++)
+        done = add_key(keys, parts[p].format, tables[t].title, &tables[t].fields[f]);
   }
   if (done) done = json_dumpf(root, stdout, JSON_INDENT(2)) == 0 && fputc('\n', stdout) != EOF;
   json_decref(root);

@@ -8,15 +8,18 @@
 #endif
 #include "cli/command.h"
 
-static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune, &cli_whatif, &cli_formats, &cli_version};
+static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune,
+                                              &cli_whatif,  &cli_formats,  &cli_version};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out) {
-  fprintf(out, "Usage: diffpipe COMMAND [ARGUMENT]... [OPTION]...\n\n"
-               "Plan, simulate and profile pipeline-parallel diffusion models.\n\nCommands:\n");
+  fprintf(out,
+          "Usage: diffpipe COMMAND [ARGUMENT]... [OPTION]...\n\n"
+          "Plan, simulate and profile pipeline-parallel diffusion models.\n\nCommands:\n");
   for (int i = 0; i < COMMAND_COUNT; i++) fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->summary);
-  fprintf(out, "\n`diffpipe help COMMAND` tells the options of a command.\n"
-               "Data goes to stdout, talk to stderr. Exit status: 0 done, 1 it failed, 2 the input is wrong.\n");
+  fprintf(out,
+          "\n`diffpipe help COMMAND` tells the options of a command.\n"
+          "Data goes to stdout, talk to stderr. Exit status: 0 done, 1 it failed, 2 the input is wrong.\n");
 }
 
 static int fail(const dp_error *error, dp_status status) {

@@ -67,21 +67,23 @@ static dp_status fail_choice(const cli_command *command, const cli_option *optio
   return cli_fail_name(lead, value, option->choices, count, "", error);
 }
 
-static dp_status take(const cli_command *command, const cli_option *option, const char *value, const char **lists, int room,
-                      cli_values *values, dp_error *error) {
+static dp_status take(const cli_command *command, const cli_option *option, const char *value, const char **lists,
+                      int room, cli_values *values, dp_error *error) {
   values->slots[option->slot].given = true;
   values->slots[option->slot].string = value;
   if (option->type == CLI_LIST) {
-    if (strcmp(option->name, "set") == 0) lists[values->set_count++] = value;
-    else lists[room + values->repeated_count++] = value;
+    if (strcmp(option->name, "set") == 0)
+      lists[values->set_count++] = value;
+    else
+      lists[room + values->repeated_count++] = value;
   }
   if (option->type == CLI_INTEGER) {
     char *end = NULL;
     errno = 0;
     const long long number = strtoll(value, &end, 10);
     if (errno || end == value || *end || number < option->min || number > option->max)
-      return dp_fail(error, DP_BAD_INPUT, "%s: --%s: found \"%s\", allowed: an integer from %lld to %lld", command->name,
-                     option->name, value, (long long)option->min, (long long)option->max);
+      return dp_fail(error, DP_BAD_INPUT, "%s: --%s: found \"%s\", allowed: an integer from %lld to %lld",
+                     command->name, option->name, value, (long long)option->min, (long long)option->max);
     values->slots[option->slot].integer = number;
   }
   if (option->type == CLI_CHOICE) {
@@ -110,14 +112,18 @@ dp_status cli_options_parse(const cli_command *command, int argc, char **argv, c
     }
     const bool is_short = given[1] != '-';
     const char *name = given + 2, *equals = is_short ? NULL : strchr(name, '=');
-    const cli_option *option = is_short ? find_letter(command, given)
-                                        : find(command, name, equals ? (size_t)(equals - name) : strlen(name));
+    const cli_option *option =
+        is_short ? find_letter(command, given) : find(command, name, equals ? (size_t)(equals - name) : strlen(name));
     if (!option) return fail_unknown(command, given, error);
     const char *value = equals ? equals + 1 : NULL;
     if (option->type == CLI_FLAG) {
-      if (value) return dp_fail(error, DP_BAD_INPUT, "%s: --%s takes no value, found \"%s\"", command->name, option->name, value);
+      if (value)
+        return dp_fail(error, DP_BAD_INPUT, "%s: --%s takes no value, found \"%s\"", command->name, option->name,
+                       value);
     } else if (!value) {
-      if (i + 1 == argc) return dp_fail(error, DP_BAD_INPUT, "%s: --%s needs a value: %s", command->name, option->name, option->argument);
+      if (i + 1 == argc)
+        return dp_fail(error, DP_BAD_INPUT, "%s: --%s needs a value: %s", command->name, option->name,
+                       option->argument);
       value = argv[++i];
     }
     DP_TRY(take(command, option, value, lists, argc, values, error));

@@ -17,14 +17,14 @@ typedef enum cli_option_type {
 } cli_option_type;
 
 typedef struct cli_option {
-  const char *name;    /* without the dashes */
+  const char *name; /* without the dashes */
   cli_option_type type;
   char letter;          /* 'o': the option is also -o; 0: it has no short form */
   const char *argument; /* "DIR", "N"; NULL for flags */
   const char *help;
   const char *fallback; /* what holds when it is not given, for the help; or NULL */
-  int slot;            /* index into cli_values.slots */
-  int64_t min, max;    /* CLI_INTEGER */
+  int slot;             /* index into cli_values.slots */
+  int64_t min, max;     /* CLI_INTEGER */
   const char *const *choices;
 } cli_option;
 
@@ -46,13 +46,15 @@ typedef struct cli_values {
 
 struct cli_command;
 
-/* Parses argv after the subcommand's name. `storage` has room for argc pointers three times: arguments, sets, repeated. */
+/* Parses argv after the subcommand's name. `storage` has room for argc pointers three times: arguments, sets, repeated.
+ */
 dp_status cli_options_parse(const struct cli_command *command, int argc, char **argv, const char **storage,
                             cli_values *values, dp_error *error);
 void cli_options_help(const struct cli_command *command, FILE *out);
 
-/* DP_BAD_INPUT for a name that is none of `count` names: `lead`, the given text quoted, the nearest name when one is close,
- * and all that is allowed, each with `dashes` in front. Of `given` the part from its dashes to `=` is compared. */
+/* DP_BAD_INPUT for a name that is none of `count` names: `lead`, the given text quoted, the nearest name when one is
+ * close, and all that is allowed, each with `dashes` in front. Of `given` the part from its dashes to `=` is compared.
+ */
 dp_status cli_fail_name(const char *lead, const char *given, const char *const *names, int count, const char *dashes,
                         dp_error *error);
 

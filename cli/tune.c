@@ -37,13 +37,14 @@ static bool put(json_t *object, const char *key, json_t *value) { return json_ob
 /* The keys of [plan] that give this candidate; NULL: no memory. */
 static json_t *candidate_json(const sim_candidate *c) {
   json_t *plan = json_object();
-  const bool done = plan && put(plan, "stages", json_integer(c->stages)) && put(plan, "data_parallel", json_integer(c->replicas)) &&
-                    put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) &&
-                    put(plan, "chunks", json_integer(c->chunks)) && put(plan, "microbatches", json_integer(c->microbatches)) &&
-                    put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
-                    put(plan, "recompute", json_string(c->recompute ? "all" : "none")) &&
-                    put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy])) &&
-                    (!c->k || put(plan, "k", json_integer(c->k)));
+  const bool done =
+      plan && put(plan, "stages", json_integer(c->stages)) && put(plan, "data_parallel", json_integer(c->replicas)) &&
+      put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) &&
+      put(plan, "chunks", json_integer(c->chunks)) && put(plan, "microbatches", json_integer(c->microbatches)) &&
+      put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
+      put(plan, "recompute", json_string(c->recompute ? "all" : "none")) &&
+      put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy])) &&
+      (!c->k || put(plan, "k", json_integer(c->k)));
   if (done) return plan;
   json_decref(plan);
   return NULL;
@@ -51,15 +52,16 @@ static json_t *candidate_json(const sim_candidate *c) {
 
 static json_t *trial_json(const sim_trial *trial) {
   json_t *row = json_object(), *plan = candidate_json(&trial->candidate);
-  const bool done = row && plan && put(row, "plan", plan) && put(row, "fits", json_boolean(trial->fits)) &&
-                    put(row, "step_s", json_real(trial->step_s)) &&
-                    put(row, "throughput_samples_per_s", json_real(trial->throughput_samples_per_s)) &&
-                    put(row, "bubble_ratio", json_real(trial->bubble_ratio)) &&
-                    put(row, "peak_memory_bytes", json_integer(trial->peak_bytes)) &&
-                    put(row, "boundary_and_skip_bytes", json_integer(trial->boundary_and_skip_bytes)) &&
-                    put(row, "usd_per_million_samples", json_real(trial->usd_per_million_samples)) &&
-                    put(row, "joules_per_sample", json_real(trial->joules_per_sample)) &&
-                    put(row, "quality", json_string(trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? "not measured" : "exact"));
+  const bool done =
+      row && plan && put(row, "plan", plan) && put(row, "fits", json_boolean(trial->fits)) &&
+      put(row, "step_s", json_real(trial->step_s)) &&
+      put(row, "throughput_samples_per_s", json_real(trial->throughput_samples_per_s)) &&
+      put(row, "bubble_ratio", json_real(trial->bubble_ratio)) &&
+      put(row, "peak_memory_bytes", json_integer(trial->peak_bytes)) &&
+      put(row, "boundary_and_skip_bytes", json_integer(trial->boundary_and_skip_bytes)) &&
+      put(row, "usd_per_million_samples", json_real(trial->usd_per_million_samples)) &&
+      put(row, "joules_per_sample", json_real(trial->joules_per_sample)) &&
+      put(row, "quality", json_string(trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? "not measured" : "exact"));
   if (done) return row;
   json_decref(row);
   return NULL;
@@ -67,17 +69,20 @@ static json_t *trial_json(const sim_trial *trial) {
 
 static bool add_rejected(json_t *list, const sim_trial *trial) {
   json_t *row = json_object(), *plan = candidate_json(&trial->candidate);
-  return json_array_append_new(list, row) == 0 && plan && put(row, "plan", plan) && put(row, "why", json_string(trial->why));
+  return json_array_append_new(list, row) == 0 && plan && put(row, "plan", plan) &&
+         put(row, "why", json_string(trial->why));
 }
 
 static dp_status print_json(const sim_tune_result *result, bool all, double search_s, dp_error *error) {
   json_t *root = json_object(), *front = json_array(), *rejected = json_array();
   bool done = root && put(root, "format", json_string("diffpipe-tune")) && put(root, "version", json_integer(1)) &&
               put(root, "best", result->best < 0 ? json_null() : trial_json(&result->trials[result->best])) &&
-              put(root, "front", front) && put(root, "rejected", rejected) && put(root, "trials", json_integer(result->simulated)) &&
-              put(root, "candidates", json_integer(result->trial_count)) && put(root, "pruned", json_integer(result->pruned)) &&
-              put(root, "refused", json_integer(result->refused)) && put(root, "stopped", json_boolean(result->stopped)) &&
-              put(root, "search_s", json_real(search_s));
+              put(root, "front", front) && put(root, "rejected", rejected) &&
+              put(root, "trials", json_integer(result->simulated)) &&
+              put(root, "candidates", json_integer(result->trial_count)) &&
+              put(root, "pruned", json_integer(result->pruned)) &&
+              put(root, "refused", json_integer(result->refused)) &&
+              put(root, "stopped", json_boolean(result->stopped)) && put(root, "search_s", json_real(search_s));
   if (done && result->nearest >= 0) done = put(root, "nearest", trial_json(&result->trials[result->nearest]));
   for (int i = 0; done && i < result->front_count; i++)
     done = json_array_append_new(front, trial_json(&result->trials[result->front[i]])) == 0;
@@ -85,7 +90,8 @@ static dp_status print_json(const sim_tune_result *result, bool all, double sear
     const int index = all ? i : result->neighbours[i];
     if (index != result->best && result->trials[index].why) done = add_rejected(rejected, &result->trials[index]);
   }
-  if (done) done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
+  if (done)
+    done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
   json_decref(root);
   return done ? DP_OK : dp_fail_memory(error);
 }
@@ -93,12 +99,13 @@ static dp_status print_json(const sim_tune_result *result, bool all, double sear
 /* ---- tables ---- */
 
 static void print_plan_line(const sim_candidate *c, const char *scenario) {
-  printf("  diffpipe simulate %s \\\n"
-         "    --set plan.stages=%d --set plan.data_parallel=%d --set plan.schedule=%s \\\n"
-         "    --set plan.chunks=%d --set plan.microbatches=%d --set plan.microbatch_size=%d \\\n"
-         "    --set plan.recompute=%s --set plan.skip_policy=%s",
-         scenario, c->stages, c->replicas, plan_schedule_names[c->schedule], c->chunks, c->microbatches, c->microbatch_size,
-         c->recompute ? "all" : "none", plan_skip_policy_names[c->skip_policy]);
+  printf(
+      "  diffpipe simulate %s \\\n"
+      "    --set plan.stages=%d --set plan.data_parallel=%d --set plan.schedule=%s \\\n"
+      "    --set plan.chunks=%d --set plan.microbatches=%d --set plan.microbatch_size=%d \\\n"
+      "    --set plan.recompute=%s --set plan.skip_policy=%s",
+      scenario, c->stages, c->replicas, plan_schedule_names[c->schedule], c->chunks, c->microbatches,
+      c->microbatch_size, c->recompute ? "all" : "none", plan_skip_policy_names[c->skip_policy]);
   if (c->k) printf(" --set plan.k=%lld", (long long)c->k);
   printf("\n");
 }
@@ -114,13 +121,15 @@ static const char *brief(const sim_candidate *c, char out[128]) {
 }
 
 static void print_front(const sim_tune_result *result) {
-  printf("\nPareto front: throughput, memory of the fullest worker, cost (GB = 1e9 bytes)\n"
-         "  samples/s       step     GB  USD/M samples  bubble  stages x replicas, microbatches x size\n");
+  printf(
+      "\nPareto front: throughput, memory of the fullest worker, cost (GB = 1e9 bytes)\n"
+      "  samples/s       step     GB  USD/M samples  bubble  stages x replicas, microbatches x size\n");
   for (int i = 0; i < result->front_count; i++) {
     const sim_trial *t = &result->trials[result->front[i]];
     char plan[128], step[32];
-    printf("  %9.4g  %9s  %5.1f  %13.4g  %4.1f %%  %s\n", t->throughput_samples_per_s, dp_format_seconds(t->step_s, step),
-           (double)t->peak_bytes / 1e9, t->usd_per_million_samples, 100 * t->bubble_ratio, brief(&t->candidate, plan));
+    printf("  %9.4g  %9s  %5.1f  %13.4g  %4.1f %%  %s\n", t->throughput_samples_per_s,
+           dp_format_seconds(t->step_s, step), (double)t->peak_bytes / 1e9, t->usd_per_million_samples,
+           100 * t->bubble_ratio, brief(&t->candidate, plan));
   }
 }
 
@@ -134,24 +143,27 @@ static void print_lost(const sim_tune_result *result, bool all) {
   }
 }
 
-static void print_tables(const plan_scenario *scenario, const char *path, const sim_tune_result *result, bool all, double search_s) {
+static void print_tables(const plan_scenario *scenario, const char *path, const sim_tune_result *result, bool all,
+                         double search_s) {
   char plan[256], step[32];
-  printf("%s: %d plans, %d simulated, %d pruned, %d refused, %.2f s%s\n\n", scenario->name, result->trial_count, result->simulated,
-         result->pruned, result->refused, search_s, result->stopped ? " (stopped early: better plans may exist)" : "");
+  printf("%s: %d plans, %d simulated, %d pruned, %d refused, %.2f s%s\n\n", scenario->name, result->trial_count,
+         result->simulated, result->pruned, result->refused, search_s,
+         result->stopped ? " (stopped early: better plans may exist)" : "");
   if (result->best < 0) {
     printf("No plan fits.\n");
     if (result->nearest >= 0) {
       const sim_trial *t = &result->trials[result->nearest];
-      printf("Nearest: %s\n  worker %d needs %.1f of %.1f GB, %.1f of it activations\n", sim_candidate_show(&t->candidate, plan),
-             t->tightest_worker, (double)t->tightest_peak_bytes / 1e9, (double)t->tightest_limit_bytes / 1e9,
-             (double)t->tightest_activation_bytes / 1e9);
+      printf("Nearest: %s\n  worker %d needs %.1f of %.1f GB, %.1f of it activations\n",
+             sim_candidate_show(&t->candidate, plan), t->tightest_worker, (double)t->tightest_peak_bytes / 1e9,
+             (double)t->tightest_limit_bytes / 1e9, (double)t->tightest_activation_bytes / 1e9);
     }
     return;
   }
   const sim_trial *best = &result->trials[result->best];
   printf("Best: %s\n", sim_candidate_show(&best->candidate, plan));
-  printf("  step %s, %.4g samples/s, bubble %.1f %%, %.1f GB on the fullest worker\n\n", dp_format_seconds(best->step_s, step),
-         best->throughput_samples_per_s, 100 * best->bubble_ratio, (double)best->peak_bytes / 1e9);
+  printf("  step %s, %.4g samples/s, bubble %.1f %%, %.1f GB on the fullest worker\n\n",
+         dp_format_seconds(best->step_s, step), best->throughput_samples_per_s, 100 * best->bubble_ratio,
+         (double)best->peak_bytes / 1e9);
   print_plan_line(&best->candidate, path);
   print_front(result);
   print_lost(result, all);
@@ -180,14 +192,16 @@ static double now_s(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static dp_status search(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values, dp_error *error) {
+static dp_status search(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
+                        dp_error *error) {
   dp_progress progress;
   dp_progress_begin(&progress, "tune", 100);
   progress.total = 0;
-  const sim_tune_options how = {.threads = values->slots[SLOT_THREADS].given ? (int)values->slots[SLOT_THREADS].integer : 0,
-                                .stop = &stop_asked,
-                                .progress = show_progress,
-                                .progress_data = &progress};
+  const sim_tune_options how = {
+      .threads = values->slots[SLOT_THREADS].given ? (int)values->slots[SLOT_THREADS].integer : 0,
+      .stop = &stop_asked,
+      .progress = show_progress,
+      .progress_data = &progress};
   struct sigaction caught = {.sa_handler = ask_stop}, before;
   (void)sigaction(SIGINT, &caught, &before);
   const double from_s = now_s();
@@ -199,8 +213,10 @@ static dp_status search(const plan_scenario *scenario, const sim_efficiency *eff
   if (status != DP_OK) return status;
   const bool all = values->slots[SLOT_ALL].given;
   dp_status printed = DP_OK;
-  if (values->slots[SLOT_JSON].given) printed = print_json(&result, all, search_s, error);
-  else print_tables(scenario, values->arguments[0], &result, all, search_s);
+  if (values->slots[SLOT_JSON].given)
+    printed = print_json(&result, all, search_s, error);
+  else
+    print_tables(scenario, values->arguments[0], &result, all, search_s);
   sim_tune_result_free(&result);
   return printed;
 }
@@ -222,8 +238,9 @@ const cli_command cli_tune = {
     .name = "tune",
     .arguments = "SCENARIO",
     .summary = "Search for the best plan of a scenario, and tell why the others lost.",
-    .help = "[search] of the scenario bounds what is tried; [plan] is not looked at. Ctrl-C ends the search\n"
-            "with the best plan so far.",
+    .help =
+        "[search] of the scenario bounds what is tried; [plan] is not looked at. Ctrl-C ends the search\n"
+        "with the best plan so far.",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .run = run};

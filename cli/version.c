@@ -105,11 +105,12 @@ static int find_devices(device devices[MAX_DEVICES], const char **why) {
 
 static dp_status print_json(const device *devices, int count, const char *why, dp_error *error) {
   json_t *built_with = json_object(), *list = json_array();
-  for (size_t i = 0; i < DP_COUNT_OF(features); i++) json_object_set_new(built_with, features[i].name, json_boolean(features[i].on));
+  for (size_t i = 0; i < DP_COUNT_OF(features); i++)
+    json_object_set_new(built_with, features[i].name, json_boolean(features[i].on));
   for (int i = 0; i < count; i++)
-    json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:i, s:I}", "name", devices[i].name, "major", devices[i].major, "minor",
-                                          devices[i].minor, "sms", devices[i].sms, "memory_bytes",
-                                          (json_int_t)devices[i].memory_bytes));
+    json_array_append_new(
+        list, json_pack("{s:s, s:i, s:i, s:i, s:I}", "name", devices[i].name, "major", devices[i].major, "minor",
+                        devices[i].minor, "sms", devices[i].sms, "memory_bytes", (json_int_t)devices[i].memory_bytes));
   json_t *root = json_pack("{s:s, s:o, s:s, s:o, s:s?}", "version", PACKAGE_VERSION, "built_with", built_with, "data",
                            dp_data_folder(), "cuda_devices", list, "no_cuda_devices_because", count ? NULL : why);
   if (!root) return dp_fail_memory(error);
@@ -131,11 +132,13 @@ static dp_status run(const cli_values *values, dp_error *error) {
   for (size_t i = 0; i < DP_COUNT_OF(features); i++)
     printf("%s%s %s", i ? ", " : "built with: ", features[i].name, features[i].on ? "on" : "off");
   printf("\ndata: %s\n", dp_data_folder());
-  if (count == 0) printf("CUDA devices: none: %s\n", why);
-  else printf("CUDA devices: %d\n", count);
+  if (count == 0)
+    printf("CUDA devices: none: %s\n", why);
+  else
+    printf("CUDA devices: %d\n", count);
   for (int i = 0; i < count; i++)
-    printf("  %d: %s, sm_%d%d, %d SMs, %.1f GB\n", i, devices[i].name, devices[i].major, devices[i].minor, devices[i].sms,
-           (double)devices[i].memory_bytes / 1e9);
+    printf("  %d: %s, sm_%d%d, %d SMs, %.1f GB\n", i, devices[i].name, devices[i].major, devices[i].minor,
+           devices[i].sms, (double)devices[i].memory_bytes / 1e9);
   return DP_OK;
 }
 

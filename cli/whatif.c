@@ -51,28 +51,35 @@ static bool add_row(json_t *list, const sim_hardware *h, const sim_hardware *ref
   json_t *row = json_object(), *plan = json_object(), *gains = json_object();
   const sim_candidate *c = &h->best.candidate;
   const double months = sim_break_even_months(h, reference);
-  bool done = json_array_append_new(list, row) == 0 && put(row, "best", plan) && put(row, "gain_of_10_percent_more", gains) &&
-              put(row, "cluster", json_string(h->scenario.cluster.name)) && put(row, "file", json_string(h->file)) &&
-              put(row, "devices", json_integer((json_int_t)h->scenario.cluster.devices.count)) && put(row, "fits", json_boolean(h->fits)) &&
-              put(row, "throughput_samples_per_s", json_real(h->fits ? h->best.throughput_samples_per_s : 0)) &&
-              put(row, "step_s", json_real(h->best.step_s)) && put(row, "peak_memory_bytes", json_integer(h->best.peak_bytes)) &&
-              put(row, "usd_per_million_samples", h->fits && h->best.usd_per_million_samples > 0 ? json_real(h->best.usd_per_million_samples) : json_null()) &&
-              put(row, "joules_per_sample", h->fits ? json_real(h->best.joules_per_sample) : json_null()) &&
-              put(row, "break_even_months", months > 0 ? json_real(months) : json_null()) &&
-              put(plan, "stages", json_integer(c->stages)) && put(plan, "data_parallel", json_integer(c->replicas)) &&
-              put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) && put(plan, "chunks", json_integer(c->chunks)) &&
-              put(plan, "microbatches", json_integer(c->microbatches)) && put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
-              put(plan, "recompute", json_string(c->recompute ? "all" : "none")) &&
-              put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy]));
+  bool done =
+      json_array_append_new(list, row) == 0 && put(row, "best", plan) && put(row, "gain_of_10_percent_more", gains) &&
+      put(row, "cluster", json_string(h->scenario.cluster.name)) && put(row, "file", json_string(h->file)) &&
+      put(row, "devices", json_integer((json_int_t)h->scenario.cluster.devices.count)) &&
+      put(row, "fits", json_boolean(h->fits)) &&
+      put(row, "throughput_samples_per_s", json_real(h->fits ? h->best.throughput_samples_per_s : 0)) &&
+      put(row, "step_s", json_real(h->best.step_s)) &&
+      put(row, "peak_memory_bytes", json_integer(h->best.peak_bytes)) &&
+      put(row, "usd_per_million_samples",
+          h->fits && h->best.usd_per_million_samples > 0 ? json_real(h->best.usd_per_million_samples) : json_null()) &&
+      put(row, "joules_per_sample", h->fits ? json_real(h->best.joules_per_sample) : json_null()) &&
+      put(row, "break_even_months", months > 0 ? json_real(months) : json_null()) &&
+      put(plan, "stages", json_integer(c->stages)) && put(plan, "data_parallel", json_integer(c->replicas)) &&
+      put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) &&
+      put(plan, "chunks", json_integer(c->chunks)) && put(plan, "microbatches", json_integer(c->microbatches)) &&
+      put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
+      put(plan, "recompute", json_string(c->recompute ? "all" : "none")) &&
+      put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy]));
   for (int r = 0; done && r < SIM_RESOURCE_COUNT; r++) done = put(gains, sim_resource_names[r], json_real(h->gain[r]));
   return done;
 }
 
 static dp_status print_json(const rows *all, dp_error *error) {
   json_t *root = json_object(), *list = json_array();
-  bool done = root && put(root, "format", json_string("diffpipe-whatif")) && put(root, "version", json_integer(1)) && put(root, "rows", list);
+  bool done = root && put(root, "format", json_string("diffpipe-whatif")) && put(root, "version", json_integer(1)) &&
+              put(root, "rows", list);
   for (int i = 0; done && i < all->count; i++) done = add_row(list, &all->items[i], &all->items[0]);
-  if (done) done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
+  if (done)
+    done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
   json_decref(root);
   return done ? DP_OK : dp_fail_memory(error);
 }
@@ -87,7 +94,9 @@ static void print_csv_text(const char *text) { /* quoted, quotes doubled */
 }
 
 static void print_csv(const rows *all) {
-  printf("cluster,devices,fits,throughput_samples_per_s,usd_per_million_samples,joules_per_sample,peak_memory_bytes,break_even_months,plan");
+  printf(
+      "cluster,devices,fits,throughput_samples_per_s,usd_per_million_samples,joules_per_sample,peak_memory_bytes,break_"
+      "even_months,plan");
   for (int r = 0; r < SIM_RESOURCE_COUNT; r++) printf(",gain_of_10_percent_more_%s", sim_resource_names[r]);
   printf("\n");
   for (int i = 0; i < all->count; i++) {
@@ -116,9 +125,13 @@ static void print_table(const rows *all) {
              h->best.throughput_samples_per_s, usd, h->best.joules_per_sample, plan_text(h, plan));
     else
       printf("  %-22.22s %4zu  does not fit: at least %.1f of %.1f GB a card\n", h->scenario.cluster.name,
-             h->scenario.cluster.devices.count, (double)h->best.tightest_peak_bytes / 1e9, (double)h->best.tightest_limit_bytes / 1e9);
+             h->scenario.cluster.devices.count, (double)h->best.tightest_peak_bytes / 1e9,
+             (double)h->best.tightest_limit_bytes / 1e9);
   }
-  printf("\nA plan reads stages x replicas, schedule, microbatches x size.\n\nThroughput gained by 10 %% more of\n  %-22s %9s %9s %9s %9s %9s\n", "cluster", "compute", "mem. bw", "links", "host", "mem. size");
+  printf(
+      "\nA plan reads stages x replicas, schedule, microbatches x size.\n\nThroughput gained by 10 %% more of\n  %-22s "
+      "%9s %9s %9s %9s %9s\n",
+      "cluster", "compute", "mem. bw", "links", "host", "mem. size");
   for (int i = 0; i < all->count; i++) {
     const sim_hardware *h = &all->items[i];
     if (!h->fits) continue;
@@ -142,14 +155,17 @@ static dp_status compare(const cli_values *values, const sim_efficiency *efficie
     all->count++;
   }
   if (values->slots[SLOT_JSON].given) return print_json(all, error);
-  if (values->slots[SLOT_CSV].given) print_csv(all);
-  else print_table(all);
+  if (values->slots[SLOT_CSV].given)
+    print_csv(all);
+  else
+    print_table(all);
   return DP_OK;
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
   if (values->argument_count != 1)
-    return dp_fail(error, DP_BAD_INPUT, "whatif: found %d arguments, allowed: one, the scenario", values->argument_count);
+    return dp_fail(error, DP_BAD_INPUT, "whatif: found %d arguments, allowed: one, the scenario",
+                   values->argument_count);
   if (values->repeated_count == 0)
     return dp_fail(error, DP_BAD_INPUT, "whatif: found no cluster, allowed: --cluster FILE, once for each choice");
   if (values->slots[SLOT_JSON].given && values->slots[SLOT_CSV].given)

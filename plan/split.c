@@ -20,10 +20,10 @@ static double chunk_s(const row_split *s, int chunk, int first, int end) {
   return (s->prefix[end] - s->prefix[first]) / (s->speed ? s->speed[chunk] : 1);
 }
 
-/* The least possible largest chunk. best[j] after round c: over splits of the first c + 1 + j units into c + 1 chunks (each
- * has a unit, which leaves units - chunks + 1 values of j). The last chunk's cost falls in its first unit; with equal
- * speeds best never falls in j, so the best place is where the two meet, found by halving. With unlike speeds a chunk
- * before it may get cheaper with more units, so every place is tried. */
+/* The least possible largest chunk. best[j] after round c: over splits of the first c + 1 + j units into c + 1 chunks
+ * (each has a unit, which leaves units - chunks + 1 values of j). The last chunk's cost falls in its first unit; with
+ * equal speeds best never falls in j, so the best place is where the two meet, found by halving. With unlike speeds a
+ * chunk before it may get cheaper with more units, so every place is tried. */
 static double least_largest(const row_split *s, bool halve, double *best, double *next) {
   const int slack = s->units - s->chunks;
   for (int j = 0; j <= slack; j++) best[j] = chunk_s(s, 0, 0, j + 1);
@@ -32,8 +32,10 @@ static double least_largest(const row_split *s, bool halve, double *best, double
       int low = 0, high = j;
       while (halve && low < high) { /* the first place where the chunks before it cost no less than it does */
         const int middle = (low + high) / 2;
-        if (best[middle] >= chunk_s(s, c, c + middle, c + 1 + j)) high = middle;
-        else low = middle + 1;
+        if (best[middle] >= chunk_s(s, c, c + middle, c + 1 + j))
+          high = middle;
+        else
+          low = middle + 1;
       }
       const int from = halve ? (low > 0 ? low - 1 : 0) : 0;
       next[j] = INFINITY;
@@ -50,8 +52,8 @@ static double least_largest(const row_split *s, bool halve, double *best, double
   return best[slack];
 }
 
-/* Of all splits whose largest chunk is at most `limit`, the one with the least sum of squares (the most even), ties to the
- * earliest cut. square[c][j], from[c][j] with j as above. */
+/* Of all splits whose largest chunk is at most `limit`, the one with the least sum of squares (the most even), ties to
+ * the earliest cut. square[c][j], from[c][j] with j as above. */
 static void most_even(const row_split *s, double limit, double *square, int *from, int *cuts) {
   const int slack = s->units - s->chunks, width = slack + 1;
   for (int j = 0; j <= slack; j++) {
@@ -92,9 +94,13 @@ static void first_fit(const row_split *s, double limit, int *cuts) {
 
 dp_status plan_split_balanced(const double *unit_cost, int unit_count, int chunk_count, const double *speed, int *cuts,
                               dp_error *error) {
-  enum { EVEN_LIMIT = 20000000, TRY_LIMIT = 1000000000 }; /* steps that making it even, and trying every place, may take */
+  enum {
+    EVEN_LIMIT = 20000000,
+    TRY_LIMIT = 1000000000
+  }; /* steps that making it even, and trying every place, may take */
   if (chunk_count < 1 || chunk_count > unit_count)
-    return dp_fail(error, DP_BAD_INPUT, "%d chunks of %d units, allowed: at most as many chunks as units", chunk_count, unit_count);
+    return dp_fail(error, DP_BAD_INPUT, "%d chunks of %d units, allowed: at most as many chunks as units", chunk_count,
+                   unit_count);
   dp_arena arena = {0};
   const size_t n = (size_t)unit_count, width = n - (size_t)chunk_count + 1;
   double *prefix = DP_ARENA_NEW(&arena, double, n + 1), *a = DP_ARENA_NEW(&arena, double, width);
@@ -106,10 +112,12 @@ dp_status plan_split_balanced(const double *unit_cost, int unit_count, int chunk
     const size_t steps = width * width / 2 * (size_t)chunk_count;
     const double limit = least_largest(&s, !speed || steps > TRY_LIMIT, a, b) * tie;
     if (steps <= EVEN_LIMIT) {
-      double *square = DP_ARENA_NEW(&arena, double, width * (size_t)chunk_count);
-      int *from = DP_ARENA_NEW(&arena, int, width * (size_t)chunk_count);
-      if (square && from) most_even(&s, limit, square, from, cuts);
-      else status = dp_fail_memory(error);
+      double *square = DP_ARENA_NEW(&arena, double, width *(size_t)chunk_count);
+      int *from = DP_ARENA_NEW(&arena, int, width *(size_t)chunk_count);
+      if (square && from)
+        most_even(&s, limit, square, from, cuts);
+      else
+        status = dp_fail_memory(error);
     } else {
       first_fit(&s, limit, cuts);
     }
@@ -145,7 +153,8 @@ static double travelling_bytes(const fold *f, int a, int b, int c, int d) {
   const int n = f->places;
   const double made = pair_bytes(f, a, b, 0, n) + pair_bytes(f, c, d, 0, n);
   const double used = pair_bytes(f, 0, n, a, b) + pair_bytes(f, 0, n, c, d);
-  const double inside = pair_bytes(f, a, b, a, b) + pair_bytes(f, a, b, c, d) + pair_bytes(f, c, d, a, b) + pair_bytes(f, c, d, c, d);
+  const double inside =
+      pair_bytes(f, a, b, a, b) + pair_bytes(f, a, b, c, d) + pair_bytes(f, c, d, a, b) + pair_bytes(f, c, d, c, d);
   return made + used - 2 * inside;
 }
 
@@ -155,8 +164,8 @@ static double rank_s(const fold *f, int rank, int a, int b, int c, int d) {
 }
 
 /* value[r][a][d]: the best of ranks r.. for the places [a, d). With limit < 0 the value is the largest rank's cost;
- * otherwise the bytes moved by splits whose ranks all cost at most `limit`. Nothing above `bound` is looked at. next: the
- * choice (b, c) that reaches the value. */
+ * otherwise the bytes moved by splits whose ranks all cost at most `limit`. Nothing above `bound` is looked at. next:
+ * the choice (b, c) that reaches the value. */
 static void solve(const fold *f, double limit, double bound, double *value, int *next) {
   const int n = f->places, side = n + 1;
   double speed_here = 0, speed_outside = 0; /* of the ranks r.. and of those before r */
@@ -192,9 +201,12 @@ static void solve(const fold *f, double limit, double bound, double *value, int 
             if (rest >= *best) continue;
             const double cost = rank_s(f, r, a, b, c, d);
             double total;
-            if (limit < 0) total = fmax(cost, rest);
-            else if (cost > limit) continue;
-            else total = rest + travelling_bytes(f, a, b, c, d) / 2 + f->boundary[b] + f->boundary[c];
+            if (limit < 0)
+              total = fmax(cost, rest);
+            else if (cost > limit)
+              continue;
+            else
+              total = rest + travelling_bytes(f, a, b, c, d) / 2 + f->boundary[b] + f->boundary[c];
             if (total < *best) {
               *best = total;
               *choice = b * side + c;
@@ -212,7 +224,8 @@ static double folded_bound(const fold *f, double *unit_cost, int *cuts) {
   double most = 0;
   for (int r = 0; r < f->ranks; r++) {
     const int mirror = 2 * f->ranks - 1 - r;
-    const double cost = rank_s(f, r, r ? cuts[r - 1] : 0, cuts[r], cuts[mirror - 1], mirror < 2 * f->ranks - 1 ? cuts[mirror] : f->places);
+    const double cost = rank_s(f, r, r ? cuts[r - 1] : 0, cuts[r], cuts[mirror - 1],
+                               mirror < 2 * f->ranks - 1 ? cuts[mirror] : f->places);
     if (cost > most) most = cost;
   }
   return most;
@@ -230,12 +243,15 @@ static void fill(fold *f, const graph *model, const double *unit_cost, const int
     for (int i = 0; i < tensor->consumer_unit_count; i++) {
       const int used = place_of[tensor->consumer_units[i]];
       if (used <= made) continue;
-      if (tensor->consumer_units[i] == tensor->producer_unit + 1) f->boundary[used] += (double)tensor->bytes;
-      else *pair_at(f, made + 1, used + 1) += (double)tensor->bytes;
+      if (tensor->consumer_units[i] == tensor->producer_unit + 1)
+        f->boundary[used] += (double)tensor->bytes;
+      else
+        *pair_at(f, made + 1, used + 1) += (double)tensor->bytes;
     }
   }
   for (int u = 1; u <= n; u++)
-    for (int c = 1; c <= n; c++) *pair_at(f, u, c) += *pair_at(f, u - 1, c) + *pair_at(f, u, c - 1) - *pair_at(f, u - 1, c - 1);
+    for (int c = 1; c <= n; c++)
+      *pair_at(f, u, c) += *pair_at(f, u - 1, c) + *pair_at(f, u, c - 1) - *pair_at(f, u - 1, c - 1);
 }
 
 static void read_cuts(const fold *f, const int *next, const int *first_unit, int *cuts) {
@@ -253,23 +269,26 @@ static void read_cuts(const fold *f, const int *next, const int *first_unit, int
   cuts[f->ranks - 1] = first_unit[middle];
 }
 
-dp_status plan_split_folded(const graph *model, const double *unit_cost, int ranks, double skip_s_per_byte, const double *speed,
-                            int *cuts, dp_error *error) {
+dp_status plan_split_folded(const graph *model, const double *unit_cost, int ranks, double skip_s_per_byte,
+                            const double *speed, int *cuts, dp_error *error) {
   const int units = (int)model->units.count;
   if (ranks < 1 || 2 * ranks > units)
     return dp_fail(error, DP_BAD_INPUT, "%d folded stages of %d units, allowed: at most %d", ranks, units, units / 2);
   if (2 * ranks > MAX_PLACES) /* so many stages leave nothing to choose: one chunk after another */
     return plan_split_balanced(unit_cost, units, 2 * ranks, NULL, cuts, error);
   dp_arena arena = {0};
-  fold f = {.places = units < MAX_PLACES ? units : MAX_PLACES, .ranks = ranks, .speed = speed, .s_per_byte = skip_s_per_byte};
+  fold f = {
+      .places = units < MAX_PLACES ? units : MAX_PLACES, .ranks = ranks, .speed = speed, .s_per_byte = skip_s_per_byte};
   const size_t side = (size_t)f.places + 1, states = (size_t)ranks * side * side;
   int *place_of = DP_ARENA_NEW(&arena, int, units), *first_unit = DP_ARENA_NEW(&arena, int, side);
   int *joined = DP_ARENA_NEW(&arena, int, f.places), *next = DP_ARENA_NEW(&arena, int, states);
   double *value = DP_ARENA_NEW(&arena, double, states), *scratch = DP_ARENA_NEW(&arena, double, side);
   f.cost = DP_ARENA_NEW(&arena, double, side);
   f.boundary = DP_ARENA_NEW(&arena, double, side);
-  f.pair = DP_ARENA_NEW(&arena, double, side * side);
-  dp_status status = place_of && first_unit && joined && next && value && scratch && f.cost && f.boundary && f.pair ? DP_OK : dp_fail_memory(error);
+  f.pair = DP_ARENA_NEW(&arena, double, side *side);
+  dp_status status = place_of && first_unit && joined && next && value && scratch && f.cost && f.boundary && f.pair
+                         ? DP_OK
+                         : dp_fail_memory(error);
   if (status == DP_OK) status = plan_split_balanced(unit_cost, units, f.places, NULL, joined, error);
   if (status == DP_OK) {
     for (int u = 0, place = 0; u < units; u++) {

@@ -35,13 +35,13 @@ static double architecture_factor(const sim_cost_context *context, int op_class,
 }
 
 /* Time of `flops` in a class at ideal speed `peak`. */
-static double curve_time_s(const sim_cost_context *context, int op_class, int backward, int64_t head_dim, double ideal_s) {
+static double curve_time_s(const sim_cost_context *context, int op_class, int backward, int64_t head_dim,
+                           double ideal_s) {
   const sim_efficiency *efficiency = context->efficiency;
   if (op_class != GRAPH_CLASS_ATTENTION)
     return sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, 0, 0), ideal_s);
   const int backend = context->implementation->attention_backend;
-  const double narrow =
-      sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, backend, 64), ideal_s);
+  const double narrow = sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, backend, 64), ideal_s);
   const double wide = sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, backend, 128), ideal_s);
   if (head_dim <= 64) return narrow;
   if (head_dim >= 128) return wide;
@@ -55,8 +55,8 @@ static double work_s(const sim_cost_context *context, const graph_work *work, in
   const double share = device->compute_share;
   const double bandwidth = model->memory_bandwidth_bytes_per_s * share;
   const double traffic = (double)(work->bytes_read + work->bytes_written);
-  const double traffic_s =
-      sim_curve_time_s(sim_efficiency_curve(context->efficiency, GRAPH_CLASS_MEMORY, backward, 0, 0), traffic / bandwidth);
+  const double traffic_s = sim_curve_time_s(
+      sim_efficiency_curve(context->efficiency, GRAPH_CLASS_MEMORY, backward, 0, 0), traffic / bandwidth);
   if (work->op_class == GRAPH_CLASS_MEMORY || work->matrix_flops == 0) return traffic_s;
   double flops = (double)work->matrix_flops;
   int64_t head_dim = 0;
@@ -74,7 +74,9 @@ static double work_s(const sim_cost_context *context, const graph_work *work, in
 }
 
 static const graph_work *work_of(const graph_op *op, sim_direction direction) {
-  return direction == SIM_FORWARD ? &op->forward : direction == SIM_BACKWARD_INPUT ? &op->backward_input : &op->backward_weight;
+  return direction == SIM_FORWARD          ? &op->forward
+         : direction == SIM_BACKWARD_INPUT ? &op->backward_input
+                                           : &op->backward_weight;
 }
 
 double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_direction direction) {
@@ -103,7 +105,8 @@ void sim_cost_units(const sim_cost_context *context, const graph *model, sim_uni
         cost->class_s[d][work->op_class] += seconds;
         /* a kernel that is fused away is not launched either */
         if (!context->cuda_graphs && seconds > 0)
-          cost->issue_s[d] += work->kernels * context->implementation->issue_s_per_kernel[d != SIM_FORWARD] * context->host_issue_factor;
+          cost->issue_s[d] += work->kernels * context->implementation->issue_s_per_kernel[d != SIM_FORWARD] *
+                              context->host_issue_factor;
       }
     }
   }
@@ -113,18 +116,23 @@ double sim_cost_instruction_issue_s(const sim_cost_context *context) {
   return context->implementation->issue_s_per_instruction * context->host_issue_factor;
 }
 
-double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32, int64_t parameters) {
-  /* bytes of optimizer state read and written per parameter; plus fp32 master read and written where the model is not */
-  static const double state_bytes[] = {[PLAN_ADAMW] = 16, [PLAN_ADAMW_8BIT] = 4, [PLAN_ADAFACTOR] = 0.1, [PLAN_SGD] = 8};
+double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
+                          int64_t parameters) {
+  /* bytes of optimizer state read and written per parameter; plus fp32 master read and written where the model is not
+   */
+  static const double state_bytes[] = {
+      [PLAN_ADAMW] = 16, [PLAN_ADAMW_8BIT] = 4, [PLAN_ADAFACTOR] = 0.1, [PLAN_SGD] = 8};
   const double width = (double)graph_dtype_bytes(context->precision);
-  const double master = context->precision == GRAPH_FP32 ? 4 : 8; /* read and written; fp32 models: the weight itself is read */
+  const double master =
+      context->precision == GRAPH_FP32 ? 4 : 8; /* read and written; fp32 models: the weight itself is read */
   const double bytes = state_bytes[optimizer] + master + width + (gradient_fp32 ? 4 : width);
   const double bandwidth = context->device->model->memory_bandwidth_bytes_per_s * context->device->compute_share;
   return (double)parameters * bytes / (bandwidth * context->implementation->optimizer_efficiency);
 }
 
 double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, int64_t samples, int64_t k) {
-  const double bytes = (double)tensor_bytes + (double)samples * (double)k * (double)graph_dtype_bytes(context->precision);
+  const double bytes =
+      (double)tensor_bytes + (double)samples * (double)k * (double)graph_dtype_bytes(context->precision);
   const double bandwidth = context->device->model->memory_bandwidth_bytes_per_s * context->device->compute_share;
   return sim_curve_time_s(sim_efficiency_curve(context->efficiency, GRAPH_CLASS_MEMORY, 0, 0, 0), bytes / bandwidth);
 }
@@ -143,7 +151,7 @@ double sim_cost_error_band(const sim_cost_context *context) {
   const sim_efficiency *efficiency = context->efficiency;
   const char *reference = efficiency->reference_architecture;
   const bool recalled = strcmp(model->recalled, "all specs") == 0 || strcmp(model->recalled, "all") == 0;
-  const double device = recalled ? efficiency->band_recalled
+  const double device = recalled                                                          ? efficiency->band_recalled
                         : strncmp(model->architecture, reference, strlen(reference)) == 0 ? efficiency->band_reference
                                                                                           : efficiency->band_other;
   return hypot(device, context->implementation->measured ? 0 : efficiency->band_unmeasured);

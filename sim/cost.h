@@ -6,14 +6,14 @@
  *   compute_s = flops / peak,  traffic_s = bytes / memory bandwidth           (at the data sheet's figures)
  *   t = max(compute_s / e_class(compute_s), traffic_s / e_memory(traffic_s))
  *
- * e is an efficiency curve of catalogue/efficiency.toml: the achieved share of the peak as a function of the ideal time,
- * the time log-log interpolated between its points, the share flat above the last, the time constant below the first (a
- * launch cannot be shorter).
- * Curves are functions of ideal time, not of size, because what spoils small kernels (launch, ramp-up, the last wave)
- * takes about the same time on a fast card and on a slow one. Matrix products and convolutions are scaled by what the
- * card's best product reaches against what the curves' card reaches. Attention pads its keys to a tile of 128 and
- * head dimensions below 64 to 64. A part of a card (virtual device) has its share of peak and bandwidth, times a
- * measured factor per class. Every number and its source stand in the file, none in the code.
+ * e is an efficiency curve of catalogue/efficiency.toml: the achieved share of the peak as a function of the ideal
+ * time, the time log-log interpolated between its points, the share flat above the last, the time constant below the
+ * first (a launch cannot be shorter). Curves are functions of ideal time, not of size, because what spoils small
+ * kernels (launch, ramp-up, the last wave) takes about the same time on a fast card and on a slow one. Matrix products
+ * and convolutions are scaled by what the card's best product reaches against what the curves' card reaches. Attention
+ * pads its keys to a tile of 128 and head dimensions below 64 to 64. A part of a card (virtual device) has its share of
+ * peak and bandwidth, times a measured factor per class. Every number and its source stand in the file, none in the
+ * code.
  */
 #ifndef DP_SIM_COST_H
 #define DP_SIM_COST_H
@@ -50,9 +50,9 @@ double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_dire
 
 /* Costs of one unit on one device. */
 typedef struct sim_unit_cost {
-  double device_s[3];                     /* by sim_direction */
-  double issue_s[3];                      /* host seconds to issue it, kernel by kernel; 0 with CUDA graphs */
-  double class_s[3][GRAPH_CLASS_COUNT];   /* device_s by op class */
+  double device_s[3];                   /* by sim_direction */
+  double issue_s[3];                    /* host seconds to issue it, kernel by kernel; 0 with CUDA graphs */
+  double class_s[3][GRAPH_CLASS_COUNT]; /* device_s by op class */
 } sim_unit_cost;
 /* units[model->units.count]. Units with fixed costs have exactly those. */
 void sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units);
@@ -60,8 +60,10 @@ void sim_cost_units(const sim_cost_context *context, const graph *model, sim_uni
 /* Host seconds to issue one instruction whatever is in it (a graph launch, bookkeeping). */
 double sim_cost_instruction_issue_s(const sim_cost_context *context);
 
-/* Seconds of the optimizer step over `parameters` trainable parameters: one fused pass over weights, gradients, states. */
-double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32, int64_t parameters);
+/* Seconds of the optimizer step over `parameters` trainable parameters: one fused pass over weights, gradients, states.
+ */
+double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
+                          int64_t parameters);
 
 /* Seconds to project a skip tensor [B, C, H, W] to K values a sample, or back: bound by one read of the tensor. */
 double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, int64_t samples, int64_t k);

@@ -41,15 +41,16 @@ const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, int op_c
 static dp_status read_numbers(const dp_node *node, const dp_node *table, const char *key, double min, double max,
                               double factor, int *count, double *out, dp_error *error) {
   if (!node) return dp_fail_at(error, table, "missing key \"%s\", allowed: a list of numbers", key);
-  if (node->kind != DP_NODE_ARRAY || node->count == 0 || node->count > SIM_MAX_POINTS || (*count && (int)node->count != *count))
-    return dp_fail_at(error, node, "%s: found %s, allowed: a list of 1 to %d numbers, all lists of a row of one length", key,
-                      dp_node_kind_name(node->kind), SIM_MAX_POINTS);
+  if (node->kind != DP_NODE_ARRAY || node->count == 0 || node->count > SIM_MAX_POINTS ||
+      (*count && (int)node->count != *count))
+    return dp_fail_at(error, node, "%s: found %s, allowed: a list of 1 to %d numbers, all lists of a row of one length",
+                      key, dp_node_kind_name(node->kind), SIM_MAX_POINTS);
   for (size_t i = 0; i < node->count; i++) {
     const dp_node *item = node->items[i];
     char shown[80];
     if ((item->kind != DP_NODE_REAL && item->kind != DP_NODE_INTEGER) || !(item->real >= min && item->real <= max))
-      return dp_fail_at(error, item, "%s[%zu]: found %s, allowed: a number from %g to %g", key, i, dp_node_show(item, shown),
-                        min, max);
+      return dp_fail_at(error, item, "%s[%zu]: found %s, allowed: a number from %g to %g", key, i,
+                        dp_node_show(item, shown), min, max);
     out[i] = item->real * factor;
   }
   *count = (int)node->count;
@@ -89,7 +90,8 @@ static dp_status read_curve(const dp_node *table, sim_efficiency *efficiency, dp
   DP_TRY(read_numbers(row.efficiency, table, "efficiency", 1e-6, 1, 1, &curve.points, curve.share, error));
   for (int i = 1; i < curve.points; i++) /* more work must not take less time */
     if (curve.ideal_s[i] / curve.share[i] < curve.ideal_s[i - 1] / curve.share[i - 1])
-      return dp_fail_at(error, row.efficiency, "efficiency[%d]: found %g, allowed: at most %g, else more work takes less time", i,
+      return dp_fail_at(error, row.efficiency,
+                        "efficiency[%d]: found %g, allowed: at most %g, else more work takes less time", i,
                         curve.share[i], curve.ideal_s[i] / curve.ideal_s[i - 1] * curve.share[i - 1]);
   if (!dp_array_push(&efficiency->curves, curve)) return dp_fail_memory(error);
   return DP_OK;
@@ -102,16 +104,19 @@ typedef struct architecture_row {
 } architecture_row;
 
 static const dp_field architecture_fields[] = {
-    {"prefix", DP_FIELD_STRING, offsetof(architecture_row, prefix), true, 0, 0, NULL, "start of the device's architecture"},
+    {"prefix", DP_FIELD_STRING, offsetof(architecture_row, prefix), true, 0, 0, NULL,
+     "start of the device's architecture"},
     {"attention_cudnn", DP_FIELD_NODE, offsetof(architecture_row, cudnn), true, 0, 0, NULL, "forward, backward factor"},
     {"attention_flash", DP_FIELD_NODE, offsetof(architecture_row, flash), true, 0, 0, NULL, "forward, backward factor"},
     {"source", DP_FIELD_STRING, offsetof(architecture_row, source), true, 0, 0, NULL, "who says so"},
-    {"verified", DP_FIELD_BOOLEAN, offsetof(architecture_row, verified), false, 0, 0, NULL, "checked against a measurement"},
+    {"verified", DP_FIELD_BOOLEAN, offsetof(architecture_row, verified), false, 0, 0, NULL,
+     "checked against a measurement"},
 };
 
 static dp_status read_architecture(const dp_node *table, sim_efficiency *efficiency, dp_error *error) {
   architecture_row row = {0};
-  DP_TRY(dp_schema_read(table, NULL, "[[architecture]]", architecture_fields, DP_COUNT_OF(architecture_fields), &row, error));
+  DP_TRY(dp_schema_read(table, NULL, "[[architecture]]", architecture_fields, DP_COUNT_OF(architecture_fields), &row,
+                        error));
   sim_architecture architecture = {.prefix = row.prefix};
   int count = 2;
   DP_TRY(read_numbers(row.cudnn, table, "attention_cudnn", 0.01, 100, 1, &count, architecture.attention[0], error));
@@ -131,13 +136,15 @@ typedef struct implementation_row {
 
 static const dp_field implementation_fields[] = {
     {"name", DP_FIELD_STRING, offsetof(implementation_row, name), true, 0, 0, NULL, "as the scenario says"},
-    {"measured", DP_FIELD_BOOLEAN, offsetof(implementation_row, measured), true, 0, 0, NULL, "whole models were compared"},
+    {"measured", DP_FIELD_BOOLEAN, offsetof(implementation_row, measured), true, 0, 0, NULL,
+     "whole models were compared"},
     {"attention", DP_FIELD_CHOICE, offsetof(implementation_row, attention), true, 0, 0, backend_choices, "kernel"},
-    {"issue_us_per_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_kernel), true, 0, 1e6, NULL, "host"},
-    {"issue_us_per_backward_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_backward_kernel), true, 0, 1e6,
-     NULL, "host"},
-    {"issue_us_per_instruction", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_instruction), true, 0, 1e6, NULL,
+    {"issue_us_per_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_kernel), true, 0, 1e6, NULL,
      "host"},
+    {"issue_us_per_backward_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_backward_kernel), true, 0,
+     1e6, NULL, "host"},
+    {"issue_us_per_instruction", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_instruction), true, 0, 1e6,
+     NULL, "host"},
     {"optimizer_efficiency", DP_FIELD_REAL, offsetof(implementation_row, optimizer_efficiency), true, 0.001, 1, NULL,
      "share of memory bandwidth"},
     {"context_gb", DP_FIELD_REAL, offsetof(implementation_row, context_gb), true, 0, 1000, NULL, "per worker"},
@@ -167,17 +174,18 @@ static dp_status read_kernel_shares(const dp_node *table, sim_implementation *im
 
 static dp_status read_implementation(const dp_node *table, sim_efficiency *efficiency, dp_error *error) {
   implementation_row row = {0};
-  DP_TRY(dp_schema_read(table, NULL, "[[implementation]]", implementation_fields, DP_COUNT_OF(implementation_fields), &row,
-                        error));
-  sim_implementation implementation = {.name = row.name,
-                                       .measured = row.measured,
-                                       .attention_backend = row.attention,
-                                       .issue_s_per_kernel = {row.issue_us_per_kernel * 1e-6, row.issue_us_per_backward_kernel * 1e-6},
-                                       .issue_s_per_instruction = row.issue_us_per_instruction * 1e-6,
-                                       .optimizer_efficiency = row.optimizer_efficiency,
-                                       .context_bytes = row.context_gb * 1e9,
-                                       .communicator_bytes = row.communicator_gb * 1e9,
-                                       .workspace_bytes = row.workspace_gb * 1e9};
+  DP_TRY(dp_schema_read(table, NULL, "[[implementation]]", implementation_fields, DP_COUNT_OF(implementation_fields),
+                        &row, error));
+  sim_implementation implementation = {
+      .name = row.name,
+      .measured = row.measured,
+      .attention_backend = row.attention,
+      .issue_s_per_kernel = {row.issue_us_per_kernel * 1e-6, row.issue_us_per_backward_kernel * 1e-6},
+      .issue_s_per_instruction = row.issue_us_per_instruction * 1e-6,
+      .optimizer_efficiency = row.optimizer_efficiency,
+      .context_bytes = row.context_gb * 1e9,
+      .communicator_bytes = row.communicator_gb * 1e9,
+      .workspace_bytes = row.workspace_gb * 1e9};
   DP_TRY(read_kernel_shares(row.kernel_share, &implementation, error));
   if (!dp_array_push(&efficiency->implementations, implementation)) return dp_fail_memory(error);
   return DP_OK;
@@ -228,10 +236,12 @@ typedef struct band_row {
 } band_row;
 
 static const dp_field band_fields[] = {
-    {"reference_architecture", DP_FIELD_REAL, offsetof(band_row, reference), true, 0.001, 10, NULL, "one standard deviation"},
+    {"reference_architecture", DP_FIELD_REAL, offsetof(band_row, reference), true, 0.001, 10, NULL,
+     "one standard deviation"},
     {"other_architecture", DP_FIELD_REAL, offsetof(band_row, other), true, 0.001, 10, NULL, "one standard deviation"},
     {"recalled_device", DP_FIELD_REAL, offsetof(band_row, recalled), true, 0.001, 10, NULL, "data sheet from memory"},
-    {"unmeasured_implementation", DP_FIELD_REAL, offsetof(band_row, unmeasured), true, 0, 10, NULL, "added in quadrature"},
+    {"unmeasured_implementation", DP_FIELD_REAL, offsetof(band_row, unmeasured), true, 0, 10, NULL,
+     "added in quadrature"},
     {"source", DP_FIELD_STRING, offsetof(band_row, source), true, 0, 0, NULL, "who says so"},
 };
 
@@ -248,7 +258,8 @@ static const dp_field file_fields[] = {
     {"curve", DP_FIELD_NODE, offsetof(efficiency_file, curve), true, 0, 0, NULL, "[[curve]]"},
     {"architecture", DP_FIELD_NODE, offsetof(efficiency_file, architecture), false, 0, 0, NULL, "[[architecture]]"},
     {"partition", DP_FIELD_NODE, offsetof(efficiency_file, partition), true, 0, 0, NULL, "parts of a card"},
-    {"implementation", DP_FIELD_NODE, offsetof(efficiency_file, implementation), true, 0, 0, NULL, "[[implementation]]"},
+    {"implementation", DP_FIELD_NODE, offsetof(efficiency_file, implementation), true, 0, 0, NULL,
+     "[[implementation]]"},
     {"error_band", DP_FIELD_NODE, offsetof(efficiency_file, error_band), true, 0, 0, NULL, "expected errors"},
 };
 
@@ -256,7 +267,8 @@ static dp_status read_rows(const dp_node *rows, dp_status (*read)(const dp_node 
                            sim_efficiency *efficiency, dp_error *error) {
   if (!rows) return DP_OK;
   if (rows->kind != DP_NODE_ARRAY)
-    return dp_fail_at(error, rows, "%s: found %s, allowed: [[%s]] tables", rows->key, dp_node_kind_name(rows->kind), rows->key);
+    return dp_fail_at(error, rows, "%s: found %s, allowed: [[%s]] tables", rows->key, dp_node_kind_name(rows->kind),
+                      rows->key);
   for (size_t i = 0; i < rows->count; i++) DP_TRY(read(rows->items[i], efficiency, error));
   return DP_OK;
 }
@@ -271,7 +283,8 @@ static dp_status check_complete(const dp_node *root, const sim_efficiency *effic
     for (int backend = 0; backend < 2; backend++)
       for (int64_t head_dim = 64; head_dim <= 128; head_dim += 64)
         if (!sim_efficiency_curve(efficiency, GRAPH_CLASS_ATTENTION, backward, backend, head_dim))
-          return dp_fail_at(error, root, "no [[curve]] of class \"attention\", backend \"%s\", direction \"%s\", head_dim %d",
+          return dp_fail_at(error, root,
+                            "no [[curve]] of class \"attention\", backend \"%s\", direction \"%s\", head_dim %d",
                             backend_choices[backend], direction_choices[backward], (int)head_dim);
   }
   if (efficiency->implementations.count == 0) return dp_fail_at(error, root, "no [[implementation]]");
@@ -290,7 +303,8 @@ static dp_status read_file(const char *folder, sim_efficiency *efficiency, dp_er
   efficiency_file file = {0};
   DP_TRY(dp_schema_read(root, NULL, "the file", file_fields, DP_COUNT_OF(file_fields), &file, error));
   reference_row reference = {0};
-  DP_TRY(dp_schema_read(file.reference, root, "[reference]", reference_fields, DP_COUNT_OF(reference_fields), &reference, error));
+  DP_TRY(dp_schema_read(file.reference, root, "[reference]", reference_fields, DP_COUNT_OF(reference_fields),
+                        &reference, error));
   efficiency->reference_architecture = reference.architecture;
   efficiency->best_product_share = reference.best_product_share;
   DP_TRY(read_rows(file.curve, read_curve, efficiency, error));
@@ -340,9 +354,8 @@ dp_status sim_efficiency_implementation(const sim_efficiency *efficiency, const 
     dp_allowed_add(&allowed, candidate->name);
   }
   const char *text = dp_allowed_text(&allowed);
-  const dp_status status =
-      node ? dp_fail_at(error, node, "task.implementation: found \"%.60s\", %s", name, text)
-           : dp_fail(error, DP_BAD_INPUT, "task.implementation: found \"%.60s\", %s", name, text);
+  const dp_status status = node ? dp_fail_at(error, node, "task.implementation: found \"%.60s\", %s", name, text)
+                                : dp_fail(error, DP_BAD_INPUT, "task.implementation: found \"%.60s\", %s", name, text);
   dp_allowed_free(&allowed);
   return status;
 }

@@ -9,10 +9,10 @@
 enum { SIM_MAX_POINTS = 24 };
 
 typedef struct sim_curve {
-  int op_class;        /* graph_op_class */
-  int backward;        /* 0 forward, 1 backward */
-  int backend;         /* attention: 0 cudnn, 1 flash; else 0 */
-  int64_t head_dim;    /* attention; else 0 */
+  int op_class;     /* graph_op_class */
+  int backward;     /* 0 forward, 1 backward */
+  int backend;      /* attention: 0 cudnn, 1 flash; else 0 */
+  int64_t head_dim; /* attention; else 0 */
   int points;
   double ideal_s[SIM_MAX_POINTS], share[SIM_MAX_POINTS];
 } sim_curve;

@@ -25,10 +25,10 @@ typedef struct sim_prediction {
   sim_statistics statistics;
   int64_t *memory_limit_bytes; /* [worker] */
   bool fits;
-  int tightest_worker;         /* least room left, or most over */
+  int tightest_worker; /* least room left, or most over */
   sim_bound bounds[SIM_MAX_BOUNDS];
   int bound_count;
-  double error_band;           /* relative, of step_s */
+  double error_band;                                 /* relative, of step_s */
   double usd_per_million_samples, joules_per_sample; /* 0: a price or power is unknown */
   dp_arena arena;
 } sim_prediction;

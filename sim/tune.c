@@ -165,10 +165,11 @@ static dp_status enumerate(space *s) {
       }
     }
   if (s->candidates.count == 0)
-    return dp_fail_at(s->error, s->scenario->search ? s->scenario->search : s->scenario->document.root,
-                      "[search]: found no plan to try for a global batch of %lld on %lld devices, allowed: lists with a number "
-                      "of replicas and a microbatch size that divide it",
-                      (long long)s->global_batch, (long long)s->devices);
+    return dp_fail_at(
+        s->error, s->scenario->search ? s->scenario->search : s->scenario->document.root,
+        "[search]: found no plan to try for a global batch of %lld on %lld devices, allowed: lists with a number "
+        "of replicas and a microbatch size that divide it",
+        (long long)s->global_batch, (long long)s->devices);
   return DP_OK;
 }
 
@@ -180,10 +181,12 @@ typedef struct microbatch_cost {
   double forward_s, backward_s;
 } microbatch_cost;
 
-static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *efficiency, microbatch_cost *cost, dp_error *error) {
+static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *efficiency, microbatch_cost *cost,
+                           dp_error *error) {
   sim_cost_context context = {.efficiency = efficiency, .cuda_graphs = true, .host_issue_factor = 1};
   DP_TRY(sim_efficiency_implementation(efficiency, scenario->implementation,
-                                       plan_scenario_node(scenario, "task", "implementation"), &context.implementation, error));
+                                       plan_scenario_node(scenario, "task", "implementation"), &context.implementation,
+                                       error));
   graph model;
   DP_TRY(plan_scenario_graph(scenario, cost->size, &model, error));
   sim_unit_cost *units = calloc(model.units.count, sizeof *units);
@@ -319,7 +322,8 @@ static bool beats(const sim_trial *a, const sim_trial *b) {
   const double faster = a->throughput_samples_per_s / b->throughput_samples_per_s;
   if (faster > 1 + 1e-9) return true;
   if (faster < 1 - 1e-9) return false;
-  const bool a_lossy = a->candidate.skip_policy == PLAN_SKIP_COMPRESS, b_lossy = b->candidate.skip_policy == PLAN_SKIP_COMPRESS;
+  const bool a_lossy = a->candidate.skip_policy == PLAN_SKIP_COMPRESS,
+             b_lossy = b->candidate.skip_policy == PLAN_SKIP_COMPRESS;
   if (a_lossy != b_lossy) return b_lossy;
   if (a->peak_bytes != b->peak_bytes) return a->peak_bytes < b->peak_bytes;
   return a->candidate.stages * a->candidate.replicas < b->candidate.stages * b->candidate.replicas;
@@ -356,7 +360,8 @@ typedef struct limits {
 } limits;
 
 static limits read_limits(const plan_scenario *scenario) {
-  const dp_node *seconds = dp_node_get(scenario->search, "max_seconds"), *trials = dp_node_get(scenario->search, "max_trials");
+  const dp_node *seconds = dp_node_get(scenario->search, "max_seconds"),
+                *trials = dp_node_get(scenario->search, "max_trials");
   return (limits){seconds ? now_s() + seconds->real : INFINITY, trials ? trials->integer : INT64_MAX};
 }
 
@@ -385,9 +390,12 @@ static dp_status run_search(search *s, const sim_tune_options *options) {
     s->count = result->trial_count - first < ROUND ? result->trial_count - first : ROUND;
     for (int i = 0; i < s->count; i++) { /* prune by what earlier rounds found; stop at the limit of trials */
       sim_trial *trial = &result->trials[s->order[first + i]];
-      if (result->best >= 0 && trial->bound_s >= result->trials[result->best].step_s) trial->state = SIM_TRIAL_PRUNED;
-      else if (taken < limit.trials) taken++;
-      else s->count = i;
+      if (result->best >= 0 && trial->bound_s >= result->trials[result->best].step_s)
+        trial->state = SIM_TRIAL_PRUNED;
+      else if (taken < limit.trials)
+        taken++;
+      else
+        s->count = i;
     }
     run_threads(s, threads);
     if (atomic_load(&s->out_of_memory)) return DP_NO_MEMORY;
@@ -404,11 +412,14 @@ static dp_status run_search(search *s, const sim_tune_options *options) {
 const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
   char chunks[32] = "", skips[80];
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, " with %d chunks", c->chunks);
-  if (c->skip_policy == PLAN_SKIP_COMPRESS) (void)snprintf(skips, sizeof skips, "skips compressed to K = %lld (quality not measured)", (long long)c->k);
-  else (void)snprintf(skips, sizeof skips, "skips %s", plan_skip_policy_names[c->skip_policy]);
-  (void)snprintf(out, 256, "%d stage%s x %d replica%s, %s%s, %d microbatch%s of %d, %s, %s", c->stages, c->stages == 1 ? "" : "s",
-                 c->replicas, c->replicas == 1 ? "" : "s", plan_schedule_names[c->schedule], chunks, c->microbatches,
-                 c->microbatches == 1 ? "" : "es", c->microbatch_size, c->recompute ? "all recomputed" : "nothing recomputed", skips);
+  if (c->skip_policy == PLAN_SKIP_COMPRESS)
+    (void)snprintf(skips, sizeof skips, "skips compressed to K = %lld (quality not measured)", (long long)c->k);
+  else
+    (void)snprintf(skips, sizeof skips, "skips %s", plan_skip_policy_names[c->skip_policy]);
+  (void)snprintf(out, 256, "%d stage%s x %d replica%s, %s%s, %d microbatch%s of %d, %s, %s", c->stages,
+                 c->stages == 1 ? "" : "s", c->replicas, c->replicas == 1 ? "" : "s", plan_schedule_names[c->schedule],
+                 chunks, c->microbatches, c->microbatches == 1 ? "" : "es", c->microbatch_size,
+                 c->recompute ? "all recomputed" : "nothing recomputed", skips);
   return out;
 }
 
@@ -416,28 +427,32 @@ const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
 static int differences(const sim_candidate *a, const sim_candidate *b) {
   const bool schedule = a->schedule != b->schedule || a->chunks != b->chunks;
   const bool policy = a->skip_policy != b->skip_policy || a->k != b->k;
-  return (a->stages != b->stages) + (a->replicas != b->replicas) + schedule + (a->microbatch_size != b->microbatch_size) + policy +
-         (a->recompute != b->recompute);
+  return (a->stages != b->stages) + (a->replicas != b->replicas) + schedule +
+         (a->microbatch_size != b->microbatch_size) + policy + (a->recompute != b->recompute);
 }
 
 static const char *why_lost(sim_tune_result *result, const sim_trial *trial, const sim_trial *best) {
   dp_arena *arena = &result->arena;
   switch (trial->state) {
-    case SIM_TRIAL_WAITING: return "not looked at: the search was stopped";
-    case SIM_TRIAL_REFUSED: return dp_arena_printf(arena, "cannot be: %s", trial->why ? trial->why : "");
+    case SIM_TRIAL_WAITING:
+      return "not looked at: the search was stopped";
+    case SIM_TRIAL_REFUSED:
+      return dp_arena_printf(arena, "cannot be: %s", trial->why ? trial->why : "");
     case SIM_TRIAL_PRUNED:
       return dp_arena_printf(arena, "slower by at least %.1f %%, even without transfers and idle hosts",
                              100 * (trial->bound_s / best->step_s - 1));
-    case SIM_TRIAL_SIMULATED: break;
+    case SIM_TRIAL_SIMULATED:
+      break;
   }
   if (!trial->fits)
-    return dp_arena_printf(arena, "does not fit: worker %d needs %.1f of %.1f GB, %.1f of it activations", trial->tightest_worker,
-                           (double)trial->tightest_peak_bytes / 1e9, (double)trial->tightest_limit_bytes / 1e9,
-                           (double)trial->tightest_activation_bytes / 1e9);
+    return dp_arena_printf(arena, "does not fit: worker %d needs %.1f of %.1f GB, %.1f of it activations",
+                           trial->tightest_worker, (double)trial->tightest_peak_bytes / 1e9,
+                           (double)trial->tightest_limit_bytes / 1e9, (double)trial->tightest_activation_bytes / 1e9);
   const double slower = 100 * (trial->step_s / best->step_s - 1);
   if (slower < 1e-7)
-    return dp_arena_printf(arena, "as fast, with %.1f instead of %.1f GB on the fullest worker%s", (double)trial->peak_bytes / 1e9,
-                           (double)best->peak_bytes / 1e9, trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? ", and lossy" : "");
+    return dp_arena_printf(arena, "as fast, with %.1f instead of %.1f GB on the fullest worker%s",
+                           (double)trial->peak_bytes / 1e9, (double)best->peak_bytes / 1e9,
+                           trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? ", and lossy" : "");
   if (!trial->bound_name) return dp_arena_printf(arena, "slower by %.1f %%: bound by compute", slower);
   return dp_arena_printf(arena, "slower by %.1f %%: %s %.0f %%", slower, trial->bound_name, 100 * trial->bound_share);
 }
@@ -466,7 +481,8 @@ static dp_status sum_up(sim_tune_result *result, dp_error *error) {
     sim_trial *trial = &result->trials[i];
     trial->why = i == result->best ? "" : why_lost(result, trial, best);
     if (!trial->why) return dp_fail_memory(error);
-    if (i != result->best && differences(&trial->candidate, &best->candidate) == 1) result->neighbours[result->neighbour_count++] = i;
+    if (i != result->best && differences(&trial->candidate, &best->candidate) == 1)
+      result->neighbours[result->neighbour_count++] = i;
     if (trial->state != SIM_TRIAL_SIMULATED || !trial->fits) continue;
     bool on_front = true;
     for (int j = 0; j < result->trial_count && on_front; j++) {
@@ -526,17 +542,23 @@ static dp_status order_trials(space *s, const sim_efficiency *efficiency, sim_tu
   return DP_OK;
 }
 
-static dp_status tune(space *s, const sim_efficiency *efficiency, const sim_tune_options *options, sim_tune_result *result) {
+static dp_status tune(space *s, const sim_efficiency *efficiency, const sim_tune_options *options,
+                      sim_tune_result *result) {
   s->global_batch = sim_tune_global_batch(s->scenario, s->error);
   if (!s->global_batch) return DP_BAD_INPUT;
-  s->devices = s->scenario->device_map_count ? (int64_t)s->scenario->device_map_count : (int64_t)s->scenario->cluster.devices.count;
+  s->devices = s->scenario->device_map_count ? (int64_t)s->scenario->device_map_count
+                                             : (int64_t)s->scenario->cluster.devices.count;
   DP_TRY(read_space(s));
   DP_TRY(enumerate(s));
   int *order = NULL;
   DP_TRY(order_trials(s, efficiency, result, &order));
-  search running = {.scenario = s->scenario, .efficiency = efficiency, .result = result, .global_batch = s->global_batch,
+  search running = {.scenario = s->scenario,
+                    .efficiency = efficiency,
+                    .result = result,
+                    .global_batch = s->global_batch,
                     .order = order};
-  if (pthread_mutex_init(&running.arena_lock, NULL) != 0) return dp_fail(s->error, DP_INTERNAL, "no lock could be made");
+  if (pthread_mutex_init(&running.arena_lock, NULL) != 0)
+    return dp_fail(s->error, DP_INTERNAL, "no lock could be made");
   result->best = result->nearest = -1;
   const dp_status status = run_search(&running, options);
   (void)pthread_mutex_destroy(&running.arena_lock);

@@ -2,16 +2,15 @@
  *
  * A candidate is a choice of stages, replicas, schedule, chunks, microbatch size, recomputation and skip policy for the
  * scenario's global batch. Its step cannot be shorter than
- *   max(T + (m - 1) * T / p, ...)  for gpipe and 1f1b:  the first microbatch passes all stages, the slowest stage (no less
- *                                  than the mean, T / p) then takes the others;
- *   max(T, m * T / p)              for the others: no worker does more than all of the time;
- * with T the device time of one microbatch on the fastest device at hand, p stages, m microbatches a replica. Candidates
- * are taken in ascending order of that bound, in rounds of equal size that several threads share; a candidate whose bound
- * is not below the best step found in earlier rounds is pruned. So the plan found is the best of all candidates, and the
- * result does not depend on how fast the threads are.
+ *   max(T + (m - 1) * T / p, ...)  for gpipe and 1f1b:  the first microbatch passes all stages, the slowest stage (no
+ * less than the mean, T / p) then takes the others; max(T, m * T / p)              for the others: no worker does more
+ * than all of the time; with T the device time of one microbatch on the fastest device at hand, p stages, m
+ * microbatches a replica. Candidates are taken in ascending order of that bound, in rounds of equal size that several
+ * threads share; a candidate whose bound is not below the best step found in earlier rounds is pruned. So the plan
+ * found is the best of all candidates, and the result does not depend on how fast the threads are.
  *
- * Of equally fast plans (1e-9 relative) exact skips beat lossy ones, then less memory, then fewer workers, then the earlier
- * candidate win.
+ * Of equally fast plans (1e-9 relative) exact skips beat lossy ones, then less memory, then fewer workers, then the
+ * earlier candidate win.
  */
 #ifndef DP_SIM_TUNE_H
 #define DP_SIM_TUNE_H
@@ -29,9 +28,9 @@ typedef struct sim_candidate {
 } sim_candidate;
 
 typedef enum sim_trial_state {
-  SIM_TRIAL_WAITING,  /* not looked at: the search was stopped */
-  SIM_TRIAL_PRUNED,   /* its bound is no better than the best plan */
-  SIM_TRIAL_REFUSED,  /* it cannot be: `why` is the error */
+  SIM_TRIAL_WAITING, /* not looked at: the search was stopped */
+  SIM_TRIAL_PRUNED,  /* its bound is no better than the best plan */
+  SIM_TRIAL_REFUSED, /* it cannot be: `why` is the error */
   SIM_TRIAL_SIMULATED
 } sim_trial_state;
 
@@ -51,9 +50,10 @@ typedef struct sim_trial {
 } sim_trial;
 
 typedef struct sim_tune_options {
-  int threads;                          /* 0: as many as there are processors, at most 16 */
-  const volatile sig_atomic_t *stop;    /* NULL, or set to end the search after the round under way */
-  void (*progress)(void *data, uint64_t done, uint64_t total, const sim_trial *best); /* NULL, or called after each round */
+  int threads;                       /* 0: as many as there are processors, at most 16 */
+  const volatile sig_atomic_t *stop; /* NULL, or set to end the search after the round under way */
+  void (*progress)(void *data, uint64_t done, uint64_t total,
+                   const sim_trial *best); /* NULL, or called after each round */
   void *progress_data;
 } sim_tune_options;
 
@@ -61,12 +61,12 @@ typedef struct sim_tune_result {
   dp_arena arena;
   sim_trial *trials; /* all candidates, in the order they were enumerated */
   int trial_count, simulated, pruned, refused;
-  bool stopped;      /* by options.stop, max_seconds or max_trials: better plans may exist */
-  int best;          /* index; -1: nothing fits */
-  int nearest;       /* with best -1: the plan least over its memory; -1: none could be simulated */
-  int *front;        /* Pareto front of the plans that fit: throughput, peak memory, cost; best throughput first */
+  bool stopped; /* by options.stop, max_seconds or max_trials: better plans may exist */
+  int best;     /* index; -1: nothing fits */
+  int nearest;  /* with best -1: the plan least over its memory; -1: none could be simulated */
+  int *front;   /* Pareto front of the plans that fit: throughput, peak memory, cost; best throughput first */
   int front_count;
-  int *neighbours;   /* candidates that differ from the best in one choice */
+  int *neighbours; /* candidates that differ from the best in one choice */
   int neighbour_count;
 } sim_tune_result;
 

@@ -9,7 +9,8 @@ const char *const sim_resource_names[] = {"compute", "memory_bandwidth", "link_b
 static const double growth = 1.1;
 
 /* A shallow copy of the scenario whose devices and links are its own, in `arena`, with one resource grown. */
-static dp_status grow(const plan_scenario *scenario, sim_resource resource, dp_arena *arena, plan_scenario *grown, dp_error *error) {
+static dp_status grow(const plan_scenario *scenario, sim_resource resource, dp_arena *arena, plan_scenario *grown,
+                      dp_error *error) {
   *grown = *scenario;
   const size_t devices = scenario->cluster.devices.count, links = scenario->cluster.links.count;
   plan_device *device = DP_ARENA_NEW(arena, plan_device, devices);
@@ -36,7 +37,8 @@ static dp_status grow(const plan_scenario *scenario, sim_resource resource, dp_a
       }
       if (resource == SIM_RESOURCE_MEMORY_BANDWIDTH) model->memory_bandwidth_bytes_per_s *= growth;
     }
-    if (resource == SIM_RESOURCE_MEMORY_SIZE) device[d].memory_bytes = (int64_t)((double)device[d].memory_bytes * growth);
+    if (resource == SIM_RESOURCE_MEMORY_SIZE)
+      device[d].memory_bytes = (int64_t)((double)device[d].memory_bytes * growth);
   }
   for (size_t l = 0; l < links; l++) {
     link[l] = scenario->cluster.links.items[l];
@@ -48,8 +50,8 @@ static dp_status grow(const plan_scenario *scenario, sim_resource resource, dp_a
   return DP_OK;
 }
 
-static dp_status measure_gain(sim_hardware *h, const sim_efficiency *efficiency, const sim_tune_options *options, sim_resource resource,
-                              dp_error *error) {
+static dp_status measure_gain(sim_hardware *h, const sim_efficiency *efficiency, const sim_tune_options *options,
+                              sim_resource resource, dp_error *error) {
   dp_arena arena = {0};
   plan_scenario grown;
   dp_status status = grow(&h->scenario, resource, &arena, &grown, error);
@@ -62,7 +64,8 @@ static dp_status measure_gain(sim_hardware *h, const sim_efficiency *efficiency,
       sim_tune_result_free(&again);
     }
   } else if (status == DP_OK) {
-    const plan_scenario changed = sim_tune_scenario(&grown, &h->best.candidate, sim_tune_global_batch(&h->scenario, error));
+    const plan_scenario changed =
+        sim_tune_scenario(&grown, &h->best.candidate, sim_tune_global_batch(&h->scenario, error));
     sim_prediction prediction;
     status = sim_predict(&changed, efficiency, &prediction, error);
     if (status == DP_OK) {
@@ -76,7 +79,8 @@ static dp_status measure_gain(sim_hardware *h, const sim_efficiency *efficiency,
 }
 
 dp_status sim_whatif(const char *scenario_path, const char *const *sets, int set_count, const char *cluster_file,
-                     const sim_efficiency *efficiency, const sim_tune_options *options, sim_hardware *hardware, dp_error *error) {
+                     const sim_efficiency *efficiency, const sim_tune_options *options, sim_hardware *hardware,
+                     dp_error *error) {
   memset(hardware, 0, sizeof *hardware);
   dp_arena arena = {0};
   const char **all = DP_ARENA_NEW(&arena, const char *, (size_t)set_count + 1);
@@ -119,8 +123,11 @@ void sim_hardware_free(sim_hardware *hardware) {
 }
 
 double sim_break_even_months(const sim_hardware *hardware, const sim_hardware *reference) {
-  if (!hardware->fits || !reference->fits || hardware->purchase_usd <= 0 || reference->best.usd_per_million_samples <= 0) return 0;
+  if (!hardware->fits || !reference->fits || hardware->purchase_usd <= 0 ||
+      reference->best.usd_per_million_samples <= 0)
+    return 0;
   const double month_s = 365.25 * 24 * 3600 / 12;
-  const double rent_usd_per_month = hardware->best.throughput_samples_per_s * month_s / 1e6 * reference->best.usd_per_million_samples;
+  const double rent_usd_per_month =
+      hardware->best.throughput_samples_per_s * month_s / 1e6 * reference->best.usd_per_million_samples;
   return hardware->purchase_usd / rent_usd_per_month;
 }

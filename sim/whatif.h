@@ -20,15 +20,16 @@ typedef struct sim_hardware {
   plan_scenario scenario; /* the job on this cluster */
   sim_tune_result tuned;
   bool fits;
-  sim_trial best;         /* copy of the best trial where it fits, else of the nearest one (all 0: none) */
+  sim_trial best;                  /* copy of the best trial where it fits, else of the nearest one (all 0: none) */
   double gain[SIM_RESOURCE_COUNT]; /* relative throughput gained by 10 % more of each; 0 where nothing fits */
-  double purchase_usd;    /* of all devices; 0: unknown */
+  double purchase_usd;             /* of all devices; 0: unknown */
 } sim_hardware;
 
-/* Reads the scenario once for each cluster file ("cluster.file" set last), searches, and measures sensitivity. On failure
- * nothing is left to free. stop as in sim_tune. */
+/* Reads the scenario once for each cluster file ("cluster.file" set last), searches, and measures sensitivity. On
+ * failure nothing is left to free. stop as in sim_tune. */
 dp_status sim_whatif(const char *scenario_path, const char *const *sets, int set_count, const char *cluster_file,
-                     const sim_efficiency *efficiency, const sim_tune_options *options, sim_hardware *hardware, dp_error *error);
+                     const sim_efficiency *efficiency, const sim_tune_options *options, sim_hardware *hardware,
+                     dp_error *error);
 void sim_hardware_free(sim_hardware *hardware);
 
 /* Months after which buying `hardware` is cheaper than renting `reference` for the same samples, at full load; 0 when a

@@ -1,5 +1,5 @@
-/* Time of a search, and of one trial of it: a whole prediction of SDXL on eight A100s, that is graph, costs, split, order,
- * program, check, memory, engine and metrics. */
+/* Time of a search, and of one trial of it: a whole prediction of SDXL on eight A100s, that is graph, costs, split,
+ * order, program, check, memory, engine and metrics. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,8 @@ static const char big_text[] =
     "model = \"H100-SXM5-80GB\"\ncount = 8\n[[cluster.node.nic]]\nlink = \"ib-ndr400\"\ncount = 8\nfabric = \"ib\"\n";
 
 /* The whole search, on all processors; the peer is the same search on one. Wall time: what a user waits. */
-static void measure_search(const sim_efficiency *efficiency, const plan_scenario *scenario, const char *what, int runs) {
+static void measure_search(const sim_efficiency *efficiency, const plan_scenario *scenario, const char *what,
+                           int runs) {
   double all_s[RUNS], one_s[RUNS];
   sim_tune_result result;
   dp_error error = DP_ERROR_INIT;

@@ -62,7 +62,8 @@ START_TEST(toml_keeps_order_and_lines) {
 END_TEST
 
 START_TEST(json_keeps_order_and_lines) {
-  json("{\n \"z\": {\"q\": [1, -2.5e1,\n  \"a\\\"}]\", null]},\n \"a\\u0041\": true,\n\n \"b\": {} , \"c\": [[],{}]\n}");
+  json(
+      "{\n \"z\": {\"q\": [1, -2.5e1,\n  \"a\\\"}]\", null]},\n \"a\\u0041\": true,\n\n \"b\": {} , \"c\": [[],{}]\n}");
   ck_assert_uint_eq(document.root->count, 4);
   ck_assert_int_eq(document.root->items[0]->line, 2);
   ck_assert_str_eq(document.root->items[1]->key, "aA");
@@ -89,7 +90,8 @@ static const struct {
     {false, "a = 1\n\na = 2", "t:3: not valid TOML"},
     {false, "a = [1, 2", "t:1: not valid TOML"},
     {false, "[a]\nb = folded # why", "t:2: not valid TOML: found folded, allowed: a string in quotes, \"folded\""},
-    {false, "b = 1f1b", "t:1: not valid TOML: found 1f1b, allowed: a number without a unit, or a string in quotes, \"1f1b\""},
+    {false, "b = 1f1b",
+     "t:1: not valid TOML: found 1f1b, allowed: a number without a unit, or a string in quotes, \"1f1b\""},
     {false, "b = models/x_y.json\n", "t:1: not valid TOML: found models/x_y.json, allowed: a string in quotes"},
     {false, "b = ", "t:1: not valid TOML: Error"},
     {false, "b = 1.2.3", "t:1: not valid TOML: Error"},
@@ -127,7 +129,8 @@ START_TEST(deep_nesting_is_refused) {
     if (kind == 0) dp_str_add(&text, "a = ");
     for (int i = 0; i < 1000; i++) dp_str_add(&text, "[");
     for (int i = 0; i < 1000; i++) dp_str_add(&text, "]");
-    const dp_status status = (kind ? dp_document_parse_json : dp_document_parse_toml)(text.text, text.length, "t", &document, &error);
+    const dp_status status =
+        (kind ? dp_document_parse_json : dp_document_parse_toml)(text.text, text.length, "t", &document, &error);
     ck_assert_int_eq(status, DP_BAD_INPUT);
     dp_str_free(&text);
   }
@@ -136,8 +139,9 @@ END_TEST
 
 START_TEST(assignments_set_and_make) {
   toml("[plan]\nstages = 2\n[[node]]\ncount = 1\n");
-  static const char *const good[] = {"plan.stages=4", "plan.new.deep=1.5", "name=hello world", "plan.list=[1, 2]",
-                                     "node.0.count=7", "text=\"4\"", "yes=true", "plan.schedule=zb-v", "empty="};
+  static const char *const good[] = {"plan.stages=4",    "plan.new.deep=1.5",  "name=hello world",
+                                     "plan.list=[1, 2]", "node.0.count=7",     "text=\"4\"",
+                                     "yes=true",         "plan.schedule=zb-v", "empty="};
   for (size_t i = 0; i < DP_COUNT_OF(good); i++) ck_assert_int_eq(dp_document_set(&document, good[i], &error), DP_OK);
   const dp_node *plan = at(document.root, "plan");
   ck_assert_int_eq(at(plan, "stages")->integer, 4);
@@ -151,7 +155,8 @@ START_TEST(assignments_set_and_make) {
   ck_assert(at(document.root, "yes")->boolean);
   ck_assert_str_eq(at(plan, "schedule")->string, "zb-v");
   ck_assert_str_eq(at(document.root, "empty")->string, "");
-  static const char *const bad[] = {"plan", "=4", "plan..x=1", "plan.stages.x=1", "node.1.count=1", "node.x.count=1", "a b=1", ".=1"};
+  static const char *const bad[] = {"plan",           "=4",    "plan..x=1", "plan.stages.x=1", "node.1.count=1",
+                                    "node.x.count=1", "a b=1", ".=1"};
   for (size_t i = 0; i < DP_COUNT_OF(bad); i++) {
     ck_assert_msg(dp_document_set(&document, bad[i], &error) == DP_BAD_INPUT, "%s was taken", bad[i]);
     ck_assert_ptr_nonnull(strstr(error.text, bad[i]));
@@ -193,7 +198,8 @@ END_TEST
 static const struct {
   const char *text, *expected;
 } mistakes[] = {
-    {"\ncuont = 1", "t.toml:2: [x]: unknown key \"cuont\", did you mean \"count\"? allowed: flag, count, rate, name, choice, node"},
+    {"\ncuont = 1",
+     "t.toml:2: [x]: unknown key \"cuont\", did you mean \"count\"? allowed: flag, count, rate, name, choice, node"},
     {"count = 1\nzzzzzz = 1", "t.toml:2: [x]: unknown key \"zzzzzz\", allowed: flag, count"},
     {"count = 0", "t.toml:1: [x].count: found 0, allowed: an integer from 1 to 4096"},
     {"count = 1000000000", "t.toml:1: [x].count: found 1000000000, allowed: an integer from 1 to 4096"},
@@ -286,7 +292,8 @@ START_TEST(containers) {
   ck_assert_ptr_null(dp_arena_alloc(&arena, 2, SIZE_MAX / 2 + 2)); /* 2, were it not for the overflow */
   ck_assert_ptr_null(dp_arena_alloc(&arena, SIZE_MAX, 1));
   ck_assert_uint_eq(arena.reserved_bytes, 0);
-  unsigned char *a = dp_arena_alloc(&arena, 3, 1), *b = dp_arena_alloc(&arena, 1 << 20, 1), *c = dp_arena_alloc(&arena, 5, 1);
+  unsigned char *a = dp_arena_alloc(&arena, 3, 1), *b = dp_arena_alloc(&arena, 1 << 20, 1),
+                *c = dp_arena_alloc(&arena, 5, 1);
   ck_assert(((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0);
   for (int i = 0; i < 1 << 20; i++) ck_assert_uint_eq(b[i], 0);
   ck_assert_ptr_eq(c, a + 16); /* a large block does not waste the rest of the small one */
@@ -380,10 +387,10 @@ END_TEST
 
 /* Known answers of Random123 1.14, tests/kat_vectors, philox4x32 10. */
 START_TEST(philox_known_answers) {
-  static const uint32_t cases[3][10] = {
-      {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
-      {~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
-      {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
+  static const uint32_t cases[3][10] = {{0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+                                        {~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+                                        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0,
+                                         0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}};
   for (int i = 0; i < 3; i++) {
     uint32_t out[4];
     dp_philox4x32(cases[i], cases[i] + 4, out);
@@ -427,10 +434,20 @@ START_TEST(random_streams) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {toml_keeps_order_and_lines, json_keeps_order_and_lines, broken_files_name_the_line,
-                                deep_nesting_is_refused, assignments_set_and_make, schema_reads,
-                                schema_errors_say_what_is_allowed, numbers_by_set_must_be_finite, format_is_checked,
-                                output_is_whole_or_not_there, containers, near_names_are_suggested,
-                                errors_are_one_line, philox_known_answers, random_streams};
+  const TTest *const tests[] = {toml_keeps_order_and_lines,
+                                json_keeps_order_and_lines,
+                                broken_files_name_the_line,
+                                deep_nesting_is_refused,
+                                assignments_set_and_make,
+                                schema_reads,
+                                schema_errors_say_what_is_allowed,
+                                numbers_by_set_must_be_finite,
+                                format_is_checked,
+                                output_is_whole_or_not_there,
+                                containers,
+                                near_names_are_suggested,
+                                errors_are_one_line,
+                                philox_known_answers,
+                                random_streams};
   return suite_run("base", tests, DP_COUNT_OF(tests), setup, teardown, 60);
 }

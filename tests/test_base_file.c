@@ -31,7 +31,8 @@ static void setup(void) {
 
 /* What a test leaves is in this list; rmdir fails, and the test with it, when anything else was left. */
 static void teardown(void) {
-  static const char *const names[] = {"a.txt", "b.toml", "b.json", "pipe", "link", "data/b.toml", "data/in/c.toml", "data/in", "data", "new/x/y", "new/x", "new"};
+  static const char *const names[] = {"a.txt",          "b.toml",  "b.json", "pipe",    "link",  "data/b.toml",
+                                      "data/in/c.toml", "data/in", "data",   "new/x/y", "new/x", "new"};
   dp_arena_free(&arena);
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) (void)remove(names[i]);
   ck_assert_int_eq(chdir("/"), 0);
@@ -105,7 +106,8 @@ START_TEST(devices_pipes_and_folders_are_refused) {
     ck_assert_ptr_null(text);
     dp_output output;
     ck_assert_int_eq(dp_output_open(paths[i], &output, &error), DP_IO_FAILED);
-    (void)snprintf(expected, sizeof expected, "%s: cannot be written: found a folder or a device, allowed: a regular file", paths[i]);
+    (void)snprintf(expected, sizeof expected,
+                   "%s: cannot be written: found a folder or a device, allowed: a regular file", paths[i]);
     ck_assert_str_eq(error.text, expected);
   }
   struct stat about;
@@ -197,8 +199,8 @@ static void draw(int file, uint64_t total) {
   (void)close(kept);
 }
 
-/* What was drawn since the last call. A terminal hands its bytes on when it likes, so a mark is sent after them and read
- * up to. */
+/* What was drawn since the last call. A terminal hands its bytes on when it likes, so a mark is sent after them and
+ * read up to. */
 static const char *drawn(int to, int from, char text[512]) {
   ck_assert_int_eq(write(to, "|", 1), 1);
   size_t length = 0;
@@ -240,9 +242,13 @@ START_TEST(progress_is_drawn_on_a_terminal_only) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {a_failed_write_leaves_the_old_file, outputs_have_the_ordinary_mode,
-                                devices_pipes_and_folders_are_refused, reading_says_what_is_wrong,
-                                folders_are_made_with_their_parents, the_ending_says_toml_or_json,
-                                names_are_resolved_beside_the_file_then_in_the_data, progress_is_drawn_on_a_terminal_only};
+  const TTest *const tests[] = {a_failed_write_leaves_the_old_file,
+                                outputs_have_the_ordinary_mode,
+                                devices_pipes_and_folders_are_refused,
+                                reading_says_what_is_wrong,
+                                folders_are_made_with_their_parents,
+                                the_ending_says_toml_or_json,
+                                names_are_resolved_beside_the_file_then_in_the_data,
+                                progress_is_drawn_on_a_terminal_only};
   return suite_run("base files", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }

@@ -126,7 +126,8 @@ START_TEST(every_node_has_its_line) {
 }
 END_TEST
 
-static dp_status read_repeated(bool json, const char *before, const char *opening, const char *middle, const char *closing, int times) {
+static dp_status read_repeated(bool json, const char *before, const char *opening, const char *middle,
+                               const char *closing, int times) {
   dp_str text = {0};
   dp_str_add(&text, before);
   for (int i = 0; i < times; i++) dp_str_add(&text, opening);
@@ -159,18 +160,20 @@ START_TEST(levels_are_limited) {
   };
   static const int more[] = {1, 2, 1000, 1000000};
   for (size_t i = 0; i < DP_COUNT_OF(cases); i++) {
-    const dp_status status =
-        read_repeated(cases[i].json, cases[i].before, cases[i].opening, cases[i].middle, cases[i].closing, cases[i].most);
+    const dp_status status = read_repeated(cases[i].json, cases[i].before, cases[i].opening, cases[i].middle,
+                                           cases[i].closing, cases[i].most);
     ck_assert_msg(status == DP_OK, "case %zu: %s", i, error.text);
     for (size_t j = 0; j < DP_COUNT_OF(more); j++) {
       ck_assert_msg(read_repeated(cases[i].json, cases[i].before, cases[i].opening, cases[i].middle, cases[i].closing,
                                   cases[i].most + more[j]) == DP_BAD_INPUT,
                     "case %zu and %d more", i, more[j]);
-      ck_assert_msg(strncmp(error.text, "t:", 2) == 0 && (strstr(error.text, "64") || strstr(error.text, "depth")), "%s", error.text);
+      ck_assert_msg(strncmp(error.text, "t:", 2) == 0 && (strstr(error.text, "64") || strstr(error.text, "depth")),
+                    "%s", error.text);
     }
   }
   /* each inline table brings long keys of its own */
-  const char *const key = "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a = {";
+  const char *const key =
+      "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a = {";
   ck_assert_int_eq(read_repeated(false, "x = {", key, "y = 1", "}", 60), DP_BAD_INPUT);
 }
 END_TEST
@@ -180,11 +183,12 @@ START_TEST(dots_elsewhere_are_no_levels) {
   static const struct {
     const char *before, *after;
   } cases[] = {
-      {"a = \"", "\""},    {"a = '", "'"},      {"a = \"\"\"\\\"", "\"\"\""}, {"a = '''\n", "'''''"},
-      {"a = 1 # \"", ""},  {"\"", "\" = 1"},    {"[x.'", "']"},
+      {"a = \"", "\""}, {"a = '", "'"}, {"a = \"\"\"\\\"", "\"\"\""}, {"a = '''\n", "'''''"}, {"a = 1 # \"", ""},
+      {"\"", "\" = 1"}, {"[x.'", "']"},
   };
   for (size_t i = 0; i < DP_COUNT_OF(cases); i++)
-    ck_assert_msg(read_repeated(false, cases[i].before, ".", cases[i].after, "", 500) == DP_OK, "case %zu: %s", i, error.text);
+    ck_assert_msg(read_repeated(false, cases[i].before, ".", cases[i].after, "", 500) == DP_OK, "case %zu: %s", i,
+                  error.text);
   ck_assert_int_eq(read_repeated(false, "a = [", "1.5, ", "]", "", 500), DP_OK);
   ck_assert_int_eq(read_repeated(false, "", "[[a.b]]\nc.d = 1.5\n", "", "", 500), DP_OK);
 }
@@ -260,7 +264,8 @@ START_TEST(assignments_respect_the_levels) {
     char assignment[256];
     (void)snprintf(assignment, sizeof assignment, "%s%s", dp_str_text(&path), cases[i].rest);
     ck_assert_int_eq(dp_document_set(&document, assignment, &error), cases[i].expected);
-    if (cases[i].expected != DP_OK) ck_assert_ptr_nonnull(strstr(error.text, ": found more than 64 levels, allowed: at most 64"));
+    if (cases[i].expected != DP_OK)
+      ck_assert_ptr_nonnull(strstr(error.text, ": found more than 64 levels, allowed: at most 64"));
   }
   dp_str_free(&path);
 }
@@ -306,7 +311,8 @@ START_TEST(values_are_shown_so_that_they_can_be_told_apart) {
   static const struct {
     double value;
     const char *shown;
-  } reals[] = {{4, "4.0"}, {0.1, "0.1"}, {-1e300, "-1e+300"}, {4096.0000001, "4096.0000001"}, {1.0 / 3, "0.3333333333333333"}};
+  } reals[] = {
+      {4, "4.0"}, {0.1, "0.1"}, {-1e300, "-1e+300"}, {4096.0000001, "4096.0000001"}, {1.0 / 3, "0.3333333333333333"}};
   char out[80];
   for (size_t i = 0; i < DP_COUNT_OF(reals); i++) {
     const dp_node node = {.kind = DP_NODE_REAL, .real = reals[i].value};
@@ -350,7 +356,8 @@ START_TEST(schema_writes_all_or_nothing) {
       {"count = 4.0", "t:1: [x].count: found 4.0, allowed: an integer from 1 to 4096"},
       {"count = 4097", "t:1: [x].count: found 4097, allowed: an integer from 1 to 4096"},
       {"count = 1\nrate = \"1\"", "t:2: [x].rate: found \"1\", allowed: a number from 0 to 1.5"},
-      {"count = 1\nrate = 1.5000000000000002", "t:2: [x].rate: found 1.5000000000000002, allowed: a number from 0 to 1.5"},
+      {"count = 1\nrate = 1.5000000000000002",
+       "t:2: [x].rate: found 1.5000000000000002, allowed: a number from 0 to 1.5"},
       {"count = 1\nname = 3", "t:2: [x].name: found 3, allowed: a string that is not empty"},
       {"count = 1\nchoice = 3", "t:2: [x].choice: found 3, allowed: one, two"},
       {"count = 1\nexact = 9007199254740993", "t:2: [x].exact: found 9007199254740993, allowed: an integer from"},
@@ -377,10 +384,12 @@ END_TEST
 START_TEST(schema_of_what_is_absent_or_no_table) {
   must_read(false, "count = 1\n\nplan = 7\n[empty]\n");
   target t = {.count = 3};
-  ck_assert_int_eq(dp_schema_read(NULL, at(document.root, "empty"), "[x]", fields, DP_COUNT_OF(fields), &t, &error), DP_BAD_INPUT);
-  ck_assert_str_eq(error.text, "t:4: [x]: the key \"count\" is missing, needed: how many");
-  ck_assert_int_eq(dp_schema_read(at(document.root, "plan"), document.root, "[plan]", fields, DP_COUNT_OF(fields), &t, &error),
+  ck_assert_int_eq(dp_schema_read(NULL, at(document.root, "empty"), "[x]", fields, DP_COUNT_OF(fields), &t, &error),
                    DP_BAD_INPUT);
+  ck_assert_str_eq(error.text, "t:4: [x]: the key \"count\" is missing, needed: how many");
+  ck_assert_int_eq(
+      dp_schema_read(at(document.root, "plan"), document.root, "[plan]", fields, DP_COUNT_OF(fields), &t, &error),
+      DP_BAD_INPUT);
   ck_assert_str_eq(error.text, "t:3: [plan]: found 7, allowed: a table");
   ck_assert_int_eq(dp_document_set(&document, "empty.count=5000", &error), DP_OK);
   ck_assert_int_eq(dp_schema_read(at(document.root, "empty"), NULL, "[x]", fields, 2, &t, &error), DP_BAD_INPUT);
@@ -395,16 +404,21 @@ START_TEST(schema_integers_and_documentation) {
   dp_arena arena = {0};
   int64_t *values = NULL;
   size_t count = 99;
-  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "a"), "split", 0, 9, &arena, &values, &count, &error), DP_OK);
+  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "a"), "split", 0, 9, &arena, &values, &count, &error),
+                   DP_OK);
   ck_assert(count == 3 && values[0] == 3 && values[1] == 1 && values[2] == 2);
-  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "b"), "split", 0, 9, &arena, &values, &count, &error), DP_OK);
+  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "b"), "split", 0, 9, &arena, &values, &count, &error),
+                   DP_OK);
   ck_assert(count == 1 && values[0] == 7);
-  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "c"), "split", 0, 9, &arena, &values, &count, &error), DP_BAD_INPUT);
+  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "c"), "split", 0, 9, &arena, &values, &count, &error),
+                   DP_BAD_INPUT);
   ck_assert_str_eq(error.text, "t:5: split: found 99, allowed: integers from 0 to 9");
-  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "d"), "split", 0, 9, &arena, &values, &count, &error), DP_BAD_INPUT);
+  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "d"), "split", 0, 9, &arena, &values, &count, &error),
+                   DP_BAD_INPUT);
   ck_assert_str_eq(error.text, "t:7: split: found \"2\", allowed: integers from 0 to 9");
   ck_assert(count == 1 && values[0] == 7);
-  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "e"), "split", 0, 9, &arena, &values, &count, &error), DP_OK);
+  ck_assert_int_eq(dp_schema_read_integers(at(document.root, "e"), "split", 0, 9, &arena, &values, &count, &error),
+                   DP_OK);
   ck_assert_uint_eq(count, 0);
   dp_arena_free(&arena);
   dp_str text = {0};
@@ -437,11 +451,12 @@ START_TEST(format_is_checked_with_what_is_there) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {broken_texts_name_the_line, nul_bytes_are_refused, every_node_has_its_line, levels_are_limited,
-                                dots_elsewhere_are_no_levels, refused_assignments_change_nothing,
-                                assignments_make_what_is_missing, assignments_respect_the_levels,
-                                assigned_values_are_toml_or_text, values_are_shown_so_that_they_can_be_told_apart,
-                                schema_writes_all_or_nothing, schema_of_what_is_absent_or_no_table,
+  const TTest *const tests[] = {broken_texts_name_the_line,        nul_bytes_are_refused,
+                                every_node_has_its_line,           levels_are_limited,
+                                dots_elsewhere_are_no_levels,      refused_assignments_change_nothing,
+                                assignments_make_what_is_missing,  assignments_respect_the_levels,
+                                assigned_values_are_toml_or_text,  values_are_shown_so_that_they_can_be_told_apart,
+                                schema_writes_all_or_nothing,      schema_of_what_is_absent_or_no_table,
                                 schema_integers_and_documentation, format_is_checked_with_what_is_there};
   return suite_run("base tree", tests, DP_COUNT_OF(tests), setup, teardown, 120);
 }

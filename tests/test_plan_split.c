@@ -19,7 +19,8 @@ static double largest(const double *cost, int n, int k, const double *speed, con
 }
 
 /* The least value over all ascending cuts. */
-static double exhaustive(int n, int k, int *cuts, int at, double (*value)(const int *cuts, const void *data), const void *data) {
+static double exhaustive(int n, int k, int *cuts, int at, double (*value)(const int *cuts, const void *data),
+                         const void *data) {
   if (at == k - 1) return value(cuts, data);
   double least = INFINITY;
   for (int c = at ? cuts[at - 1] + 1 : 1; c <= n - (k - 1 - at); c++) {
@@ -110,7 +111,8 @@ static int rank_of(const fold_case *f, const int *cuts, int unit) {
 static double fold_value(const int *cuts, const void *data) {
   const fold_case *f = data;
   double rank_s[MAX_UNITS] = {0}, moved = 0, most = 0;
-  for (int u = 0; u < f->n; u++) rank_s[rank_of(f, cuts, u)] += f->cost[u] / (f->speed ? f->speed[rank_of(f, cuts, u)] : 1);
+  for (int u = 0; u < f->n; u++)
+    rank_s[rank_of(f, cuts, u)] += f->cost[u] / (f->speed ? f->speed[rank_of(f, cuts, u)] : 1);
   for (size_t t = 0; t < f->model->tensors.count; t++) {
     const graph_tensor *tensor = &f->model->tensors.items[t];
     for (int i = 0; i < tensor->consumer_unit_count; i++) {
@@ -131,7 +133,8 @@ START_TEST(folded_equals_exhaustive_search) {
   dp_random random;
   dp_random_init(&random, 2, 0);
   for (int round = 0; round < 400; round++) {
-    const int ranks = 1 + (int)dp_random_below(&random, 4), n = 2 * ranks + (int)dp_random_below(&random, (uint64_t)(MAX_UNITS - 2 * ranks + 1));
+    const int ranks = 1 + (int)dp_random_below(&random, 4),
+              n = 2 * ranks + (int)dp_random_below(&random, (uint64_t)(MAX_UNITS - 2 * ranks + 1));
     graph_unit units[MAX_UNITS];
     graph_tensor tensors[3 * MAX_UNITS];
     int consumers[3 * MAX_UNITS][2];
@@ -139,7 +142,10 @@ START_TEST(folded_equals_exhaustive_search) {
     memset(tensors, 0, sizeof tensors);
     int count = 0;
     for (int u = 0; u + 1 < n; u++) { /* a chain with skips */
-      tensors[count] = (graph_tensor){.producer_unit = u, .bytes = 1 + (int64_t)dp_random_below(&random, 9), .consumer_units = consumers[count], .consumer_unit_count = 1};
+      tensors[count] = (graph_tensor){.producer_unit = u,
+                                      .bytes = 1 + (int64_t)dp_random_below(&random, 9),
+                                      .consumer_units = consumers[count],
+                                      .consumer_unit_count = 1};
       consumers[count][0] = u + 1;
       if (u + 2 < n && dp_random_below(&random, 2)) {
         consumers[count][1] = u + 2 + (int)dp_random_below(&random, (uint64_t)(n - u - 2));

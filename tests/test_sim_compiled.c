@@ -98,7 +98,8 @@ START_TEST(every_schedule_takes_its_closed_form) {
   const double f = 1.3, b = 2.9;
   for (int m = 1; m <= 32; m++) {
     for (plan_schedule schedule = PLAN_GPIPE; schedule <= PLAN_1F1B; schedule++) {
-      near(step_of(&(reference_plan){.ranks = p, .schedule = schedule, .microbatches = m}, f, b, -1), (m + p - 1) * (f + b));
+      near(step_of(&(reference_plan){.ranks = p, .schedule = schedule, .microbatches = m}, f, b, -1),
+           (m + p - 1) * (f + b));
       bubble((p - 1.0) / (m + p - 1));
     }
     for (int v = 1; v <= 4; v *= 2) {
@@ -109,7 +110,8 @@ START_TEST(every_schedule_takes_its_closed_form) {
     const double t = 0.7;
     near(step_of(&(reference_plan){.ranks = p, .schedule = PLAN_ZB_H1, .microbatches = m}, t, 2 * t, t),
          (3 * m + p - 1 + fmax(0, p - m)) * t);
-    near(step_of(&(reference_plan){.ranks = p, .chunks_per_rank = 2, .schedule = PLAN_ZB_V, .microbatches = m}, t, 2 * t, t),
+    near(step_of(&(reference_plan){.ranks = p, .chunks_per_rank = 2, .schedule = PLAN_ZB_V, .microbatches = m}, t,
+                 2 * t, t),
          fmax(6 * m + p - 1, 4 * m + 4 * p - 2) * t);
   }
 }
@@ -166,8 +168,8 @@ static void random_plan(dp_random *random) {
   compile(&wanted);
 }
 
-/* With busy figures the last bit can decide who is first where sums of the same durations meet, so there the two engines
- * would have to round alike: those mixes are for programs of unlike instructions (test_sim_engine). */
+/* With busy figures the last bit can decide who is first where sums of the same durations meet, so there the two
+ * engines would have to round alike: those mixes are for programs of unlike instructions (test_sim_engine). */
 START_TEST(random_plans_run_as_the_plain_engine_says) {
   if (SIM_MIXES[_i].busy) return;
   for (uint64_t seed = 0; seed < 60; seed++) {

@@ -24,22 +24,31 @@ static void teardown(void) {
 static plan_device device_of(const char *name, double share) {
   const plan_device_model *model = plan_catalogue_device(&catalogue, name);
   ck_assert_ptr_nonnull(model);
-  return (plan_device){.name = name, .model = model, .memory_bytes = model->memory_bytes, .compute_share = share, .parts = 1};
+  return (plan_device){
+      .name = name, .model = model, .memory_bytes = model->memory_bytes, .compute_share = share, .parts = 1};
 }
 
 static sim_cost_context context_of(const plan_device *device, const char *implementation) {
-  sim_cost_context context = {.efficiency = efficiency, .device = device, .precision = GRAPH_BF16, .cuda_graphs = true,
-                              .host_issue_factor = 1};
+  sim_cost_context context = {
+      .efficiency = efficiency, .device = device, .precision = GRAPH_BF16, .cuda_graphs = true, .host_issue_factor = 1};
   dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_implementation(efficiency, implementation, NULL, &context.implementation, &error) == DP_OK,
-                "%s", error.text);
+  ck_assert_msg(
+      sim_efficiency_implementation(efficiency, implementation, NULL, &context.implementation, &error) == DP_OK, "%s",
+      error.text);
   return context;
 }
 
 static graph_op gemm(int64_t m, int64_t n, int64_t k) {
   graph_op op = {.kind = GRAPH_LINEAR};
-  op.forward = (graph_work){.op_class = GRAPH_CLASS_GEMM, .flops = 2 * m * n * k, .matrix_flops = 2 * m * n * k,
-                            .bytes_read = 2 * (m * k + n * k), .bytes_written = 2 * m * n, .batch = 1, .m = m, .n = n, .k = k,
+  op.forward = (graph_work){.op_class = GRAPH_CLASS_GEMM,
+                            .flops = 2 * m * n * k,
+                            .matrix_flops = 2 * m * n * k,
+                            .bytes_read = 2 * (m * k + n * k),
+                            .bytes_written = 2 * m * n,
+                            .batch = 1,
+                            .m = m,
+                            .n = n,
+                            .k = k,
                             .kernels = 1};
   return op;
 }
@@ -102,7 +111,8 @@ START_TEST(implementations_differ_where_they_should) {
   const plan_device device = device_of("H200-SXM-141GB", 1);
   const sim_cost_context fused = context_of(&device, "fused"), eager = context_of(&device, "pytorch-eager");
   graph_op op = {.kind = GRAPH_GROUP_NORM};
-  op.forward = (graph_work){.op_class = GRAPH_CLASS_MEMORY, .bytes_read = 83886080, .bytes_written = 83886080, .kernels = 1};
+  op.forward =
+      (graph_work){.op_class = GRAPH_CLASS_MEMORY, .bytes_read = 83886080, .bytes_written = 83886080, .kernels = 1};
   ck_assert_double_gt(sim_cost_op(&eager, &op, SIM_FORWARD), 3 * sim_cost_op(&fused, &op, SIM_FORWARD));
   op.kind = GRAPH_SILU;
   ck_assert_double_eq(sim_cost_op(&fused, &op, SIM_FORWARD), 0);
@@ -134,12 +144,9 @@ START_TEST(optimizer_is_bound_by_its_bytes) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {curve_hits_its_points_and_grows,
-                                h200_products_near_measured,
-                                thin_products_are_bound_by_memory,
-                                parts_cost_more_than_their_share,
-                                implementations_differ_where_they_should,
-                                unknown_implementation_lists_the_known,
+  const TTest *const tests[] = {curve_hits_its_points_and_grows,          h200_products_near_measured,
+                                thin_products_are_bound_by_memory,        parts_cost_more_than_their_share,
+                                implementations_differ_where_they_should, unknown_implementation_lists_the_known,
                                 optimizer_is_bound_by_its_bytes};
   return suite_run("sim_cost", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }

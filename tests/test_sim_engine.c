@@ -51,8 +51,10 @@ static void span(uint32_t id, double start_s, double end_s) {
  * 1 SEND on worker 0, 2 compute and 3 RECV on worker 1. */
 static void one_transfer(double work_0_s, double work_1_s, sim_transfer transfer) {
   sim_draft draft = {0};
-  sim_draft_add(&draft, sim_draft_lane(&draft, 0, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false), PLAN_FORWARD, 0, 0, PLAN_NO_PEER);
-  sim_draft_add(&draft, sim_draft_lane(&draft, 1, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false), PLAN_FORWARD, 0, 1, PLAN_NO_PEER);
+  sim_draft_add(&draft, sim_draft_lane(&draft, 0, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false), PLAN_FORWARD, 0, 0,
+                PLAN_NO_PEER);
+  sim_draft_add(&draft, sim_draft_lane(&draft, 1, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false), PLAN_FORWARD, 0, 1,
+                PLAN_NO_PEER);
   sim_draft_pair(&draft, 0, 1, false, 0, 0);
   sim_draft_finish(&draft, 2, &program);
   sim_figures_line(&program, work_0_s, work_1_s, 0, 0, 10, &figures);
@@ -67,8 +69,13 @@ START_TEST(alone_a_transfer_takes_latency_and_bytes_over_bandwidth) {
   span(3, 0, 3.5);
   near(timeline.step_s, 3.5);
   again();
-  one_transfer(0, 0, (sim_transfer){.hops = 1, .bytes = 30, .latency_s = 0.5, .busy_latency_s = 0.5,
-                                    .cap_bytes_per_s = 6, .busy_cap_bytes_per_s = 6});
+  one_transfer(0, 0,
+               (sim_transfer){.hops = 1,
+                              .bytes = 30,
+                              .latency_s = 0.5,
+                              .busy_latency_s = 0.5,
+                              .cap_bytes_per_s = 6,
+                              .busy_cap_bytes_per_s = 6});
   span(1, 0, 5.5);
 }
 
@@ -89,7 +96,8 @@ START_TEST(compute_slows_down_while_a_transfer_lasts) {
 }
 
 START_TEST(a_transfer_beside_compute_has_busy_figures) {
-  const sim_transfer transfer = {.hops = 1, .bytes = 20, .latency_s = 1, .busy_latency_s = 3, .busy_cap_bytes_per_s = 5};
+  const sim_transfer transfer = {
+      .hops = 1, .bytes = 20, .latency_s = 1, .busy_latency_s = 3, .busy_cap_bytes_per_s = 5};
   one_transfer(0, 0.1, transfer);
   span(1, 0, 3 + 20 / 5.0);
   again();
@@ -98,8 +106,8 @@ START_TEST(a_transfer_beside_compute_has_busy_figures) {
 }
 
 /* Three workers by number: at 1 s, the sender's work ends and lets a transfer to the receiver go; at the same instant,
- * work on the receiver begins (it has waited for another transfer, from the third worker) or ends. The transfer takes 1 s
- * alone and 5 s beside compute. Returns how long it took. */
+ * work on the receiver begins (it has waited for another transfer, from the third worker) or ends. The transfer takes 1
+ * s alone and 5 s beside compute. Returns how long it took. */
 static double transfer_at_a_shared_instant(uint32_t sender, uint32_t receiver, uint32_t third, bool begins) {
   sim_draft draft = {0};
   const uint32_t sends = sim_draft_lane(&draft, sender, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false);

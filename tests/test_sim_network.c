@@ -244,14 +244,9 @@ START_TEST(bad_capacities_are_refused) {
 }
 
 int main(void) {
-  const TTest *const tests[] = {two_over_one_root_take_twice_as_long,
-                                long_flow_gets_the_least_share,
-                                a_capped_flow_leaves_the_rest_to_others,
-                                a_link_crossed_twice_carries_twice,
-                                room_on_a_link_disturbs_nobody,
-                                changes_travel_along_a_chain,
-                                random_traffic_is_max_min_fair,
-                                batches_are_one_change,
-                                bad_capacities_are_refused};
+  const TTest *const tests[] = {
+      two_over_one_root_take_twice_as_long, long_flow_gets_the_least_share, a_capped_flow_leaves_the_rest_to_others,
+      a_link_crossed_twice_carries_twice,   room_on_a_link_disturbs_nobody, changes_travel_along_a_chain,
+      random_traffic_is_max_min_fair,       batches_are_one_change,         bad_capacities_are_refused};
   return suite_run("sim_network", tests, sizeof tests / sizeof *tests, setup, teardown, 60);
 }

@@ -34,7 +34,9 @@ static bool uses(const graph_tensor *t, int first, int end) {
     if (t->consumer_units[i] >= first && t->consumer_units[i] < end) return true;
   return false;
 }
-static bool chunk_uses(const split *s, const graph_tensor *t, int chunk) { return uses(t, s->first[chunk], s->end[chunk]); }
+static bool chunk_uses(const split *s, const graph_tensor *t, int chunk) {
+  return uses(t, s->first[chunk], s->end[chunk]);
+}
 /* Its first unit is next to the maker and uses the tensor. */
 static bool is_next(const split *s, const graph_tensor *t, int chunk) {
   return s->first[chunk] == t->producer_unit + 1 && uses(t, s->first[chunk], s->first[chunk] + 1);
@@ -74,7 +76,8 @@ static void count_direct(const split *s, size_t i, terms *t, int64_t *chain) {
     if (rank_of(s, c) != maker) continue;
     int end = c + 1;
     bool got = false;
-    for (; end < s->chunks && rank_of(s, end) != maker; end++) got = got || receives_at(s, tensor, rank_of(s, end)) == end;
+    for (; end < s->chunks && rank_of(s, end) != maker; end++)
+      got = got || receives_at(s, tensor, rank_of(s, end)) == end;
     if (got) t->sent[maker] += wire_bytes(s, i, is_next(s, tensor, c + 1));
   }
 }
@@ -114,7 +117,8 @@ static int64_t chunk_memory(const split *s, int chunk, int64_t *transient_bytes)
   const sim_partition_problem *p = s->p;
   const graph *g = p->graph;
   const int first = s->first[chunk], end = s->end[chunk];
-  int64_t bytes = 0, each = p->training ? graph_saved_bytes(g, first, end - first, p->recompute, NULL) : 0, again_bytes = 0;
+  int64_t bytes = 0, each = p->training ? graph_saved_bytes(g, first, end - first, p->recompute, NULL) : 0,
+          again_bytes = 0;
   bool recomputes = false;
   for (int u = first; u < end; u++) {
     bytes += p->unit_persistent_bytes[u];
@@ -155,11 +159,14 @@ static terms terms_of(const sim_partition_problem *p, const int *cuts) {
   for (size_t i = 0; i < p->graph->tensors.count; i++) {
     const graph_tensor *tensor = tensor_of(&s, i);
     if (tensor->producer_unit == GRAPH_NONE) continue;
-    if (p->skip_policy == PLAN_SKIP_RELAY) count_relay(&s, i, &t, chain);
-    else count_direct(&s, i, &t, chain);
+    if (p->skip_policy == PLAN_SKIP_RELAY)
+      count_relay(&s, i, &t, chain);
+    else
+      count_direct(&s, i, &t, chain);
     const int made = s.chunk_of[tensor->producer_unit];
     bool here = false;
-    for (int c = made + 1; c < s.chunks; c++) here = here || (rank_of(&s, c) == rank_of(&s, made) && chunk_uses(&s, tensor, c));
+    for (int c = made + 1; c < s.chunks; c++)
+      here = here || (rank_of(&s, c) == rank_of(&s, made) && chunk_uses(&s, tensor, c));
     if (here && tensor->needs_gradient) local[rank_of(&s, made)] += tensor->bytes;
   }
   for (int r = 0; r < p->ranks; r++) {
@@ -171,7 +178,8 @@ static terms terms_of(const sim_partition_problem *p, const int *cuts) {
       if (first < 0) first = c;
       last = c;
       for (int u = s.first[c]; u < s.end[c]; u++) compute_s += p->unit_s[r][u];
-      if (c && rank_of(&s, c - 1) != r) chain_s += (p->training ? 2 : 1) * (p->hop_latency_s[c] + (double)chain[c] * p->hop_s_per_byte[c]);
+      if (c && rank_of(&s, c - 1) != r)
+        chain_s += (p->training ? 2 : 1) * (p->hop_latency_s[c] + (double)chain[c] * p->hop_s_per_byte[c]);
       memory += chunk_memory(&s, c, &transient_bytes);
     }
     const int64_t both = t.received[r] + t.sent[r], most = t.received[r] > t.sent[r] ? t.received[r] : t.sent[r];
@@ -179,7 +187,8 @@ static terms terms_of(const sim_partition_problem *p, const int *cuts) {
     t.cost_s[r] = compute_s + fmax(0, fmax(p->exposed_share * chain_s, wire_s - compute_s));
     t.memory[r] = memory + transient_bytes + 2 * both;
     if (p->training) t.memory[r] += 2 * both;
-    if (p->training && p->in_flight[first] > p->in_flight[last]) t.memory[r] += (p->in_flight[first] - p->in_flight[last]) * local[r];
+    if (p->training && p->in_flight[first] > p->in_flight[last])
+      t.memory[r] += (p->in_flight[first] - p->in_flight[last]) * local[r];
     t.slowest_s = fmax(t.slowest_s, t.cost_s[r]);
     t.squares += t.cost_s[r] * t.cost_s[r];
     const int64_t over = t.memory[r] - p->memory_limit_bytes[r];
@@ -235,7 +244,8 @@ static void check(const sim_partition_problem *p) {
     try_all(&asked, tried, 0, &b);
   }
   ck_assert(result.exact);
-  for (int c = 0; c + 1 < p->ranks * p->chunks_per_rank; c++) ck_assert(cuts[c] > (c ? cuts[c - 1] : 0) && cuts[c] < (int)p->graph->units.count);
+  for (int c = 0; c + 1 < p->ranks * p->chunks_per_rank; c++)
+    ck_assert(cuts[c] > (c ? cuts[c - 1] : 0) && cuts[c] < (int)p->graph->units.count);
   const terms t = terms_of(&asked, cuts);
   ck_assert_int_eq(result.over_bytes, b.terms.over_bytes);
   ck_assert_double_eq_tol(result.slowest_s, b.terms.slowest_s, 1e-9 * b.terms.slowest_s + 1e-12);
@@ -244,7 +254,8 @@ static void check(const sim_partition_problem *p) {
   ck_assert_double_eq_tol(t.squares, b.terms.squares, 1e-9 * b.terms.squares + 1e-12);
   ck_assert_int_eq(result.feasible, b.terms.over_bytes == 0 && !result.skips_travel);
   ck_assert_int_eq(result.over_rank < 0, b.terms.over_bytes == 0);
-  if (result.over_rank >= 0) ck_assert_int_eq(t.memory[result.over_rank] - p->memory_limit_bytes[result.over_rank], result.over_bytes);
+  if (result.over_rank >= 0)
+    ck_assert_int_eq(t.memory[result.over_rank] - p->memory_limit_bytes[result.over_rank], result.over_bytes);
   ck_assert_int_eq(sim_partition_evaluate(&asked, cuts, loads, NULL), DP_OK);
   for (int r = 0; r < p->ranks; r++) {
     ck_assert_double_eq_tol(loads[r].cost_s, t.cost_s[r], 1e-9 * t.cost_s[r] + 1e-15);
@@ -270,21 +281,33 @@ typedef struct problem_room {
 static int below(dp_random *random, int n) { return (int)dp_random_below(random, (uint64_t)n); }
 
 /* Everything but the graph. Limits lie around what some split takes. scale_bytes: of a usual tensor. */
-static sim_partition_problem make_problem(dp_random *random, const graph *model, int ranks, int chunks_per_rank, bool folded, int64_t scale_bytes,
-                                          problem_room *room) {
+static sim_partition_problem make_problem(dp_random *random, const graph *model, int ranks, int chunks_per_rank,
+                                          bool folded, int64_t scale_bytes, problem_room *room) {
   const int units = (int)model->units.count, chunks = ranks * chunks_per_rank;
   memset(room, 0, sizeof *room);
-  sim_partition_problem p = {.graph = model, .ranks = ranks, .chunks_per_rank = chunks_per_rank, .folded = folded, .training = below(random, 3) > 0,
-                             .skip_policy = (plan_skip_policy)below(random, PLAN_SKIP_POLICY_COUNT), .k = 1 + below(random, 4),
-                             .exposed_share = below(random, 3) / 2.0, .unit_s = room->rank_s, .hop_latency_s = room->hop_latency_s,
-                             .hop_s_per_byte = room->hop_s_per_byte, .wire_s_per_byte = room->wire_s_per_byte,
-                             .unit_persistent_bytes = room->persistent, .unit_kept_bytes = room->kept, .in_flight = room->in_flight,
-                             .fixed_bytes = room->fixed, .memory_limit_bytes = room->limit};
+  sim_partition_problem p = {.graph = model,
+                             .ranks = ranks,
+                             .chunks_per_rank = chunks_per_rank,
+                             .folded = folded,
+                             .training = below(random, 3) > 0,
+                             .skip_policy = (plan_skip_policy)below(random, PLAN_SKIP_POLICY_COUNT),
+                             .k = 1 + below(random, 4),
+                             .exposed_share = below(random, 3) / 2.0,
+                             .unit_s = room->rank_s,
+                             .hop_latency_s = room->hop_latency_s,
+                             .hop_s_per_byte = room->hop_s_per_byte,
+                             .wire_s_per_byte = room->wire_s_per_byte,
+                             .unit_persistent_bytes = room->persistent,
+                             .unit_kept_bytes = room->kept,
+                             .in_flight = room->in_flight,
+                             .fixed_bytes = room->fixed,
+                             .memory_limit_bytes = room->limit};
   const bool whole = below(random, 2), alike = below(random, 2), recompute = below(random, 2);
   const double slow_links = below(random, 3) ? 0.05 : 0.5;
   for (int u = 0; u < units; u++) {
     const double cost = whole ? below(random, 4) : dp_random_uniform(random);
-    for (int r = 0; r < ranks; r++) room->unit_s[r][u] = alike ? cost : cost * (1 + r) / 2 + (below(random, 4) ? 0 : dp_random_uniform(random));
+    for (int r = 0; r < ranks; r++)
+      room->unit_s[r][u] = alike ? cost : cost * (1 + r) / 2 + (below(random, 4) ? 0 : dp_random_uniform(random));
     room->persistent[u] = below(random, 8) * scale_bytes;
     room->kept[u] = below(random, 2) * scale_bytes;
     room->recompute[u] = (uint8_t)below(random, 2);
@@ -304,7 +327,8 @@ static sim_partition_problem make_problem(dp_random *random, const graph *model,
   for (int c = 0; c + 1 < chunks; c++) cuts[c] = (c + 1) * units / chunks;
   const terms t = terms_of(&p, cuts);
   const double share = 0.5 + 0.8 * dp_random_uniform(random);
-  for (int r = 0; r < ranks; r++) room->limit[r] = (int64_t)(share * (0.7 + 0.6 * dp_random_uniform(random)) * (double)t.memory[r]);
+  for (int r = 0; r < ranks; r++)
+    room->limit[r] = (int64_t)(share * (0.7 + 0.6 * dp_random_uniform(random)) * (double)t.memory[r]);
   return p;
 }
 
@@ -324,8 +348,15 @@ static void make_graph(dp_random *random, int units, graph_room *room) {
     room->units[u].saved_bytes = room->units[u].saved_extra_bytes + below(random, 9);
     for (int i = below(random, 3); i >= 0; i--) {
       graph_tensor *t = &room->tensors[count];
-      *t = (graph_tensor){.rank = 3 + below(random, 2), .dims = {1}, .dtype = GRAPH_FP32, .bytes = 1 + below(random, 20), .producer_unit = u, .view_of = GRAPH_NONE,
-                          .consumer_units = room->users[count], .saver_units = room->savers[count], .needs_gradient = below(random, 4) > 0,
+      *t = (graph_tensor){.rank = 3 + below(random, 2),
+                          .dims = {1},
+                          .dtype = GRAPH_FP32,
+                          .bytes = 1 + below(random, 20),
+                          .producer_unit = u,
+                          .view_of = GRAPH_NONE,
+                          .consumer_units = room->users[count],
+                          .saver_units = room->savers[count],
+                          .needs_gradient = below(random, 4) > 0,
                           .is_output = u + 1 == units};
       if (u == 0 && i == 2) t->producer_unit = GRAPH_NONE;
       const int many = below(random, 8) == 0;
@@ -400,7 +431,13 @@ START_TEST(traffic_is_that_of_the_plan) {
   for (int folded = 0; folded < 2; folded++)
     for (int policy = 0; policy < 3; policy++) {
       if (folded && policy == PLAN_SKIP_RELAY) continue; /* handed on by a shorter way here */
-      sim_partition_problem p = {.graph = &model, .ranks = 4, .chunks_per_rank = folded ? 2 : 1, .folded = folded, .skip_policy = (plan_skip_policy)policy, .k = 4096, .unit_s = rank_s};
+      sim_partition_problem p = {.graph = &model,
+                                 .ranks = 4,
+                                 .chunks_per_rank = folded ? 2 : 1,
+                                 .folded = folded,
+                                 .skip_policy = (plan_skip_policy)policy,
+                                 .k = 4096,
+                                 .unit_s = rank_s};
       int cuts[8];
       sim_partition_result result;
       sim_partition_load loads[8];
@@ -410,8 +447,15 @@ START_TEST(traffic_is_that_of_the_plan) {
       ck_assert_int_eq(sim_partition_evaluate(&p, cuts, loads, NULL), DP_OK);
       plan_chunk chunks[8];
       const split s = split_of(&p, cuts);
-      for (int c = 0; c < s.chunks; c++) chunks[c] = (plan_chunk){.first_unit = s.first[c], .unit_count = s.end[c] - s.first[c], .rank = rank_of(&s, c)};
-      plan_plan plan = {.ranks = 4, .chunks_per_rank = p.chunks_per_rank, .chunks = chunks, .chunk_count = s.chunks, .skip_policy = p.skip_policy, .k = p.k, .denoise_steps = 1};
+      for (int c = 0; c < s.chunks; c++)
+        chunks[c] = (plan_chunk){.first_unit = s.first[c], .unit_count = s.end[c] - s.first[c], .rank = rank_of(&s, c)};
+      plan_plan plan = {.ranks = 4,
+                        .chunks_per_rank = p.chunks_per_rank,
+                        .chunks = chunks,
+                        .chunk_count = s.chunks,
+                        .skip_policy = p.skip_policy,
+                        .k = p.k,
+                        .denoise_steps = 1};
       dp_arena arena = {0};
       plan_traffic_table table;
       ck_assert_int_eq(plan_traffic_build(&plan, &model, &arena, &table, NULL), DP_OK);
@@ -437,7 +481,8 @@ START_TEST(bad_problems_are_refused) {
   sim_partition_load loads[4];
   dp_error error = DP_ERROR_INIT;
   ck_assert_int_eq(sim_partition_solve(&p, cuts, &result, &error), DP_BAD_INPUT);
-  ck_assert_str_eq(error.text, "4 stages of 1 chunk(s) over 3 units, allowed: at most 3 chunks in all, folded 2 a stage");
+  ck_assert_str_eq(error.text,
+                   "4 stages of 1 chunk(s) over 3 units, allowed: at most 3 chunks in all, folded 2 a stage");
   p.ranks = 3;
   ck_assert_int_eq(sim_partition_evaluate(&p, (const int[]){2, 2}, loads, &error), DP_BAD_INPUT);
   ck_assert_str_eq(error.text, "cut 1 at unit 2 of 3, allowed: ascending, a unit for each chunk");
@@ -445,7 +490,8 @@ START_TEST(bad_problems_are_refused) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {straight_equals_exhaustive_search, folded_equals_exhaustive_search, interleaved_equals_exhaustive_search,
-                                a_unet_equals_exhaustive_search,   traffic_is_that_of_the_plan,     bad_problems_are_refused};
+  const TTest *const tests[] = {straight_equals_exhaustive_search,    folded_equals_exhaustive_search,
+                                interleaved_equals_exhaustive_search, a_unet_equals_exhaustive_search,
+                                traffic_is_that_of_the_plan,          bad_problems_are_refused};
   return suite_run("sim_partition", tests, sizeof tests / sizeof tests[0], NULL, NULL, 240);
 }

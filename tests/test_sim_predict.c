@@ -63,7 +63,8 @@ static void end_run(run *r) {
 #define SETS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static int64_t boundary_and_skip(const run *r) {
-  return r->prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY] + r->prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP];
+  return r->prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY] +
+         r->prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP];
 }
 static int64_t peak(const run *r) {
   int64_t most = 0;
@@ -72,14 +73,17 @@ static int64_t peak(const run *r) {
   return most;
 }
 
-/* The bubble column of the published tables, through every layer from the file on. A rank has 32 / p units of 1 ms forward
- * and 2 ms backward. */
+/* The bubble column of the published tables, through every layer from the file on. A rank has 32 / p units of 1 ms
+ * forward and 2 ms backward. */
 START_TEST(closed_forms_from_a_file) {
   static const int ranks[] = {2, 4, 8}, batches[] = {1, 2, 3, 4, 7, 8, 13, 16, 31, 32};
   static const struct {
     const char *set;
     int chunks;
-  } schedules[] = {{"plan.schedule=gpipe", 1}, {"plan.schedule=1f1b", 1}, {"plan.schedule=interleaved", 2}, {"plan.schedule=interleaved", 4}};
+  } schedules[] = {{"plan.schedule=gpipe", 1},
+                   {"plan.schedule=1f1b", 1},
+                   {"plan.schedule=interleaved", 2},
+                   {"plan.schedule=interleaved", 4}};
   for (size_t s = 0; s < 4; s++)
     for (size_t i = 0; i < 3; i++)
       for (size_t j = 0; j < 10; j++) {
@@ -108,7 +112,8 @@ START_TEST(zero_bubble_thirds_the_bubble) {
     do_run(&plain, study, SETS(stages, "plan.microbatches=16"));
     do_run(&zero, study, SETS(stages, "plan.microbatches=16", "plan.schedule=zb-h1"));
     const double work_s = 16 * 32.0 / p * 3e-3;
-    ck_assert_double_eq_tol(zero.prediction.metrics.step_s - work_s, (plain.prediction.metrics.step_s - work_s) / 3, 1e-12);
+    ck_assert_double_eq_tol(zero.prediction.metrics.step_s - work_s, (plain.prediction.metrics.step_s - work_s) / 3,
+                            1e-12);
     end_run(&plain);
     end_run(&zero);
   }
@@ -137,7 +142,8 @@ START_TEST(folded_moves_a_fifth_of_relay) {
   ck_assert_msg(boundary_and_skip(&folded) <= 0.2 * (double)boundary_and_skip(&relay), "folded %lld, relay %lld",
                 (long long)boundary_and_skip(&folded), (long long)boundary_and_skip(&relay));
   ck_assert_int_lt(boundary_and_skip(&direct), boundary_and_skip(&relay));
-  ck_assert_int_lt(folded.prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP], direct.prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP]);
+  ck_assert_int_lt(folded.prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP],
+                   direct.prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP]);
   end_run(&folded);
   end_run(&relay);
   end_run(&direct);
@@ -248,7 +254,8 @@ START_TEST(adapters_need_no_states_of_frozen_weights) {
   do_run(&lora, sdxl, SETS("task.trainable=lora", "task.lora_rank=16"));
   ck_assert_int_lt(peak(&lora), peak(&full));
   for (int w = 0; w < 4; w++) {
-    const int64_t *f = full.prediction.memory.workers[w].at_peak_bytes, *l = lora.prediction.memory.workers[w].at_peak_bytes;
+    const int64_t *f = full.prediction.memory.workers[w].at_peak_bytes,
+                  *l = lora.prediction.memory.workers[w].at_peak_bytes;
     ck_assert_int_lt(l[PLAN_MEMORY_OPTIMIZER], f[PLAN_MEMORY_OPTIMIZER] / 10);
     ck_assert_int_lt(l[PLAN_MEMORY_GRADIENTS], f[PLAN_MEMORY_GRADIENTS] / 10);
     ck_assert_int_gt(l[PLAN_MEMORY_WEIGHTS], 0);
@@ -335,7 +342,8 @@ START_TEST(plans_that_cannot_be_are_named) {
       {"plan.split=[8, 16, 32]", "plan.split: found 32, allowed: at most 31 (units - 1)"},
       {"plan.recompute=[\"nothing\"]", "plan.recompute: found \"nothing\", allowed: a unit's name"},
       {"plan.recompute=[32]", "plan.recompute: found unit 32, allowed: 0 to 31"},
-      {"task.implementation=magic", "--set task.implementation=magic: task.implementation: found \"magic\", allowed: fused, pytorch-eager"},
+      {"task.implementation=magic",
+       "--set task.implementation=magic: task.implementation: found \"magic\", allowed: fused, pytorch-eager"},
       {"plan.chunks=9", "9 chunk"},
       {"plan.skip_policy=local", "--set plan.skip_policy=local: plan.skip_policy: found local, but "},
   };
@@ -344,19 +352,30 @@ START_TEST(plans_that_cannot_be_are_named) {
     dp_error error = DP_ERROR_INIT;
     const bool interleaved = strcmp(cases[i].set, "plan.chunks=9") == 0;
     const bool local = strcmp(cases[i].set, "plan.skip_policy=local") == 0; /* needs a model with skips */
-    ck_assert_int_eq(try_run(&r, local ? sdxl : study, SETS(cases[i].set, interleaved ? "plan.schedule=interleaved" : "name=x"), &error), DP_BAD_INPUT);
-    ck_assert_msg(strstr(error.text, cases[i].expected) != NULL, "%s: found: %s\nwanted: %s", cases[i].set, error.text, cases[i].expected);
+    ck_assert_int_eq(try_run(&r, local ? sdxl : study,
+                             SETS(cases[i].set, interleaved ? "plan.schedule=interleaved" : "name=x"), &error),
+                     DP_BAD_INPUT);
+    ck_assert_msg(strstr(error.text, cases[i].expected) != NULL, "%s: found: %s\nwanted: %s", cases[i].set, error.text,
+                  cases[i].expected);
   }
 }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {closed_forms_from_a_file, zero_bubble_thirds_the_bubble, the_same_input_gives_the_same_bits,
-                                folded_moves_a_fifth_of_relay, compression_moves_less_and_costs_compute,
-                                boundary_tensors_are_not_projected, stages_are_cut_for_their_slowest_replica,
+  const TTest *const tests[] = {closed_forms_from_a_file,
+                                zero_bubble_thirds_the_bubble,
+                                the_same_input_gives_the_same_bits,
+                                folded_moves_a_fifth_of_relay,
+                                compression_moves_less_and_costs_compute,
+                                boundary_tensors_are_not_projected,
+                                stages_are_cut_for_their_slowest_replica,
                                 collectives_wait_for_compute,
-                                recomputation_trades_memory_for_time, adapters_need_no_states_of_frozen_weights,
-                                slower_links_and_smaller_cards_cost, hosts_bound_small_batches, bounds_share_out_the_step,
-                                sampling_hands_latents_round, plans_that_cannot_be_are_named};
+                                recomputation_trades_memory_for_time,
+                                adapters_need_no_states_of_frozen_weights,
+                                slower_links_and_smaller_cards_cost,
+                                hosts_bound_small_batches,
+                                bounds_share_out_the_step,
+                                sampling_hands_latents_round,
+                                plans_that_cannot_be_are_named};
   return suite_run("sim_predict", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
 }

@@ -19,7 +19,8 @@ static void teardown(void) { sim_efficiency_free(efficiency); }
 #define HEAD "format = \"diffpipe-scenario\"\nversion = 1\n"
 #define SDXL "[model]\nconfig = \"models/sdxl_unet.json\"\nheight = 1024\nwidth = 1024\n"
 #define SD15 "[model]\nconfig = \"models/sd15_unet.json\"\nheight = 512\nwidth = 512\n"
-#define CARDS(model, count) "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"" model "\"\ncount = " count "\n"
+#define CARDS(model, count) \
+  "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"" model "\"\ncount = " count "\n"
 
 static void load(plan_scenario *scenario, const char *text) {
   dp_error error = DP_ERROR_INIT;
@@ -36,11 +37,16 @@ static void search(const plan_scenario *scenario, int threads, sim_tune_result *
 static const char *const grids[] = {
     HEAD SDXL "[task]\nglobal_batch = 32\n" CARDS("A100-SXM4-80GB", "4") "[search]\nmicrobatch_sizes = [1, 2, 4]\n",
     HEAD SDXL "[task]\nglobal_batch = 16\n" CARDS("RTX-4090", "4") "[search]\nmicrobatch_sizes = [1, 2]\n",
-    HEAD SD15 "[task]\nglobal_batch = 64\n" CARDS("RTX-3090", "4") "[search]\nmicrobatch_sizes = [4, 8]\nschedules = [\"1f1b\", \"folded\", \"zb-v\"]\n",
-    HEAD SD15 "[task]\nkind = \"sample\"\nsteps = 4\nglobal_batch = 16\n" CARDS("L40S", "4") "[search]\nmicrobatch_sizes = [1, 2, 4]\n",
-    HEAD "[model]\nsynthetic_units = 13\nforward_us = 500\nboundary_bytes = 4000000\nparameters = 50000000\nactivation_bytes = 100000000\n"
-         "[task]\nglobal_batch = 24\n" CARDS("A100-PCIe-80GB", "6") "[search]\nmicrobatch_sizes = [1, 2, 3]\n",
-    HEAD SDXL "[task]\nglobal_batch = 8\n" CARDS("A100-PCIe-80GB", "2") "[search]\nmicrobatch_sizes = [1]\nallow_lossy_skips = true\nk = [1024, 65536]\n",
+    HEAD SD15 "[task]\nglobal_batch = 64\n" CARDS(
+        "RTX-3090", "4") "[search]\nmicrobatch_sizes = [4, 8]\nschedules = [\"1f1b\", \"folded\", \"zb-v\"]\n",
+    HEAD SD15 "[task]\nkind = \"sample\"\nsteps = 4\nglobal_batch = 16\n" CARDS(
+        "L40S", "4") "[search]\nmicrobatch_sizes = [1, 2, 4]\n",
+    HEAD
+    "[model]\nsynthetic_units = 13\nforward_us = 500\nboundary_bytes = 4000000\nparameters = "
+    "50000000\nactivation_bytes = 100000000\n"
+    "[task]\nglobal_batch = 24\n" CARDS("A100-PCIe-80GB", "6") "[search]\nmicrobatch_sizes = [1, 2, 3]\n",
+    HEAD SDXL "[task]\nglobal_batch = 8\n" CARDS(
+        "A100-PCIe-80GB", "2") "[search]\nmicrobatch_sizes = [1]\nallow_lossy_skips = true\nk = [1024, 65536]\n",
 };
 enum { GRID_COUNT = sizeof grids / sizeof grids[0] };
 
@@ -62,8 +68,8 @@ START_TEST(as_good_as_simulating_every_plan) {
         continue;
       }
       /* the bound is one */
-      ck_assert_msg(prediction.metrics.step_s >= result.trials[i].bound_s, "grid %d plan %d: step %.9g, bound %.9g", g, i,
-                    prediction.metrics.step_s, result.trials[i].bound_s);
+      ck_assert_msg(prediction.metrics.step_s >= result.trials[i].bound_s, "grid %d plan %d: step %.9g, bound %.9g", g,
+                    i, prediction.metrics.step_s, result.trials[i].bound_s);
       if (prediction.fits) {
         fitting++;
         most = fmax(most, prediction.metrics.throughput_samples_per_s);
@@ -147,11 +153,13 @@ END_TEST
 START_TEST(plans_with_more_chunks_than_units_are_refused) {
   plan_scenario scenario;
   sim_tune_result result;
-  load(&scenario, HEAD "[model]\nsynthetic_units = 5\nforward_us = 100\n[task]\nglobal_batch = 16\n" CARDS("A100-SXM4-80GB", "8") "[plan]\nstages = 1\n");
+  load(&scenario, HEAD "[model]\nsynthetic_units = 5\nforward_us = 100\n[task]\nglobal_batch = 16\n" CARDS(
+                      "A100-SXM4-80GB", "8") "[plan]\nstages = 1\n");
   search(&scenario, 2, &result);
   int refused = 0;
   for (int i = 0; i < result.trial_count; i++)
-    if (result.trials[i].candidate.stages * result.trials[i].candidate.chunks > 5 && result.trials[i].state == SIM_TRIAL_REFUSED) {
+    if (result.trials[i].candidate.stages * result.trials[i].candidate.chunks > 5 &&
+        result.trials[i].state == SIM_TRIAL_REFUSED) {
       refused++;
       ck_assert_msg(strncmp(result.trials[i].why, "cannot be: ", 11) == 0, "%s", result.trials[i].why);
     }
@@ -166,7 +174,8 @@ END_TEST
 START_TEST(eight_stages_lose_to_fewer) {
   plan_scenario scenario;
   sim_tune_result result;
-  load(&scenario, HEAD SD15 "[task]\nglobal_batch = 64\n" CARDS("A100-SXM4-80GB", "8") "[search]\nmicrobatch_sizes = [1, 2, 4, 8]\n");
+  load(&scenario, HEAD SD15
+       "[task]\nglobal_batch = 64\n" CARDS("A100-SXM4-80GB", "8") "[search]\nmicrobatch_sizes = [1, 2, 4, 8]\n");
   search(&scenario, 2, &result);
   ck_assert_int_ge(result.best, 0);
   ck_assert_int_lt(result.trials[result.best].candidate.stages, 8);
@@ -178,9 +187,11 @@ END_TEST
 START_TEST(lossy_skips_only_where_allowed) {
   plan_scenario scenario;
   sim_tune_result result;
-  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 8\n" CARDS("A100-PCIe-80GB", "2") "[search]\nmicrobatch_sizes = [1]\nk = [1024]\n");
+  load(&scenario, HEAD SDXL
+       "[task]\nglobal_batch = 8\n" CARDS("A100-PCIe-80GB", "2") "[search]\nmicrobatch_sizes = [1]\nk = [1024]\n");
   search(&scenario, 2, &result);
-  for (int i = 0; i < result.trial_count; i++) ck_assert_int_ne(result.trials[i].candidate.skip_policy, PLAN_SKIP_COMPRESS);
+  for (int i = 0; i < result.trial_count; i++)
+    ck_assert_int_ne(result.trials[i].candidate.skip_policy, PLAN_SKIP_COMPRESS);
   sim_tune_result_free(&result);
   plan_scenario_free(&scenario);
   load(&scenario, grids[5]);
@@ -192,7 +203,8 @@ START_TEST(lossy_skips_only_where_allowed) {
   const sim_trial *best = &result.trials[result.best];
   if (best->candidate.skip_policy == PLAN_SKIP_COMPRESS)
     for (int i = 0; i < result.trial_count; i++)
-      if (result.trials[i].state == SIM_TRIAL_SIMULATED && result.trials[i].fits && result.trials[i].candidate.skip_policy != PLAN_SKIP_COMPRESS)
+      if (result.trials[i].state == SIM_TRIAL_SIMULATED && result.trials[i].fits &&
+          result.trials[i].candidate.skip_policy != PLAN_SKIP_COMPRESS)
         ck_assert_double_lt(result.trials[i].throughput_samples_per_s, best->throughput_samples_per_s);
   sim_tune_result_free(&result);
   plan_scenario_free(&scenario);
@@ -236,18 +248,26 @@ START_TEST(nothing_to_try_is_an_error) {
   plan_scenario scenario;
   sim_tune_result result;
   dp_error error = DP_ERROR_INIT;
-  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 7\n" CARDS("A100-SXM4-80GB", "4") "[search]\nmicrobatch_sizes = [2, 4]\n");
+  load(&scenario,
+       HEAD SDXL "[task]\nglobal_batch = 7\n" CARDS("A100-SXM4-80GB", "4") "[search]\nmicrobatch_sizes = [2, 4]\n");
   const sim_tune_options how = {.threads = 1};
   ck_assert_int_eq(sim_tune(&scenario, efficiency, &how, &result, &error), DP_BAD_INPUT);
-  ck_assert_msg(strstr(error.text, "[search]: found no plan to try for a global batch of 7 on 4 devices") != NULL, "%s", error.text);
+  ck_assert_msg(strstr(error.text, "[search]: found no plan to try for a global batch of 7 on 4 devices") != NULL, "%s",
+                error.text);
   plan_scenario_free(&scenario);
 }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {as_good_as_simulating_every_plan, threads_change_nothing, front_is_a_front,
-                                neighbours_say_why_they_lost, plans_with_more_chunks_than_units_are_refused,
-                                eight_stages_lose_to_fewer, lossy_skips_only_where_allowed, nothing_fits_is_said,
-                                a_search_can_be_stopped, nothing_to_try_is_an_error};
+  const TTest *const tests[] = {as_good_as_simulating_every_plan,
+                                threads_change_nothing,
+                                front_is_a_front,
+                                neighbours_say_why_they_lost,
+                                plans_with_more_chunks_than_units_are_refused,
+                                eight_stages_lose_to_fewer,
+                                lossy_skips_only_where_allowed,
+                                nothing_fits_is_said,
+                                a_search_can_be_stopped,
+                                nothing_to_try_is_an_error};
   return suite_run("sim_tune", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
 }

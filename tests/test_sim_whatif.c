@@ -18,8 +18,10 @@ static void write_scenario(const char *task) {
   ck_assert_int_ge(file, 0);
   FILE *stream = fdopen(file, "w");
   fprintf(stream,
-          "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"models/sd15_unet.json\"\nheight = 512\nwidth = 512\n"
-          "[task]\n%s\n[cluster]\nfile = \"clusters/8xa100-80gb-sxm.toml\"\n[plan]\nstages = 8\n[search]\nmicrobatch_sizes = [2, 8]\n",
+          "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"models/sd15_unet.json\"\nheight = "
+          "512\nwidth = 512\n"
+          "[task]\n%s\n[cluster]\nfile = \"clusters/8xa100-80gb-sxm.toml\"\n[plan]\nstages = "
+          "8\n[search]\nmicrobatch_sizes = [2, 8]\n",
           task);
   ck_assert_int_eq(fclose(stream), 0);
 }
@@ -69,8 +71,9 @@ START_TEST(buying_pays_after_price_over_rent) {
   char cluster[] = "/tmp/diffpipe-cluster-XXXXXX.toml";
   const int file = mkstemps(cluster, 5);
   ck_assert_int_ge(file, 0);
-  static const char text[] = "format = \"diffpipe-cluster\"\nversion = 1\nname = \"bought\"\n[[node]]\n[[node.device]]\n"
-                             "model = \"RTX-3090\"\ncount = 4\npurchase_usd = 1000\n";
+  static const char text[] =
+      "format = \"diffpipe-cluster\"\nversion = 1\nname = \"bought\"\n[[node]]\n[[node.device]]\n"
+      "model = \"RTX-3090\"\ncount = 4\npurchase_usd = 1000\n";
   ck_assert_int_eq(write(file, text, sizeof text - 1), sizeof text - 1);
   ck_assert_int_eq(close(file), 0);
   sim_hardware bought, rented;

@@ -25,8 +25,8 @@ static inline void fuzz_check_tree(const dp_node *node, int first_line, int line
   }
 }
 
-static inline int fuzz_reader(dp_status (*parse)(const char *, size_t, const char *, dp_document *, dp_error *), const uint8_t *data,
-                              size_t size) {
+static inline int fuzz_reader(dp_status (*parse)(const char *, size_t, const char *, dp_document *, dp_error *),
+                              const uint8_t *data, size_t size) {
   char *text = malloc(size + 1);
   if (!text) return 0;
   memcpy(text, data, size);
