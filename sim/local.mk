@@ -4,6 +4,7 @@ libsim_a_SOURCES = \
 	sim/efficiency.c sim/efficiency.h \
 	sim/engine.c sim/engine.h \
 	sim/engine_prepare.c sim/engine_state.h \
+	sim/fit.c sim/fit.h \
 	sim/heap.h \
 	sim/issue.c \
 	sim/network.c sim/network.h \

@@ -25,13 +25,13 @@ typedef struct solver {
   double *value;      /* [rank][a][d] folded; [rank][end] straight */
   int *next;
   /* folded: for the state (a, d) at hand, what chunks [a, b) and [c, d) hold twice */
-  double *fast_s;             /* [rank + 1]: sum of speeds of ranks before it */
-  double *room_bytes;         /* [rank + 1]: sum of what ranks before it have for units */
-  int least_in_flight;        /* of any chunk */
-  int64_t *inner;             /* [b][c] bytes made in [a, b) and used in [b, c): wire */
+  double *fast_s;                     /* [rank + 1]: sum of speeds of ranks before it */
+  double *room_bytes;                 /* [rank + 1]: sum of what ranks before it have for units */
+  int least_in_flight;                /* of any chunk */
+  int64_t *inner;                     /* [b][c] bytes made in [a, b) and used in [b, c): wire */
   int64_t *both, *both_skips, *local; /* [b - a][d - c] of the window */
-  int *last_user;             /* [crossing][d] its last user before d; -1 */
-  int *near, *near_first;     /* crossings with a point at or after a, and the first such point */
+  int *last_user;                     /* [crossing][d] its last user before d; -1 */
+  int *near, *near_first;             /* crossings with a point at or after a, and the first such point */
   int near_count;
 } solver;
 
@@ -50,8 +50,8 @@ static dp_status largest_transient(solver *s, int a, int b, int c, int d, int64_
 
 /* What choosing this worker makes of `rest`, the value of the others; INFINITY when it may not be. Transients, which
  * are dear, are asked for last. */
-static dp_status combine(solver *s, int rank, const sim_partition_terms *terms, int64_t skips, double rest, double best, int a, int b, int c,
-                         int d, double *total) {
+static dp_status combine(solver *s, int rank, const sim_partition_terms *terms, int64_t skips, double rest, double best,
+                         int a, int b, int c, int d, double *total) {
   *total = INFINITY;
   if (s->p->skip_policy == PLAN_SKIP_LOCAL && skips > 0) return DP_OK;
   const double cost_s = sim_partition_cost_s(s->p, rank, terms);
@@ -136,7 +136,8 @@ static void fill_window(solver *s, int a, int d, int b_end, int c_first) {
   const sim_partition_tables *t = s->t;
   const int side = t->side;
   for (int i = 0; i <= b_end - a; i++)
-    for (int j = 0; j <= d - c_first; j++) s->both[i * side + j] = s->both_skips[i * side + j] = s->local[i * side + j] = 0;
+    for (int j = 0; j <= d - c_first; j++)
+      s->both[i * side + j] = s->both_skips[i * side + j] = s->local[i * side + j] = 0;
   for (int i = 0; i < s->near_count; i++) {
     const sim_crossing *c = &t->crossings[s->near[i]];
     const int first = s->near_first[i], last = s->last_user[s->near[i] * side + d];
@@ -157,8 +158,8 @@ static void fill_window(solver *s, int a, int d, int b_end, int c_first) {
       }
 }
 
-/* The rank in the middle takes [a, d) in two chunks; where they meet changes its memory only: as near as can be to equal
- * halves. */
+/* The rank in the middle takes [a, d) in two chunks; where they meet changes its memory only: as near as can be to
+ * equal halves. */
 static dp_status solve_middle(solver *s, int a, int d, double *best, int *choice) {
   const sim_partition_tables *t = s->t;
   const int r = t->ranks - 1, side = t->side;
@@ -167,7 +168,8 @@ static dp_status solve_middle(solver *s, int a, int d, double *best, int *choice
   sim_partition_terms terms = {.compute_s = 2 * half_s, .received = AT(used, a, d)};
   terms.sent = AT(reaching, d, d) - AT(reaching, a, d);
   if (s->p->skip_policy != PLAN_SKIP_RELAY && d < t->places) terms.sent += t->chain_saving[d];
-  if (r) terms.chain_s = sim_partition_hop_s(s->p, r, s->p->skip_policy == PLAN_SKIP_RELAY ? terms.received : t->chain[a]);
+  if (r)
+    terms.chain_s = sim_partition_hop_s(s->p, r, s->p->skip_policy == PLAN_SKIP_RELAY ? terms.received : t->chain[a]);
   for (int m = a + 1; m < d; m++) {
     const double uneven = fabs(sim_partition_work_s(t, r, a, m) - half_s);
     if (*best < INFINITY && (!t->limited || s->goal != FULLEST) && uneven >= least_uneven) continue;
@@ -175,10 +177,12 @@ static dp_status solve_middle(solver *s, int a, int d, double *best, int *choice
     terms.local_gradient = 0;
     for (int i = 0; i < s->near_count; i++) {
       const sim_crossing *c = &t->crossings[s->near[i]];
-      if (c->made >= a && c->made < m && c->needs_gradient && s->last_user[s->near[i] * side + d] >= m) terms.local_gradient += c->bytes;
+      if (c->made >= a && c->made < m && c->needs_gradient && s->last_user[s->near[i] * side + d] >= m)
+        terms.local_gradient += c->bytes;
     }
     double total;
-    DP_TRY(combine(s, r, &terms, AT(used_skips, a, d), s->goal == FULLEST ? -INFINITY : 0, INFINITY, a, m, m, d, &total));
+    DP_TRY(
+        combine(s, r, &terms, AT(used_skips, a, d), s->goal == FULLEST ? -INFINITY : 0, INFINITY, a, m, m, d, &total));
     if (total > *best || total == INFINITY || (total == *best && uneven >= least_uneven)) continue;
     *best = total;
     *choice = m * side + m;
@@ -195,7 +199,8 @@ static bool too_full(const solver *s, int rank, int64_t bytes, double best) {
 
 /* What its chunk cannot do without; only grows with the chunk. */
 static int64_t least_bytes(const solver *s, int chunk, int a, int b) {
-  return s->t->persistent[b] - s->t->persistent[a] + AT(inputs, a, b) + sim_partition_in_flight(s->p, chunk) * AT(saved, a, b);
+  return s->t->persistent[b] - s->t->persistent[a] + AT(inputs, a, b) +
+         sim_partition_in_flight(s->p, chunk) * AT(saved, a, b);
 }
 
 static dp_status solve_state(solver *s, int r, int a, int d, int b_end, int c_first, double *best, int *choice) {
@@ -219,17 +224,20 @@ static dp_status solve_state(solver *s, int r, int a, int d, int b_end, int c_fi
         const int64_t from_inside = AT(reaching, c, c) - AT(reaching, b, c), from_outside = AT(used, a, d);
         terms.received = from_outside + from_inside;
         terms.sent = AT(used, b, c) + AT(reaching, d, d) - AT(reaching, a, d);
-        terms.chain_s = (r ? sim_partition_hop_s(s->p, r, from_outside) : 0) + sim_partition_hop_s(s->p, mirror, from_inside);
+        terms.chain_s =
+            (r ? sim_partition_hop_s(s->p, r, from_outside) : 0) + sim_partition_hop_s(s->p, mirror, from_inside);
       } else {
         terms.received = AT(used, a, b) + AT(used, c, d) - s->both[at];
-        terms.sent = s->inner[b * side + c] + AT(reaching, b, d) - AT(reaching, a, d) + AT(reaching, d, d) - AT(reaching, c, d) +
-                     (d < t->places ? t->chain_saving[d] : 0);
-        terms.chain_s = (r ? sim_partition_hop_s(s->p, r, t->chain[a]) : 0) + sim_partition_hop_s(s->p, mirror, t->chain[c]);
+        terms.sent = s->inner[b * side + c] + AT(reaching, b, d) - AT(reaching, a, d) + AT(reaching, d, d) -
+                     AT(reaching, c, d) + (d < t->places ? t->chain_saving[d] : 0);
+        terms.chain_s =
+            (r ? sim_partition_hop_s(s->p, r, t->chain[a]) : 0) + sim_partition_hop_s(s->p, mirror, t->chain[c]);
       }
       terms.local_gradient = s->local[at];
       terms.memory = sim_partition_chunk_bytes(t, r, a, b) + sim_partition_chunk_bytes(t, mirror, c, d);
       double total;
-      DP_TRY(combine(s, r, &terms, AT(used_skips, a, b) + AT(used_skips, c, d) - s->both_skips[at], rest, *best, a, b, c, d, &total));
+      DP_TRY(combine(s, r, &terms, AT(used_skips, a, b) + AT(used_skips, c, d) - s->both_skips[at], rest, *best, a, b,
+                     c, d, &total));
       if (total >= *best) continue;
       *best = total;
       *choice = b * side + c;
@@ -270,7 +278,8 @@ static dp_status solve_folded(solver *s) {
   for (int a = n - 1; a >= 0; a--) {
     step_outwards(s, a);
     int b_end = a + 1; /* further than any rank can go in the bound */
-    while (b_end < n && !((reference[b_end] - reference[a]) * (1 - 1e-9) > s->cost_bound * fastest) && some_rank_holds(s, false, a, b_end))
+    while (b_end < n && !((reference[b_end] - reference[a]) * (1 - 1e-9) > s->cost_bound * fastest) &&
+           some_rank_holds(s, false, a, b_end))
       b_end++;
     for (int d = a + 2; d <= n; d++) {
       bool ready = false;
@@ -283,7 +292,8 @@ static dp_status solve_folded(solver *s) {
         if (r > a || r > n - d || d - a < 2 * (ranks - r) || (r == 0 && (a > 0 || d < n))) continue;
         const double inside_s = reference[d] - reference[a];
         if (!can_do(s, inside_s, r, ranks) || !can_do(s, reference[n] - inside_s, 0, r)) continue;
-        if (!can_hold(s, bytes_in(s, a, d), r, ranks) || !can_hold(s, bytes_in(s, 0, a) + bytes_in(s, d, n), 0, r)) continue;
+        if (!can_hold(s, bytes_in(s, a, d), r, ranks) || !can_hold(s, bytes_in(s, 0, a) + bytes_in(s, d, n), 0, r))
+          continue;
         if (r == ranks - 1) {
           DP_TRY(solve_middle(s, a, d, best, choice));
           continue;
@@ -378,8 +388,10 @@ static dp_status solve_all(solver *s, int *cuts, bool *none) {
   *none = slowest_s == INFINITY;
   if (*none) return DP_OK;
   DP_TRY(solve(s, EVEN, slowest_s * tie, over_bound, &sum));
-  if (s->p->folded) read_folded(s, cuts);
-  else read_straight(s, cuts);
+  if (s->p->folded)
+    read_folded(s, cuts);
+  else
+    read_straight(s, cuts);
   return DP_OK;
 }
 
@@ -396,10 +408,11 @@ static dp_status make_room(solver *s) {
   s->both = DP_ARENA_NEW(&t->arena, int64_t, square);
   s->both_skips = DP_ARENA_NEW(&t->arena, int64_t, square);
   s->local = DP_ARENA_NEW(&t->arena, int64_t, square);
-  s->last_user = DP_ARENA_NEW(&t->arena, int, crossings * side);
+  s->last_user = DP_ARENA_NEW(&t->arena, int, crossings *side);
   s->near = DP_ARENA_NEW(&t->arena, int, crossings);
   s->near_first = DP_ARENA_NEW(&t->arena, int, crossings);
-  if (!s->value || !s->next || !s->fast_s || !s->room_bytes || !s->inner || !s->both || !s->both_skips || !s->local || !s->last_user || !s->near || !s->near_first)
+  if (!s->value || !s->next || !s->fast_s || !s->room_bytes || !s->inner || !s->both || !s->both_skips || !s->local ||
+      !s->last_user || !s->near || !s->near_first)
     return dp_fail_memory(s->error);
   s->least_in_flight = sim_partition_in_flight(s->p, 0);
   for (int c = 1; c < t->chunks; c++)
@@ -412,13 +425,15 @@ static dp_status make_room(solver *s) {
     for (int d = 0; d <= t->places; d++) {
       int *last = &s->last_user[i * side + (size_t)d];
       *last = -1;
-      for (int u = 0; u < t->crossings[i].user_count && t->crossings[i].users[u] < d; u++) *last = t->crossings[i].users[u];
+      for (int u = 0; u < t->crossings[i].user_count && t->crossings[i].users[u] < d; u++)
+        *last = t->crossings[i].users[u];
     }
   return DP_OK;
 }
 
-static dp_status judge(sim_partition_tables *t, const int *cuts, sim_partition_result *result, dp_error *error) {
-  sim_partition_load *loads = DP_ARENA_NEW(&t->arena, sim_partition_load, (size_t)t->ranks);
+static dp_status judge(sim_partition_tables *t, const int *cuts, sim_partition_load *out, sim_partition_result *result,
+                       dp_error *error) {
+  sim_partition_load *loads = out ? out : DP_ARENA_NEW(&t->arena, sim_partition_load, (size_t)t->ranks);
   int *scratch = DP_ARENA_NEW(&t->arena, int, sim_partition_scratch_size(t));
   if (!loads || !scratch) return dp_fail_memory(error);
   DP_TRY(sim_partition_loads(t, cuts, scratch, loads, error));
@@ -441,7 +456,8 @@ static int most_places(const sim_partition_problem *p) {
   return p->folded ? SIM_PARTITION_PLACES : 4 * SIM_PARTITION_PLACES;
 }
 
-dp_status sim_partition_solve(const sim_partition_problem *problem, int *cuts, sim_partition_result *result, dp_error *error) {
+dp_status sim_partition_solve(const sim_partition_problem *problem, int *cuts, sim_partition_load *loads,
+                              sim_partition_result *result, dp_error *error) {
   sim_partition_tables tables;
   DP_TRY(sim_partition_tables_build(problem, most_places(problem), &tables, error));
   sim_partition_problem direct = *problem;
@@ -449,32 +465,38 @@ dp_status sim_partition_solve(const sim_partition_problem *problem, int *cuts, s
   solver s = {.t = &tables, .p = problem, .error = error};
   const bool interleaved = !problem->folded && problem->chunks_per_rank > 1;
   bool none = false, exact = true;
-  dp_status status = interleaved ? DP_OK : make_room(&s);
-  for (;;) {
-    if (status == DP_OK) status = interleaved ? sim_partition_interleaved(&tables, cuts, &exact, &none, error) : solve_all(&s, cuts, &none);
+  dp_status status = make_room(&s);
+  found.impossible = status == DP_OK && problem->only_if_possible && tables.limited && least_over(&s) > 0;
+  while (!found.impossible) {
+    if (status == DP_OK)
+      status =
+          interleaved ? sim_partition_interleaved(&tables, cuts, &exact, &none, error) : solve_all(&s, cuts, &none);
     if (status != DP_OK || !none || found.skips_travel) break;
     found.skips_travel = true;
     direct.skip_policy = PLAN_SKIP_DIRECT; /* moves the same bytes: the tables stand */
     tables.problem = s.p = &direct;
   }
   found.exact = found.exact && exact;
-  if (status == DP_OK) status = judge(&tables, cuts, &found, error);
+  if (status == DP_OK && !found.impossible) status = judge(&tables, cuts, loads, &found, error);
   if (status == DP_OK) {
-    for (int c = 0; c + 1 < tables.chunks; c++) cuts[c] = tables.first_unit[cuts[c]];
+    for (int c = 0; !found.impossible && c + 1 < tables.chunks; c++) cuts[c] = tables.first_unit[cuts[c]];
     *result = found;
   }
   sim_partition_tables_free(&tables);
   return status;
 }
 
-dp_status sim_partition_evaluate(const sim_partition_problem *problem, const int *cuts, sim_partition_load *loads, dp_error *error) {
+dp_status sim_partition_evaluate(const sim_partition_problem *problem, const int *cuts, sim_partition_load *loads,
+                                 dp_error *error) {
   enum { ALL = 4 * SIM_PARTITION_PLACES };
   sim_partition_tables tables;
   const int units = (int)problem->graph->units.count, chunks = problem->ranks * problem->chunks_per_rank;
-  if (units > ALL) return dp_fail(error, DP_BAD_INPUT, "%d units to evaluate a split of, allowed: at most %d", units, ALL);
+  if (units > ALL)
+    return dp_fail(error, DP_BAD_INPUT, "%d units to evaluate a split of, allowed: at most %d", units, ALL);
   for (int c = 0; c + 1 < chunks; c++)
     if (cuts[c] <= (c ? cuts[c - 1] : 0) || cuts[c] >= units)
-      return dp_fail(error, DP_BAD_INPUT, "cut %d at unit %d of %d, allowed: ascending, a unit for each chunk", c, cuts[c], units);
+      return dp_fail(error, DP_BAD_INPUT, "cut %d at unit %d of %d, allowed: ascending, a unit for each chunk", c,
+                     cuts[c], units);
   DP_TRY(sim_partition_tables_build(problem, ALL, &tables, error));
   int *scratch = DP_ARENA_NEW(&tables.arena, int, sim_partition_scratch_size(&tables));
   const dp_status status = scratch ? sim_partition_loads(&tables, cuts, scratch, loads, error) : dp_fail_memory(error);

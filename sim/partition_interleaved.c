@@ -1,12 +1,12 @@
-/* Interleaved placement. A rank's cost joins chunks that lie far apart, so no dynamic program over cut points decides it:
- * a local search finds a good split, and branch and bound over all splits improves it or proves it the best. */
+/* Interleaved placement. A rank's cost joins chunks that lie far apart, so no dynamic program over cut points decides
+ * it: a local search finds a good split, and branch and bound over all splits improves it or proves it the best. */
 #include <math.h>
 #include <string.h>
 
 #include "sim/partition_tables.h"
 
-/* Steps of the proof. All splits of 12 units into up to 12 chunks take less than a thousandth. */
-enum { STEP_LIMIT = 400000, STEPS_A_SPLIT = 100, ROUND_LIMIT = 50 };
+/* Steps of the proof. All splits of 12 units take less than half of them. */
+enum { STEP_LIMIT = 100000, STEPS_A_SPLIT = 100, ROUND_LIMIT = 50 };
 
 static const double tie = 1 + 1e-12;
 
@@ -96,8 +96,10 @@ static dp_status branch(search *s, int chunk) {
     }
     /* what is left must go into what the ranks have left */
     double room_s = 0;
-    for (int r = 0; can_win_by_time && r < t->ranks; r++) room_s += (s->best.slowest_s * tie - s->rank_s[r]) * t->speed[r];
-    if (can_win_by_time && (t->prefix_s[0][t->places] - t->prefix_s[0][end]) * (1 - 1e-9) > room_s * (1 + 1e-9)) continue;
+    for (int r = 0; can_win_by_time && r < t->ranks; r++)
+      room_s += (s->best.slowest_s * tie - s->rank_s[r]) * t->speed[r];
+    if (can_win_by_time && (t->prefix_s[0][t->places] - t->prefix_s[0][end]) * (1 - 1e-9) > room_s * (1 + 1e-9))
+      continue;
     s->cuts[chunk] = end;
     DP_TRY(branch(s, chunk + 1));
   }
@@ -107,13 +109,15 @@ static dp_status branch(search *s, int chunk) {
 
 dp_status sim_partition_interleaved(sim_partition_tables *t, int *cuts, bool *exact, bool *none, dp_error *error) {
   search s = {.t = t, .error = error, .best = {.over_bytes = INT64_MAX, .slowest_s = INFINITY, .squares = INFINITY}};
-  double *place_s = DP_ARENA_NEW(&t->arena, double, (size_t)t->places), *speed = DP_ARENA_NEW(&t->arena, double, (size_t)t->chunks);
+  double *place_s = DP_ARENA_NEW(&t->arena, double, (size_t)t->places),
+         *speed = DP_ARENA_NEW(&t->arena, double, (size_t)t->chunks);
   s.cuts = DP_ARENA_NEW(&t->arena, int, (size_t)t->chunks);
   s.best_cuts = DP_ARENA_NEW(&t->arena, int, (size_t)t->chunks);
   s.scratch = DP_ARENA_NEW(&t->arena, int, sim_partition_scratch_size(t));
   s.rank_s = DP_ARENA_NEW(&t->arena, double, (size_t)t->ranks);
   s.loads = DP_ARENA_NEW(&t->arena, sim_partition_load, (size_t)t->ranks);
-  if (!place_s || !speed || !s.cuts || !s.best_cuts || !s.scratch || !s.rank_s || !s.loads) return dp_fail_memory(error);
+  if (!place_s || !speed || !s.cuts || !s.best_cuts || !s.scratch || !s.rank_s || !s.loads)
+    return dp_fail_memory(error);
   for (int i = 0; i < t->places; i++) place_s[i] = sim_partition_work_s(t, 0, i, i + 1);
   for (int c = 0; c < t->chunks; c++) {
     const double whole_s = t->prefix_s[sim_partition_chunk_rank(t->problem, c)][t->places];

@@ -33,7 +33,8 @@ double sim_partition_cost_s(const sim_partition_problem *p, int rank, const sim_
 }
 
 int64_t sim_partition_memory(const sim_partition_problem *p, int rank, const sim_partition_terms *terms) {
-  int64_t bytes = terms->memory + (p->fixed_bytes ? p->fixed_bytes[rank] : 0) + (p->training ? 4 : 2) * (terms->received + terms->sent);
+  int64_t bytes = terms->memory + (p->fixed_bytes ? p->fixed_bytes[rank] : 0) +
+                  (p->training ? 4 : 2) * (terms->received + terms->sent);
   const int last = p->folded ? 2 * p->ranks - 1 - rank : rank + (p->chunks_per_rank - 1) * p->ranks;
   const int more = sim_partition_in_flight(p, rank) - sim_partition_in_flight(p, last);
   if (p->training && more > 0) bytes += more * terms->local_gradient;
@@ -71,7 +72,8 @@ static dp_status find_places(sim_partition_tables *t, int most, dp_error *error)
   t->side = t->places + 1;
   t->first_unit = KEEP(t, int, t->side);
   if (!t->first_unit) return dp_fail_memory(error);
-  if (units > t->places) DP_TRY(plan_split_balanced(p->unit_s[0], units, t->places, NULL, t->first_unit + 1, error));
+  if (units > t->places)
+    DP_TRY(plan_split_balanced(p->unit_s[0], units, t->places, NULL, t->first_unit + 1, error));
   else
     for (int u = 0; u < units; u++) t->first_unit[u] = u;
   t->first_unit[0] = 0;
@@ -116,7 +118,8 @@ static int keepers(const sim_partition_problem *p, const graph_tensor *tensor, c
   int s = 0, c = 0;
   while (s < tensor->saver_unit_count || (p->recompute && c < tensor->consumer_unit_count)) {
     int unit;
-    if (s < tensor->saver_unit_count && (!p->recompute || c >= tensor->consumer_unit_count || tensor->saver_units[s] <= tensor->consumer_units[c])) {
+    if (s < tensor->saver_unit_count &&
+        (!p->recompute || c >= tensor->consumer_unit_count || tensor->saver_units[s] <= tensor->consumer_units[c])) {
       unit = tensor->saver_units[s++];
       if (p->recompute && p->recompute[unit]) continue;
     } else {
@@ -129,7 +132,8 @@ static int keepers(const sim_partition_problem *p, const graph_tensor *tensor, c
 }
 
 /* Adds `bytes` to table[a][b] for all a in [from, to] and b in [begin, end] as a difference, summed up by finish(). */
-static void add_box(const sim_partition_tables *t, int64_t *table, int from, int to, int begin, int end, int64_t bytes) {
+static void add_box(const sim_partition_tables *t, int64_t *table, int from, int to, int begin, int end,
+                    int64_t bytes) {
   const size_t side = (size_t)t->side;
   if (from > to || begin > end) return;
   const bool more = end + 1 < t->side;
@@ -149,7 +153,8 @@ static void finish(const sim_partition_tables *t, int64_t *table) {
 
 /* Each of the ascending places counts `bytes` once for every range that holds at least one of them. */
 static void add_any(const sim_partition_tables *t, int64_t *table, const int *places, int count, int64_t bytes) {
-  for (int i = 0; i < count; i++) add_box(t, table, i ? places[i - 1] + 1 : 0, places[i], places[i] + 1, t->places, bytes);
+  for (int i = 0; i < count; i++)
+    add_box(t, table, i ? places[i - 1] + 1 : 0, places[i], places[i] + 1, t->places, bytes);
 }
 
 static void fill_crossing(const sim_partition_tables *t, const sim_crossing *c) {
@@ -196,8 +201,13 @@ static dp_status read_tensor(sim_partition_tables *t, int id, const int *place_o
   }
   if (count == 0 && !tensor->is_output) return DP_OK;
   sim_crossing *c = &t->crossings[t->crossing_count++];
-  *c = (sim_crossing){.made = made, .user_count = count, .first_keeper = first_keeper, .bytes = tensor->bytes, .packed_bytes = tensor->bytes,
-                      .start = -1, .needs_gradient = tensor->needs_gradient};
+  *c = (sim_crossing){.made = made,
+                      .user_count = count,
+                      .first_keeper = first_keeper,
+                      .bytes = tensor->bytes,
+                      .packed_bytes = tensor->bytes,
+                      .start = -1,
+                      .needs_gradient = tensor->needs_gradient};
   c->users = KEEP(t, int, count);
   if (!c->users) return dp_fail_memory(error);
   if (count) memcpy(c->users, scratch, (size_t)count * sizeof *scratch);
@@ -234,7 +244,8 @@ static dp_status read_tensors(sim_partition_tables *t, dp_error *error) {
   t->chain_saving = KEEP(t, int64_t, side);
   int64_t **const tables[] = {&t->used, &t->used_skips, &t->reaching, &t->saved, &t->kept, &t->inputs, &t->transient};
   bool room = place_of && scratch && t->crossings && t->chain && t->chain_saving;
-  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) room = (*tables[i] = KEEP(t, int64_t, side * side)) != NULL && room;
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+    room = (*tables[i] = KEEP(t, int64_t, side * side)) != NULL && room;
   if (!room) return dp_fail_memory(error);
   for (int i = 0; i < t->places; i++)
     for (int u = t->first_unit[i]; u < t->first_unit[i + 1]; u++) place_of[u] = i;
@@ -250,12 +261,17 @@ static dp_status read_tensors(sim_partition_tables *t, dp_error *error) {
   return DP_OK;
 }
 
-dp_status sim_partition_tables_build(const sim_partition_problem *p, int places, sim_partition_tables *t, dp_error *error) {
-  *t = (sim_partition_tables){.problem = p, .ranks = p->ranks, .chunks = p->ranks * p->chunks_per_rank, .limited = p->memory_limit_bytes != NULL};
+dp_status sim_partition_tables_build(const sim_partition_problem *p, int places, sim_partition_tables *t,
+                                     dp_error *error) {
+  *t = (sim_partition_tables){.problem = p,
+                              .ranks = p->ranks,
+                              .chunks = p->ranks * p->chunks_per_rank,
+                              .limited = p->memory_limit_bytes != NULL};
   const int units = (int)p->graph->units.count, room = units < places ? units : places;
   if (p->ranks < 1 || p->chunks_per_rank < 1 || t->chunks > room || (p->folded && p->chunks_per_rank != 2))
-    return dp_fail(error, DP_BAD_INPUT, "%d stages of %d chunk(s) over %d units, allowed: at most %d chunks in all, folded 2 a stage", p->ranks,
-                   p->chunks_per_rank, units, room);
+    return dp_fail(error, DP_BAD_INPUT,
+                   "%d stages of %d chunk(s) over %d units, allowed: at most %d chunks in all, folded 2 a stage",
+                   p->ranks, p->chunks_per_rank, units, room);
   dp_status status = find_places(t, places, error);
   if (status == DP_OK) status = read_tensors(t, error);
   if (status != DP_OK) sim_partition_tables_free(t);
@@ -270,7 +286,8 @@ void sim_partition_tables_free(sim_partition_tables *t) {
 /* ---- whole splits, tensor by tensor ---- */
 
 size_t sim_partition_scratch_size(const sim_partition_tables *t) {
-  return (size_t)t->places + (size_t)t->ranks + 2 * (size_t)t->chunks + 1 + sizeof(sim_partition_terms) / sizeof(int) * (size_t)t->ranks + 2;
+  return (size_t)t->places + (size_t)t->ranks + 2 * (size_t)t->chunks + 1 +
+         sizeof(sim_partition_terms) / sizeof(int) * (size_t)t->ranks + 2;
 }
 
 typedef struct walk {
@@ -296,7 +313,9 @@ static void walk_direct(walk *w, const sim_crossing *c) {
     const bool whole = start_of(w, chunk) == c->start;
     w->terms[rank].received += whole ? c->bytes : c->packed_bytes;
     w->loads[rank].received_skips += !whole;
-    if (whole) w->terms[rank].chain_s += sim_partition_hop_s(w->t->problem, chunk, c->bytes) - sim_partition_hop_s(w->t->problem, chunk, 0);
+    if (whole)
+      w->terms[rank].chain_s +=
+          sim_partition_hop_s(w->t->problem, chunk, c->bytes) - sim_partition_hop_s(w->t->problem, chunk, 0);
     if (sent_from == own) continue;
     sent_from = own;
     w->terms[maker_rank].sent += start_of(w, own + 1) == c->start ? c->bytes : c->packed_bytes;
@@ -316,12 +335,14 @@ static void walk_relay(walk *w, const sim_crossing *c) {
       w->terms[rank_of(w, from)].sent += c->bytes;
       w->terms[to].received += c->bytes;
       w->loads[to].received_skips += start_of(w, from + 1) != c->start;
-      w->terms[to].chain_s += sim_partition_hop_s(w->t->problem, from + 1, c->bytes) - sim_partition_hop_s(w->t->problem, from + 1, 0);
+      w->terms[to].chain_s +=
+          sim_partition_hop_s(w->t->problem, from + 1, c->bytes) - sim_partition_hop_s(w->t->problem, from + 1, 0);
     }
   }
 }
 
-dp_status sim_partition_loads(sim_partition_tables *t, const int *cuts, int *scratch, sim_partition_load *loads, dp_error *error) {
+dp_status sim_partition_loads(sim_partition_tables *t, const int *cuts, int *scratch, sim_partition_load *loads,
+                              dp_error *error) {
   const sim_partition_problem *p = t->problem;
   const uintptr_t at = ((uintptr_t)scratch + sizeof(double) - 1) / sizeof(double) * sizeof(double);
   walk w = {.t = t, .cuts = cuts, .terms = (sim_partition_terms *)at, .loads = loads};
@@ -351,8 +372,10 @@ dp_status sim_partition_loads(sim_partition_tables *t, const int *cuts, int *scr
       local = local || (chunk != maker && rank_of(&w, chunk) == maker_rank);
     }
     if (local && c->needs_gradient) w.terms[maker_rank].local_gradient += c->bytes;
-    if (p->skip_policy == PLAN_SKIP_RELAY) walk_relay(&w, c);
-    else walk_direct(&w, c);
+    if (p->skip_policy == PLAN_SKIP_RELAY)
+      walk_relay(&w, c);
+    else
+      walk_direct(&w, c);
   }
   for (int r = 0; r < t->ranks; r++) {
     sim_partition_load *load = &loads[r];

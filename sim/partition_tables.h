@@ -23,26 +23,27 @@ typedef struct sim_partition_tables {
   dp_arena arena;
   const sim_partition_problem *problem;
   int places, ranks, chunks;
-  bool limited;          /* some rank has a memory limit */
-  int *first_unit;       /* [places + 1] */
-  double **prefix_s;     /* [rank][places + 1] running sums of unit_s */
-  double *speed;         /* [rank] most seconds of rank 0 that it does in one */
-  int64_t *persistent;   /* [places + 1] running sums */
+  bool limited;        /* some rank has a memory limit */
+  int *first_unit;     /* [places + 1] */
+  double **prefix_s;   /* [rank][places + 1] running sums of unit_s */
+  double *speed;       /* [rank] most seconds of rank 0 that it does in one */
+  int64_t *persistent; /* [places + 1] running sums */
   sim_crossing *crossings;
   int crossing_count;
   int64_t *chain;        /* [places + 1] whole bytes whose start it is */
   int64_t *chain_saving; /* [places + 1] the same, whole less packed */
   /* [a * side + b], side = places + 1 */
   int side;
-  int64_t *used;      /* made before a and used in [a, b): bytes on the wire to a chunk there; relay: whole */
-  int64_t *used_skips;/* how many of these are skips */
-  int64_t *reaching;  /* made before a and with a user at or after b: packed bytes; relay: whole */
+  int64_t *used;       /* made before a and used in [a, b): bytes on the wire to a chunk there; relay: whole */
+  int64_t *used_skips; /* how many of these are skips */
+  int64_t *reaching;   /* made before a and with a user at or after b: packed bytes; relay: whole */
   int64_t *saved, *kept, *inputs;
   int64_t *transient; /* -1: not asked for yet */
 } sim_partition_tables;
 
 /* places: at most so many. */
-dp_status sim_partition_tables_build(const sim_partition_problem *problem, int places, sim_partition_tables *tables, dp_error *error);
+dp_status sim_partition_tables_build(const sim_partition_problem *problem, int places, sim_partition_tables *tables,
+                                     dp_error *error);
 void sim_partition_tables_free(sim_partition_tables *tables);
 dp_status sim_partition_transient(sim_partition_tables *tables, int a, int b, int64_t *bytes, dp_error *error);
 
@@ -50,7 +51,7 @@ dp_status sim_partition_transient(sim_partition_tables *tables, int a, int b, in
 typedef struct sim_partition_terms {
   double compute_s, chain_s;
   int64_t received, sent, local_gradient; /* bytes; local_gradient: of what first chunks make for later ones */
-  int64_t memory; /* everything but transients, transfer buffers and those gradients */
+  int64_t memory;                         /* everything but transients, transfer buffers and those gradients */
 } sim_partition_terms;
 
 double sim_partition_cost_s(const sim_partition_problem *problem, int rank, const sim_partition_terms *terms);
@@ -72,12 +73,15 @@ static inline int sim_partition_in_flight(const sim_partition_problem *problem, 
 /* Persistent bytes, inputs and what is held per microbatch in flight, of one chunk. */
 static inline int64_t sim_partition_chunk_bytes(const sim_partition_tables *t, int chunk, int a, int b) {
   return t->persistent[b] - t->persistent[a] + sim_partition_at(t, t->inputs, a, b) +
-         sim_partition_in_flight(t->problem, chunk) * (sim_partition_at(t, t->saved, a, b) + sim_partition_at(t, t->kept, a, b));
+         sim_partition_in_flight(t->problem, chunk) *
+             (sim_partition_at(t, t->saved, a, b) + sim_partition_at(t, t->kept, a, b));
 }
 
-/* Loads of all ranks for cuts between places; may be asked for again and again. scratch: of sim_partition_scratch_size ints. */
+/* Loads of all ranks for cuts between places; may be asked for again and again. scratch: of sim_partition_scratch_size
+ * ints. */
 size_t sim_partition_scratch_size(const sim_partition_tables *tables);
-dp_status sim_partition_loads(sim_partition_tables *tables, const int *cuts, int *scratch, sim_partition_load *loads, dp_error *error);
+dp_status sim_partition_loads(sim_partition_tables *tables, const int *cuts, int *scratch, sim_partition_load *loads,
+                              dp_error *error);
 
 /* Interleaved placement, on place cuts; best effort beyond small cases, `exact` says. none: skips cannot stay local. */
 dp_status sim_partition_interleaved(sim_partition_tables *tables, int *cuts, bool *exact, bool *none, dp_error *error);

@@ -6,6 +6,7 @@
 
 #include "plan/nccl.h"
 #include "plan/traffic.h"
+#include "sim/fit.h"
 
 /* Workers with equal devices share unit costs. */
 typedef struct device_kind {
@@ -189,6 +190,14 @@ static dp_status default_cuts(predictor *p, int *cuts) {
   return plan_split_folded(model, unit_cost, plan->ranks, (plan->training ? 2 : 1) * s_per_byte, speed, cuts, p->error);
 }
 
+static void place_chunks(predictor *p, const int *cuts) {
+  plan_plan *plan = &p->out->plan;
+  for (int c = 0; c < plan->chunk_count; c++) {
+    const int first = c ? cuts[c - 1] : 0, end = c + 1 < plan->chunk_count ? cuts[c] : (int)p->out->graph.units.count;
+    plan->chunks[c] = (plan_chunk){.first_unit = first, .unit_count = end - first, .rank = plan_schedule_chunk_rank(plan->schedule, plan->ranks, c)};
+  }
+}
+
 static dp_status set_chunks(predictor *p) {
   plan_plan *plan = &p->out->plan;
   const plan_scenario *scenario = p->scenario;
@@ -215,10 +224,7 @@ static dp_status set_chunks(predictor *p) {
   } else if (plan->chunk_count > 1) {
     DP_TRY(default_cuts(p, cuts));
   }
-  for (int c = 0; c < plan->chunk_count; c++) {
-    const int first = c ? cuts[c - 1] : 0, end = c + 1 < plan->chunk_count ? cuts[c] : n;
-    plan->chunks[c] = (plan_chunk){.first_unit = first, .unit_count = end - first, .rank = plan_schedule_chunk_rank(plan->schedule, plan->ranks, c)};
-  }
+  place_chunks(p, cuts);
   return DP_OK;
 }
 
@@ -519,11 +525,11 @@ static bool lower_in_flight(const predictor *p, const int64_t *saved_bytes, int 
 }
 
 /* Order, program and memory. The list scheduler of folded placement may keep fewer microbatches in flight where memory
- * is short; closed orders have theirs. */
-static dp_status compile_to_fit(predictor *p) {
+ * is short, `most` at most; closed orders have theirs. */
+static dp_status compile_split(predictor *p, int most) {
   sim_prediction *out = p->out;
   const bool can_adapt = out->plan.schedule == PLAN_FOLDED && out->plan.training;
-  const int ranks = out->plan.ranks, most = 2 * ranks < out->plan.microbatches ? 2 * ranks : out->plan.microbatches;
+  const int ranks = out->plan.ranks;
   int *limit = SCRATCH(p, int, ranks);
   int64_t *saved_bytes = SCRATCH(p, int64_t, ranks); /* of one microbatch */
   if (!limit || !saved_bytes) return dp_fail_memory(p->error);
@@ -549,6 +555,135 @@ static dp_status compile_to_fit(predictor *p) {
     plan_memory_free(&out->memory);
     plan_program_free(&out->program);
   }
+}
+
+/* What compile_split makes, set aside. */
+typedef struct compiled {
+  plan_chunk *chunks;
+  plan_step **order;
+  int *order_count;
+  plan_program program;
+  plan_memory memory;
+  int64_t *memory_limit_bytes;
+  bool fits;
+  int tightest_worker;
+} compiled;
+
+static dp_status set_aside(predictor *p, compiled *c) {
+  sim_prediction *out = p->out;
+  const size_t count = (size_t)out->plan.chunk_count;
+  plan_chunk *chunks = SCRATCH(p, plan_chunk, count);
+  if (!chunks) return dp_fail_memory(p->error);
+  memcpy(chunks, out->plan.chunks, count * sizeof *chunks);
+  *c = (compiled){chunks, out->plan.order, out->plan.order_count, out->program, out->memory, out->memory_limit_bytes, out->fits, out->tightest_worker};
+  out->program = (plan_program){0};
+  out->memory = (plan_memory){0};
+  return DP_OK;
+}
+
+static void bring_back(predictor *p, compiled *c) {
+  sim_prediction *out = p->out;
+  plan_memory_free(&out->memory);
+  plan_program_free(&out->program);
+  memcpy(out->plan.chunks, c->chunks, (size_t)out->plan.chunk_count * sizeof *c->chunks);
+  out->plan.order = c->order;
+  out->plan.order_count = c->order_count;
+  out->program = c->program;
+  out->memory = c->memory;
+  out->memory_limit_bytes = c->memory_limit_bytes;
+  out->fits = c->fits;
+  out->tightest_worker = c->tightest_worker;
+}
+
+/* Splits of the partitioner for the order at hand. It estimates memory: what the layout of a split takes more or less than
+ * that corrects its limits for the next try. The fastest that fits replaces `kept`. `possible`: there may be one. */
+static dp_status try_splits(predictor *p, sim_fit *fit, const int64_t *limit_bytes, int most, compiled *kept, bool *possible, bool *found) {
+  enum { TRIES = 4 };
+  sim_prediction *out = p->out;
+  const int ranks = out->plan.ranks;
+  int64_t *budget_bytes = SCRATCH(p, int64_t, ranks), *estimate_bytes = SCRATCH(p, int64_t, ranks);
+  int *cuts = SCRATCH(p, int, out->plan.chunk_count);
+  if (!budget_bytes || !estimate_bytes || !cuts) return dp_fail_memory(p->error);
+  memcpy(budget_bytes, limit_bytes, (size_t)ranks * sizeof *budget_bytes);
+  fit->memory_limit_bytes = budget_bytes;
+  double fastest_s = INFINITY;
+  *found = false;
+  for (int i = 0; i < TRIES; i++) {
+    sim_fit_split_result split;
+    DP_TRY(sim_fit_split(fit, cuts, estimate_bytes, &split, p->error));
+    *possible = split.possible;
+    if (!split.possible || (i > 0 && !split.fits) || split.slowest_s >= fastest_s) return DP_OK;
+    plan_memory_free(&out->memory);
+    plan_program_free(&out->program);
+    place_chunks(p, cuts);
+    DP_TRY(compile_split(p, most));
+    for (int r = 0; r < ranks; r++) {
+      budget_bytes[r] = INT64_MAX / 4;
+      for (int w = r; w < out->memory.worker_count; w += ranks) {
+        const int64_t budget = out->memory_limit_bytes[w] - out->memory.workers[w].peak_bytes + estimate_bytes[r];
+        if (budget < budget_bytes[r]) budget_bytes[r] = budget;
+      }
+    }
+    if (!out->fits) continue;
+    compiled better;
+    DP_TRY(set_aside(p, &better));
+    plan_memory_free(&kept->memory);
+    plan_program_free(&kept->program);
+    *kept = better;
+    *found = true;
+    fastest_s = split.slowest_s;
+  }
+  return DP_OK;
+}
+
+/* The balanced split does not fit: one that does, if there is any; else the balanced one stays. Folded, with as many
+ * microbatches in flight as there is a split for, halved from `most`; but first with one, which tells whether there is any. */
+static dp_status find_split(predictor *p, int most) {
+  sim_prediction *out = p->out;
+  const plan_plan *plan = &out->plan;
+  const int ranks = plan->ranks, n = (int)out->graph.units.count;
+  const bool adapts = plan->schedule == PLAN_FOLDED && plan->training;
+  const double **rank_s = SCRATCH(p, const double *, ranks);
+  double **kind_s = SCRATCH(p, double *, p->kind_count);
+  int64_t *fixed_bytes = SCRATCH(p, int64_t, ranks), *limit_bytes = SCRATCH(p, int64_t, ranks);
+  int *in_flight = SCRATCH(p, int, ranks);
+  if (!rank_s || !kind_s || !fixed_bytes || !limit_bytes || !in_flight) return dp_fail_memory(p->error);
+  for (int k = 0; k < p->kind_count; k++) {
+    kind_s[k] = SCRATCH(p, double, n);
+    if (!kind_s[k]) return dp_fail_memory(p->error);
+    for (int u = 0; u < n; u++) kind_s[k][u] = unit_s(p, &p->kinds[k], u);
+  }
+  for (int r = 0; r < ranks; r++) {
+    rank_s[r] = kind_s[p->rank_kind[r]];
+    fixed_bytes[r] = out->memory.workers[r].at_peak_bytes[PLAN_MEMORY_RUNTIME];
+    if (!p->scenario->synthetic) fixed_bytes[r] += sim_cost_workspace_bytes(&p->kinds[0].context);
+    limit_bytes[r] = out->memory_limit_bytes[r];
+    for (int w = r; w < out->memory.worker_count; w += ranks)
+      if (out->memory_limit_bytes[w] < limit_bytes[r]) limit_bytes[r] = out->memory_limit_bytes[w];
+  }
+  sim_fit fit = {p->scenario, plan, &out->graph, rank_s, fixed_bytes, NULL};
+  compiled kept;
+  DP_TRY(set_aside(p, &kept));
+  dp_status status = DP_OK;
+  bool possible = true, found = false, any = false;
+  for (int flying = adapts ? 1 : most; status == DP_OK; flying = flying == 1 ? most : flying / 2) {
+    for (int r = 0; r < ranks; r++) in_flight[r] = flying;
+    if (adapts) status = set_order(p, in_flight);
+    if (status == DP_OK) status = try_splits(p, &fit, limit_bytes, flying, &kept, &possible, &found);
+    const bool more = any ? !found && flying > 3 : found && most > 1; /* halved down to 2: one has been tried */
+    any = any || found;
+    if (!adapts || !possible || !more) break;
+  }
+  bring_back(p, &kept);
+  return status;
+}
+
+static dp_status compile_to_fit(predictor *p) {
+  const plan_plan *plan = &p->out->plan;
+  const int most = 2 * plan->ranks < plan->microbatches ? 2 * plan->ranks : plan->microbatches;
+  DP_TRY(compile_split(p, most));
+  const bool may_choose = !p->scenario->split_count && plan->ranks > 1 && plan->chunk_count <= SIM_FIT_CHUNKS;
+  return p->out->fits || !may_choose ? DP_OK : find_split(p, most);
 }
 
 /* ---- what bounds the step ---- */

@@ -19,7 +19,7 @@ static double solve_s(const sim_partition_problem *problem, sim_partition_result
   double seconds[RUNS];
   for (int i = 0; i < RUNS; i++) {
     const double from_s = bench_cpu_s();
-    if (sim_partition_solve(problem, cuts, result, NULL) != DP_OK) stop("it fails");
+    if (sim_partition_solve(problem, cuts, NULL, result, NULL) != DP_OK) stop("it fails");
     seconds[i] = bench_cpu_s() - from_s;
   }
   return bench_median(seconds, RUNS);
@@ -44,15 +44,26 @@ static void measure(const char *name, const graph *model, bool folded, int chunk
     hop_s_per_byte[c] = 1e-11;
     in_flight[c] = folded ? (c < RANKS ? RANKS : 1 + (MAX_CHUNKS - 1 - c) / 2) : RANKS;
   }
-  sim_partition_problem p = {.graph = model, .ranks = RANKS, .chunks_per_rank = chunks_per_rank, .folded = folded, .training = true, .unit_s = rank_s,
-                             .hop_s_per_byte = hop_s_per_byte, .wire_s_per_byte = wire_s_per_byte, .exposed_share = 1,
-                             .unit_persistent_bytes = persistent_bytes, .in_flight = in_flight, .memory_limit_bytes = limit_bytes};
+  sim_partition_problem p = {.graph = model,
+                             .ranks = RANKS,
+                             .chunks_per_rank = chunks_per_rank,
+                             .folded = folded,
+                             .training = true,
+                             .unit_s = rank_s,
+                             .hop_s_per_byte = hop_s_per_byte,
+                             .wire_s_per_byte = wire_s_per_byte,
+                             .exposed_share = 1,
+                             .unit_persistent_bytes = persistent_bytes,
+                             .in_flight = in_flight,
+                             .memory_limit_bytes = limit_bytes};
   int cuts[MAX_CHUNKS];
   sim_partition_load loads[RANKS];
   sim_partition_result result;
   int64_t fullest = 0;
   for (int r = 0; r < RANKS; r++) limit_bytes[r] = INT64_MAX / 8;
-  if (sim_partition_solve(&p, cuts, &result, NULL) != DP_OK || sim_partition_evaluate(&p, cuts, loads, NULL) != DP_OK) stop("it fails");
+  if (sim_partition_solve(&p, cuts, NULL, &result, NULL) != DP_OK ||
+      sim_partition_evaluate(&p, cuts, loads, NULL) != DP_OK)
+    stop("it fails");
   for (int r = 0; r < RANKS; r++)
     if (loads[r].memory_bytes > fullest) fullest = loads[r].memory_bytes;
   static const double shares[] = {2, 0.9, 0.3};
@@ -62,8 +73,8 @@ static void measure(const char *name, const graph *model, bool folded, int chunk
     const double seconds = solve_s(&p, &result);
     if (i == 0) first_s = seconds;
     char text[256];
-    (void)snprintf(text, sizeof text, "partition of %s over 8 ranks, limit %.1f of the fastest split's fullest, %s", name, shares[i],
-                   result.feasible ? "fits" : "does not fit");
+    (void)snprintf(text, sizeof text, "partition of %s over 8 ranks, limit %.1f of the fastest split's fullest, %s",
+                   name, shares[i], result.feasible ? "fits" : "does not fit");
     bench_report(text, seconds, "s", i ? "the same with memory for all" : NULL, i ? seconds / first_s : 0, RUNS);
   }
   free(unit_s);
@@ -79,9 +90,12 @@ int main(void) {
     graph model;
     char path[4096], name[80];
     (void)snprintf(path, sizeof path, "%s/%s.toml", folder ? folder : "scenarios", scenarios[i]);
-    if (plan_scenario_read(path, NULL, 0, &scenario, &error) != DP_OK || plan_scenario_graph(&scenario, 2, &model, &error) != DP_OK) stop(error.text);
+    if (plan_scenario_read(path, NULL, 0, &scenario, &error) != DP_OK ||
+        plan_scenario_graph(&scenario, 2, &model, &error) != DP_OK)
+      stop(error.text);
     for (int folded = 0; folded < 2; folded++) {
-      (void)snprintf(name, sizeof name, "%s (%zu units), %s", i ? "Flux" : "SDXL", model.units.count, folded ? "folded" : "straight");
+      (void)snprintf(name, sizeof name, "%s (%zu units), %s", i ? "Flux" : "SDXL", model.units.count,
+                     folded ? "folded" : "straight");
       measure(name, &model, folded, folded ? 2 : 1);
     }
     graph_free(&model);

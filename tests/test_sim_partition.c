@@ -233,8 +233,8 @@ static void check(const sim_partition_problem *p) {
   sim_partition_load loads[MAX_RANKS];
   dp_error error = DP_ERROR_INIT;
   sim_partition_problem asked = *p;
-  ck_assert_msg(sim_partition_solve(p, cuts, &result, &error) == DP_OK, "%s", error.text);
-  ck_assert_int_eq(sim_partition_solve(p, again, &second, NULL), DP_OK);
+  ck_assert_msg(sim_partition_solve(p, cuts, NULL, &result, &error) == DP_OK, "%s", error.text);
+  ck_assert_int_eq(sim_partition_solve(p, again, loads, &second, NULL), DP_OK);
   ck_assert_int_eq(memcmp(cuts, again, sizeof cuts), 0);
   best b = {0};
   try_all(&asked, tried, 0, &b);
@@ -441,7 +441,7 @@ START_TEST(traffic_is_that_of_the_plan) {
       int cuts[8];
       sim_partition_result result;
       sim_partition_load loads[8];
-      ck_assert_int_eq(sim_partition_solve(&p, cuts, &result, NULL), DP_OK);
+      ck_assert_int_eq(sim_partition_solve(&p, cuts, NULL, &result, NULL), DP_OK);
       ck_assert(result.feasible);
       ck_assert(result.exact);
       ck_assert_int_eq(sim_partition_evaluate(&p, cuts, loads, NULL), DP_OK);
@@ -480,7 +480,7 @@ START_TEST(bad_problems_are_refused) {
   sim_partition_result result;
   sim_partition_load loads[4];
   dp_error error = DP_ERROR_INIT;
-  ck_assert_int_eq(sim_partition_solve(&p, cuts, &result, &error), DP_BAD_INPUT);
+  ck_assert_int_eq(sim_partition_solve(&p, cuts, NULL, &result, &error), DP_BAD_INPUT);
   ck_assert_str_eq(error.text,
                    "4 stages of 1 chunk(s) over 3 units, allowed: at most 3 chunks in all, folded 2 a stage");
   p.ranks = 3;
