@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/json.h"
 #include "plan/describe.h"
 
 static const char introduction[] =
@@ -69,22 +70,20 @@ static dp_status print_markdown(dp_error *error) {
   return status;
 }
 
-/* Takes over `value`; false when there was no memory for it. */
-static bool put(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value) == 0; }
-
 static bool add_key(json_t *keys, const char *format, const char *table, const dp_field *field) {
   static const char *const types[] = {"boolean", "integer", "number", "string", "choice", "other"};
   json_t *row = json_object();
-  bool done = json_array_append_new(keys, row) == 0 && put(row, "format", json_string(format)) &&
-              put(row, "table", json_string(table)) && put(row, "key", json_string(field->key)) &&
-              put(row, "type", json_string(types[field->type])) &&
-              put(row, "required", json_boolean(field->required)) && put(row, "meaning", json_string(field->help));
+  bool done = json_array_append_new(keys, row) == 0 && cli_json_put(row, "format", json_string(format)) &&
+              cli_json_put(row, "table", json_string(table)) && cli_json_put(row, "key", json_string(field->key)) &&
+              cli_json_put(row, "type", json_string(types[field->type])) &&
+              cli_json_put(row, "required", json_boolean(field->required)) &&
+              cli_json_put(row, "meaning", json_string(field->help));
   const bool number = field->type == DP_FIELD_INTEGER || field->type == DP_FIELD_REAL;
   if (number && (field->min != 0 || field->max != 0))
-    done = done && put(row, "min", json_real(field->min)) && put(row, "max", json_real(field->max));
+    done = done && cli_json_put(row, "min", json_real(field->min)) && cli_json_put(row, "max", json_real(field->max));
   if (field->type == DP_FIELD_CHOICE) {
     json_t *choices = json_array();
-    done = done && put(row, "choices", choices);
+    done = done && cli_json_put(row, "choices", choices);
     for (int c = 0; done && field->choices[c]; c++)
       done = json_array_append_new(choices, json_string(field->choices[c])) == 0;
   }
@@ -93,8 +92,8 @@ static bool add_key(json_t *keys, const char *format, const char *table, const d
 
 static dp_status print_json(dp_error *error) {
   json_t *root = json_object(), *keys = json_array();
-  bool done = root && put(root, "format", json_string("diffpipe-formats")) && put(root, "version", json_integer(1)) &&
-              put(root, "keys", keys);
+  bool done = root && cli_json_put(root, "format", json_string("diffpipe-formats")) &&
+              cli_json_put(root, "version", json_integer(1)) && cli_json_put(root, "keys", keys);
   for (int p = 0; p < PART_COUNT; p++) {
     const plan_key_table *tables;
     const size_t count = parts[p].tables(&tables);

@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/json.h"
 #include "sim/tune.h"
 
 enum { SLOT_SET, SLOT_JSON, SLOT_ALL, SLOT_THREADS };
@@ -32,58 +33,43 @@ static const cli_option options[] = {
 
 /* ---- JSON ---- */
 
-static bool put(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value) == 0; }
-
-/* The keys of [plan] that give this candidate; NULL: no memory. */
-static json_t *candidate_json(const sim_candidate *c) {
-  json_t *plan = json_object();
-  const bool done =
-      plan && put(plan, "stages", json_integer(c->stages)) && put(plan, "data_parallel", json_integer(c->replicas)) &&
-      put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) &&
-      put(plan, "chunks", json_integer(c->chunks)) && put(plan, "microbatches", json_integer(c->microbatches)) &&
-      put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
-      put(plan, "recompute", json_string(c->recompute ? "all" : "none")) &&
-      put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy])) &&
-      (!c->k || put(plan, "k", json_integer(c->k)));
-  if (done) return plan;
-  json_decref(plan);
-  return NULL;
-}
-
 static json_t *trial_json(const sim_trial *trial) {
-  json_t *row = json_object(), *plan = candidate_json(&trial->candidate);
+  json_t *row = json_object(), *plan = cli_json_candidate(&trial->candidate);
   const bool done =
-      row && plan && put(row, "plan", plan) && put(row, "fits", json_boolean(trial->fits)) &&
-      put(row, "step_s", json_real(trial->step_s)) &&
-      put(row, "throughput_samples_per_s", json_real(trial->throughput_samples_per_s)) &&
-      put(row, "bubble_ratio", json_real(trial->bubble_ratio)) &&
-      put(row, "peak_memory_bytes", json_integer(trial->peak_bytes)) &&
-      put(row, "boundary_and_skip_bytes", json_integer(trial->boundary_and_skip_bytes)) &&
-      put(row, "usd_per_million_samples", json_real(trial->usd_per_million_samples)) &&
-      put(row, "joules_per_sample", json_real(trial->joules_per_sample)) &&
-      put(row, "quality", json_string(trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? "not measured" : "exact"));
+      row && plan && cli_json_put(row, "plan", plan) && cli_json_put(row, "fits", json_boolean(trial->fits)) &&
+      cli_json_put(row, "step_s", json_real(trial->step_s)) &&
+      cli_json_put(row, "throughput_samples_per_s", json_real(trial->throughput_samples_per_s)) &&
+      cli_json_put(row, "bubble_ratio", json_real(trial->bubble_ratio)) &&
+      cli_json_put(row, "peak_memory_bytes", json_integer(trial->peak_bytes)) &&
+      cli_json_put(row, "boundary_and_skip_bytes", json_integer(trial->boundary_and_skip_bytes)) &&
+      cli_json_put(row, "usd_per_million_samples", json_real(trial->usd_per_million_samples)) &&
+      cli_json_put(row, "joules_per_sample", json_real(trial->joules_per_sample)) &&
+      cli_json_put(row, "quality",
+                   json_string(trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? "not measured" : "exact"));
   if (done) return row;
   json_decref(row);
   return NULL;
 }
 
 static bool add_rejected(json_t *list, const sim_trial *trial) {
-  json_t *row = json_object(), *plan = candidate_json(&trial->candidate);
-  return json_array_append_new(list, row) == 0 && plan && put(row, "plan", plan) &&
-         put(row, "why", json_string(trial->why));
+  json_t *row = json_object(), *plan = cli_json_candidate(&trial->candidate);
+  return json_array_append_new(list, row) == 0 && plan && cli_json_put(row, "plan", plan) &&
+         cli_json_put(row, "why", json_string(trial->why));
 }
 
 static dp_status print_json(const sim_tune_result *result, bool all, double search_s, dp_error *error) {
   json_t *root = json_object(), *front = json_array(), *rejected = json_array();
-  bool done = root && put(root, "format", json_string("diffpipe-tune")) && put(root, "version", json_integer(1)) &&
-              put(root, "best", result->best < 0 ? json_null() : trial_json(&result->trials[result->best])) &&
-              put(root, "front", front) && put(root, "rejected", rejected) &&
-              put(root, "trials", json_integer(result->simulated)) &&
-              put(root, "candidates", json_integer(result->trial_count)) &&
-              put(root, "pruned", json_integer(result->pruned)) &&
-              put(root, "refused", json_integer(result->refused)) &&
-              put(root, "stopped", json_boolean(result->stopped)) && put(root, "search_s", json_real(search_s));
-  if (done && result->nearest >= 0) done = put(root, "nearest", trial_json(&result->trials[result->nearest]));
+  bool done = root && cli_json_put(root, "format", json_string("diffpipe-tune")) &&
+              cli_json_put(root, "version", json_integer(1)) &&
+              cli_json_put(root, "best", result->best < 0 ? json_null() : trial_json(&result->trials[result->best])) &&
+              cli_json_put(root, "front", front) && cli_json_put(root, "rejected", rejected) &&
+              cli_json_put(root, "trials", json_integer(result->simulated)) &&
+              cli_json_put(root, "candidates", json_integer(result->trial_count)) &&
+              cli_json_put(root, "pruned", json_integer(result->pruned)) &&
+              cli_json_put(root, "refused", json_integer(result->refused)) &&
+              cli_json_put(root, "stopped", json_boolean(result->stopped)) &&
+              cli_json_put(root, "search_s", json_real(search_s));
+  if (done && result->nearest >= 0) done = cli_json_put(root, "nearest", trial_json(&result->trials[result->nearest]));
   for (int i = 0; done && i < result->front_count; i++)
     done = json_array_append_new(front, trial_json(&result->trials[result->front[i]])) == 0;
   for (int i = 0; done && i < (all ? result->trial_count : result->neighbour_count); i++) {
@@ -195,8 +181,7 @@ static double now_s(void) {
 static dp_status search(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
                         dp_error *error) {
   dp_progress progress;
-  dp_progress_begin(&progress, "tune", 100);
-  progress.total = 0;
+  dp_progress_begin(&progress, "tune", 0);
   const sim_tune_options how = {
       .threads = values->slots[SLOT_THREADS].given ? (int)values->slots[SLOT_THREADS].integer : 0,
       .stop = &stop_asked,

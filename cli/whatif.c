@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/json.h"
 #include "sim/whatif.h"
 
 enum { SLOT_SET, SLOT_CLUSTER, SLOT_JSON, SLOT_CSV };
@@ -45,38 +46,33 @@ static int most_helpful(const sim_hardware *h) {
 
 /* ---- JSON and CSV ---- */
 
-static bool put(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value) == 0; }
-
 static bool add_row(json_t *list, const sim_hardware *h, const sim_hardware *reference) {
-  json_t *row = json_object(), *plan = json_object(), *gains = json_object();
-  const sim_candidate *c = &h->best.candidate;
+  json_t *row = json_object(), *plan = cli_json_candidate(&h->best.candidate), *gains = json_object();
   const double months = sim_break_even_months(h, reference);
   bool done =
-      json_array_append_new(list, row) == 0 && put(row, "best", plan) && put(row, "gain_of_10_percent_more", gains) &&
-      put(row, "cluster", json_string(h->scenario.cluster.name)) && put(row, "file", json_string(h->file)) &&
-      put(row, "devices", json_integer((json_int_t)h->scenario.cluster.devices.count)) &&
-      put(row, "fits", json_boolean(h->fits)) &&
-      put(row, "throughput_samples_per_s", json_real(h->fits ? h->best.throughput_samples_per_s : 0)) &&
-      put(row, "step_s", json_real(h->best.step_s)) &&
-      put(row, "peak_memory_bytes", json_integer(h->best.peak_bytes)) &&
-      put(row, "usd_per_million_samples",
+      json_array_append_new(list, row) == 0 && cli_json_put(row, "best", plan) &&
+      cli_json_put(row, "gain_of_10_percent_more", gains) &&
+      cli_json_put(row, "cluster", json_string(h->scenario.cluster.name)) &&
+      cli_json_put(row, "file", json_string(h->file)) &&
+      cli_json_put(row, "devices", json_integer((json_int_t)h->scenario.cluster.devices.count)) &&
+      cli_json_put(row, "fits", json_boolean(h->fits)) &&
+      cli_json_put(row, "throughput_samples_per_s", json_real(h->fits ? h->best.throughput_samples_per_s : 0)) &&
+      cli_json_put(row, "step_s", json_real(h->best.step_s)) &&
+      cli_json_put(row, "peak_memory_bytes", json_integer(h->best.peak_bytes)) &&
+      cli_json_put(
+          row, "usd_per_million_samples",
           h->fits && h->best.usd_per_million_samples > 0 ? json_real(h->best.usd_per_million_samples) : json_null()) &&
-      put(row, "joules_per_sample", h->fits ? json_real(h->best.joules_per_sample) : json_null()) &&
-      put(row, "break_even_months", months > 0 ? json_real(months) : json_null()) &&
-      put(plan, "stages", json_integer(c->stages)) && put(plan, "data_parallel", json_integer(c->replicas)) &&
-      put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) &&
-      put(plan, "chunks", json_integer(c->chunks)) && put(plan, "microbatches", json_integer(c->microbatches)) &&
-      put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
-      put(plan, "recompute", json_string(c->recompute ? "all" : "none")) &&
-      put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy]));
-  for (int r = 0; done && r < SIM_RESOURCE_COUNT; r++) done = put(gains, sim_resource_names[r], json_real(h->gain[r]));
+      cli_json_put(row, "joules_per_sample", h->fits ? json_real(h->best.joules_per_sample) : json_null()) &&
+      cli_json_put(row, "break_even_months", months > 0 ? json_real(months) : json_null());
+  for (int r = 0; done && r < SIM_RESOURCE_COUNT; r++)
+    done = cli_json_put(gains, sim_resource_names[r], json_real(h->gain[r]));
   return done;
 }
 
 static dp_status print_json(const rows *all, dp_error *error) {
   json_t *root = json_object(), *list = json_array();
-  bool done = root && put(root, "format", json_string("diffpipe-whatif")) && put(root, "version", json_integer(1)) &&
-              put(root, "rows", list);
+  bool done = root && cli_json_put(root, "format", json_string("diffpipe-whatif")) &&
+              cli_json_put(root, "version", json_integer(1)) && cli_json_put(root, "rows", list);
   for (int i = 0; done && i < all->count; i++) done = add_row(list, &all->items[i], &all->items[0]);
   if (done)
     done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;

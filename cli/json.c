@@ -1,0 +1,21 @@
+#include "cli/json.h"
+
+bool cli_json_put(json_t *object, const char *key, json_t *value) {
+  return json_object_set_new(object, key, value) == 0;
+}
+
+json_t *cli_json_candidate(const sim_candidate *c) {
+  json_t *plan = json_object();
+  const bool done = plan && cli_json_put(plan, "stages", json_integer(c->stages)) &&
+                    cli_json_put(plan, "data_parallel", json_integer(c->replicas)) &&
+                    cli_json_put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) &&
+                    cli_json_put(plan, "chunks", json_integer(c->chunks)) &&
+                    cli_json_put(plan, "microbatches", json_integer(c->microbatches)) &&
+                    cli_json_put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
+                    cli_json_put(plan, "recompute", json_string(c->recompute ? "all" : "none")) &&
+                    cli_json_put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy])) &&
+                    (!c->k || cli_json_put(plan, "k", json_integer(c->k)));
+  if (done) return plan;
+  json_decref(plan);
+  return NULL;
+}
