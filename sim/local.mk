@@ -10,7 +10,11 @@ libsim_a_SOURCES = \
 	sim/network.c sim/network.h \
 	sim/partition.c sim/partition.h sim/partition_interleaved.c \
 	sim/partition_tables.c sim/partition_tables.h \
-	sim/predict.c sim/predict.h \
+	sim/predict.c sim/predict.h sim/predictor.h \
+	sim/predict_bounds.c \
+	sim/predict_compile.c \
+	sim/predict_run.c \
+	sim/predict_split.c \
 	sim/tune.c sim/tune.h \
 	sim/whatif.c sim/whatif.h
 SIM_LIBS = libsim.a $(PLAN_LIBS)

@@ -1,0 +1,219 @@
+#include "sim/predictor.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "plan/nccl.h"
+#include "plan/traffic.h"
+
+/* Time to project and restore compressed skips, per chunk and direction. A message may carry a boundary tensor beside
+ * them, which travels whole. */
+static dp_status cost_compression(sim_predictor *p) {
+  const plan_program *program = &p->out->program;
+  const plan_plan *plan = &p->out->plan;
+  const graph *model = &p->out->graph;
+  int *chunk_of_unit = SIM_SCRATCH(p, int, model->units.count);
+  if (!chunk_of_unit) return dp_fail_memory(p->error);
+  for (int c = 0; c < plan->chunk_count; c++)
+    for (int u = 0; u < plan->chunks[c].unit_count; u++) chunk_of_unit[plan->chunks[c].first_unit + u] = c;
+  for (int k = 0; k < p->kind_count; k++)
+    for (int b = 0; b < 2; b++) {
+      p->kinds[k].compress_s[b] = SIM_SCRATCH(p, double, plan->chunk_count);
+      if (!p->kinds[k].compress_s[b]) return dp_fail_memory(p->error);
+    }
+  if (plan->skip_policy != PLAN_SKIP_COMPRESS) return DP_OK;
+  for (uint32_t m = 0; m < program->message_count; m++) {
+    const plan_message *message = &program->messages[m];
+    if (message->from_worker >= (uint32_t)plan->ranks) continue; /* replicas are alike */
+    const int made = message->backward ? message->to_chunk : message->from_chunk;
+    const int used = message->backward ? message->from_chunk : message->to_chunk;
+    for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++) {
+      const int tensor = program->message_tensors[t];
+      int64_t compressed_bytes;
+      if (plan_traffic_kind(model, chunk_of_unit, made, used, tensor) != PLAN_TRAFFIC_SKIP ||
+          !plan_skip_is_compressed(plan, model, tensor, &compressed_bytes))
+        continue;
+      for (int k = 0; k < p->kind_count; k++) {
+        const graph_tensor *skip = &model->tensors.items[tensor];
+        const double s = sim_cost_compress(&p->kinds[k].context, skip->bytes, skip->dims[0], plan->k);
+        p->kinds[k].compress_s[message->backward][made] += s;
+        p->kinds[k].compress_s[message->backward][used] += s;
+      }
+    }
+  }
+  return DP_OK;
+}
+
+static int64_t rank_trainable_parameters(const sim_prediction *out, int rank) {
+  int64_t parameters = 0;
+  for (int c = 0; c < out->plan.chunk_count; c++)
+    if (out->plan.chunks[c].rank == rank)
+      for (int u = 0; u < out->plan.chunks[c].unit_count; u++)
+        parameters += out->graph.units.items[out->plan.chunks[c].first_unit + u].trainable_parameters;
+  return parameters;
+}
+
+static void cost_one_work(const sim_predictor *p, const plan_work *work, double *device_s, double *issue_s) {
+  const sim_prediction *out = p->out;
+  const sim_device_kind *kind = &p->kinds[p->kind_of_worker[work->worker]];
+  const int first = (int)work->first_unit, count = (int)work->unit_count;
+  const double parts = work->parts ? work->parts : 1;
+  double s = 0, issue = sim_cost_instruction_issue_s(&kind->context);
+  bool directions[3] = {false, false, false};
+  switch (work->opcode) {
+    case PLAN_FORWARD:
+      directions[SIM_FORWARD] = true;
+      break;
+    case PLAN_BACKWARD:
+      directions[SIM_BACKWARD_INPUT] = directions[SIM_BACKWARD_WEIGHT] = true;
+      break;
+    case PLAN_BACKWARD_INPUT:
+      directions[SIM_BACKWARD_INPUT] = true;
+      break;
+    case PLAN_BACKWARD_WEIGHT:
+      directions[SIM_BACKWARD_WEIGHT] = true;
+      break;
+    default:
+      break;
+  }
+  for (int d = 0; d < 3; d++)
+    if (directions[d]) {
+      s += sim_kind_span_s(kind, d, first, count);
+      issue += sim_prefix_span(kind->issue_prefix[d], first, count);
+    }
+  if (directions[SIM_BACKWARD_INPUT]) {
+    s += sim_prefix_span(kind->recompute_prefix, first, count);
+    issue += sim_prefix_span(kind->recompute_issue_prefix, first, count);
+  }
+  if (directions[SIM_FORWARD]) s += kind->compress_s[0][work->chunk] / parts;
+  if (directions[SIM_BACKWARD_INPUT]) s += kind->compress_s[1][work->chunk] / parts;
+  if (work->opcode == PLAN_OPTIMIZER_STEP && !p->scenario->synthetic)
+    s = sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32,
+                           rank_trainable_parameters(out, (int)work->worker % out->plan.ranks));
+  *device_s = s;
+  *issue_s = issue;
+}
+
+static dp_status cost_works(sim_predictor *p) {
+  const plan_program *program = &p->out->program;
+  p->work_s = SIM_SCRATCH(p, double, program->work_count);
+  p->work_issue_s = SIM_SCRATCH(p, double, program->work_count);
+  if (!p->work_s || !p->work_issue_s) return dp_fail_memory(p->error);
+  const uint32_t replica_works = program->work_count / (uint32_t)p->out->plan.replicas;
+  for (uint32_t w = 0; w < program->work_count; w++) {
+    const plan_work *work = &program->works[w], *first = &program->works[w % replica_works];
+    if (p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker] && work != first) { /* replicas are alike */
+      p->work_s[w] = p->work_s[w % replica_works];
+      p->work_issue_s[w] = p->work_issue_s[w % replica_works];
+    } else {
+      cost_one_work(p, work, &p->work_s[w], &p->work_issue_s[w]);
+    }
+  }
+  return DP_OK;
+}
+
+static dp_status route_messages(sim_predictor *p) {
+  const plan_program *program = &p->out->program;
+  const plan_cluster *cluster = &p->scenario->cluster;
+  p->messages = SIM_SCRATCH(p, sim_transfer, program->message_count);
+  if (!p->messages) return dp_fail_memory(p->error);
+  for (uint32_t m = 0; m < program->message_count; m++) {
+    const plan_message *message = &program->messages[m];
+    sim_transfer *transfer = &p->messages[m];
+    plan_route route;
+    DP_TRY(plan_cluster_route(cluster, sim_worker_device(&p->out->plan, (int)message->from_worker),
+                              sim_worker_device(&p->out->plan, (int)message->to_worker), &route, p->error));
+    transfer->bytes = (double)message->bytes;
+    if (route.count == 0) continue; /* one device: nothing travels */
+    int *links = SIM_SCRATCH(p, int, route.count);
+    if (!links) return dp_fail_memory(p->error);
+    memcpy(links, route.links, (size_t)route.count * sizeof *links);
+    const plan_link_model *link = route.limiting;
+    transfer->links = links;
+    transfer->hops = route.count;
+    transfer->latency_s = route.latency_s;
+    transfer->cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_factor(link, transfer->bytes);
+    transfer->busy_latency_s = fmax(route.latency_s, plan_link_busy_latency_s(link));
+    transfer->busy_cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_busy_factor(link, transfer->bytes);
+    transfer->compute_slowdown = link->compute_slowdown;
+  }
+  return DP_OK;
+}
+
+/* A ring over the members: one flow over every link it crosses, at the pace of NCCL's cost model. */
+static dp_status route_collectives(sim_predictor *p) {
+  const plan_program *program = &p->out->program;
+  const plan_cluster *cluster = &p->scenario->cluster;
+  p->collectives = SIM_SCRATCH(p, sim_transfer, program->collective_count);
+  if (!p->collectives) return dp_fail_memory(p->error);
+  for (uint32_t c = 0; c < program->collective_count; c++) {
+    const plan_collective *collective = &program->collectives[c];
+    sim_transfer *transfer = &p->collectives[c];
+    const int n = (int)collective->member_count;
+    int *links = SIM_SCRATCH(p, int, (size_t)n *PLAN_MAX_HOPS);
+    int *devices = SIM_SCRATCH(p, int, n);
+    if (!links || !devices) return dp_fail_memory(p->error);
+    double slowest = INFINITY;
+    const plan_link_model *limiting = NULL;
+    for (int i = 0; i < n; i++)
+      devices[i] =
+          sim_worker_device(&p->out->plan, (int)program->group_members[collective->first_member + (uint32_t)i]);
+    for (int i = 0; i < n; i++) {
+      plan_route route;
+      DP_TRY(plan_cluster_route(cluster, devices[i], devices[(i + 1) % n], &route, p->error));
+      for (int h = 0; h < route.count; h++) links[transfer->hops++] = route.links[h];
+      if (route.count > 0 && route.bandwidth_bytes_per_s < slowest) {
+        slowest = route.bandwidth_bytes_per_s;
+        limiting = route.limiting;
+      }
+    }
+    if (!limiting || collective->bytes == 0) {
+      transfer->hops = 0;
+      continue;
+    }
+    plan_nccl_cost cost;
+    plan_nccl_all_reduce(p->scenario->catalogue.nccl, cluster, devices, n, slowest, (double)collective->bytes, &cost);
+    transfer->links = links;
+    /* every ring link carries 2 (n - 1) / n of the buffer */
+    transfer->bytes = (double)collective->bytes * 2 * (n - 1) / n;
+    /* beside compute NCCL's kernels wait for SMs, as its sends do: the link's row for NCCL, if any, says how long */
+    const char *name = dp_arena_printf(&p->scratch, "%s-nccl", limiting->name);
+    if (!name) return dp_fail_memory(p->error);
+    const plan_link_model *measured = plan_catalogue_link(&p->scenario->catalogue, name);
+    if (!measured) measured = limiting;
+    transfer->latency_s = cost.latency_s;
+    transfer->busy_latency_s = cost.latency_s + fmax(plan_link_busy_latency_s(measured) - measured->latency_s, 0);
+    transfer->cap_bytes_per_s = cost.bus_bytes_per_s;
+    transfer->busy_cap_bytes_per_s = transfer->cap_bytes_per_s * plan_link_busy_factor(measured, transfer->bytes) /
+                                     plan_link_factor(measured, transfer->bytes);
+    transfer->compute_slowdown = limiting->compute_slowdown;
+  }
+  return DP_OK;
+}
+
+static dp_status run_engine(sim_predictor *p) {
+  sim_prediction *out = p->out;
+  const plan_cluster *cluster = &p->scenario->cluster;
+  double *capacity = SIM_SCRATCH(p, double, cluster->links.count);
+  if (!capacity) return dp_fail_memory(p->error);
+  for (size_t l = 0; l < cluster->links.count; l++) capacity[l] = cluster->links.items[l].bandwidth_bytes_per_s;
+  const sim_input input = {.program = &out->program,
+                           .work_s = p->work_s,
+                           .work_issue_s = p->scenario->synthetic ? NULL : p->work_issue_s,
+                           .messages = p->messages,
+                           .collectives = p->collectives,
+                           .link_capacity_bytes_per_s = capacity,
+                           .link_count = (int)cluster->links.count,
+                           .worker_host = NULL};
+  DP_TRY(plan_timeline_init(&out->program, &out->timeline, p->error));
+  DP_TRY(sim_run(&input, &out->timeline, &out->statistics, p->error));
+  return plan_metrics_of(&out->timeline, &out->metrics, p->error);
+}
+
+dp_status sim_predict_run(sim_predictor *p) {
+  DP_TRY(cost_compression(p));
+  DP_TRY(cost_works(p));
+  DP_TRY(route_messages(p));
+  DP_TRY(route_collectives(p));
+  return run_engine(p);
+}
