@@ -15,6 +15,7 @@ libsim_a_SOURCES = \
 	sim/predict_compile.c \
 	sim/predict_run.c \
 	sim/predict_split.c \
+	sim/prepared.c sim/prepared.h \
 	sim/tune.c sim/tune.h \
 	sim/whatif.c sim/whatif.h
 SIM_LIBS = libsim.a $(PLAN_LIBS)

@@ -16,13 +16,8 @@ static dp_status find_kinds(sim_predictor *p) {
            (p->kinds[k].device->model != device->model || p->kinds[k].device->compute_share != device->compute_share))
       k++;
     if (k == p->kind_count) {
-      p->kinds[k].device = device;
-      p->kinds[k].context = (sim_cost_context){.efficiency = p->efficiency,
-                                               .implementation = p->implementation,
-                                               .device = device,
-                                               .precision = p->out->graph.precision,
-                                               .cuda_graphs = p->scenario->cuda_graphs,
-                                               .host_issue_factor = cluster->host_issue_factor};
+      const sim_prepared_kind *kind = sim_prepared_kind_of(p->prepared, device);
+      p->kinds[k] = (sim_device_kind){.device = device, .context = kind->context, .units = kind->units};
       p->kind_count++;
     }
     p->kind_of_worker[w] = k;
@@ -36,11 +31,9 @@ static dp_status cost_kinds(sim_predictor *p) {
   const uint8_t *recompute = p->out->plan.recompute;
   for (int k = 0; k < p->kind_count; k++) {
     sim_device_kind *kind = &p->kinds[k];
-    kind->units = SIM_SCRATCH(p, sim_unit_cost, n);
     kind->recompute_prefix = SIM_SCRATCH(p, double, n + 1);
     kind->recompute_issue_prefix = SIM_SCRATCH(p, double, n + 1);
-    if (!kind->units || !kind->recompute_prefix || !kind->recompute_issue_prefix) return dp_fail_memory(p->error);
-    sim_cost_units(&kind->context, model, kind->units);
+    if (!kind->recompute_prefix || !kind->recompute_issue_prefix) return dp_fail_memory(p->error);
     for (int d = 0; d < 3; d++) {
       kind->prefix[d] = SIM_SCRATCH(p, double, n + 1);
       kind->issue_prefix[d] = SIM_SCRATCH(p, double, n + 1);
@@ -138,12 +131,6 @@ static void find_cost(sim_predictor *p) {
 }
 
 static dp_status predict(sim_predictor *p) {
-  sim_prediction *out = p->out;
-  DP_TRY(sim_efficiency_implementation(p->efficiency, p->scenario->implementation,
-                                       plan_scenario_node(p->scenario, "task", "implementation"), &p->implementation,
-                                       p->error));
-  DP_TRY(plan_scenario_plan(p->scenario, &out->plan, p->error));
-  DP_TRY(plan_scenario_graph(p->scenario, out->plan.microbatch_size, &out->graph, p->error));
   DP_TRY(find_kinds(p));
   DP_TRY(set_recompute(p));
   DP_TRY(cost_kinds(p));
@@ -156,14 +143,36 @@ static dp_status predict(sim_predictor *p) {
   return DP_OK;
 }
 
+/* prepared NULL: the prediction prepares for itself. */
+static dp_status predict_with(const plan_scenario *scenario, const sim_efficiency *efficiency,
+                              const sim_prepared *prepared, sim_prediction *out, dp_error *error) {
+  memset(out, 0, sizeof *out);
+  dp_status status = plan_scenario_plan(scenario, &out->plan, error);
+  if (status == DP_OK && !prepared) {
+    status = sim_prepare(scenario, efficiency, out->plan.microbatch_size, &out->own, error);
+    prepared = &out->own;
+  }
+  if (status == DP_OK && prepared->microbatch_size != out->plan.microbatch_size)
+    status = dp_fail(error, DP_INTERNAL, "prepared for microbatches of %lld, not %d",
+                     (long long)prepared->microbatch_size, out->plan.microbatch_size);
+  if (status == DP_OK) {
+    out->graph = prepared->model;
+    sim_predictor p = {.scenario = scenario, .prepared = prepared, .out = out, .error = error};
+    status = predict(&p);
+    dp_arena_free(&p.scratch);
+  }
+  if (status != DP_OK) sim_prediction_free(out);
+  return status;
+}
+
 dp_status sim_predict(const plan_scenario *scenario, const sim_efficiency *efficiency, sim_prediction *prediction,
                       dp_error *error) {
-  memset(prediction, 0, sizeof *prediction);
-  sim_predictor p = {.scenario = scenario, .efficiency = efficiency, .out = prediction, .error = error};
-  const dp_status status = predict(&p);
-  dp_arena_free(&p.scratch);
-  if (status != DP_OK) sim_prediction_free(prediction);
-  return status;
+  return predict_with(scenario, efficiency, NULL, prediction, error);
+}
+
+dp_status sim_predict_prepared(const plan_scenario *scenario, const sim_prepared *prepared, sim_prediction *prediction,
+                               dp_error *error) {
+  return predict_with(scenario, NULL, prepared, prediction, error);
 }
 
 void sim_prediction_free(sim_prediction *prediction) {
@@ -172,7 +181,7 @@ void sim_prediction_free(sim_prediction *prediction) {
   plan_memory_free(&prediction->memory);
   plan_program_free(&prediction->program);
   plan_plan_free(&prediction->plan);
-  graph_free(&prediction->graph);
+  sim_prepared_free(&prediction->own);
   dp_arena_free(&prediction->arena);
   memset(prediction, 0, sizeof *prediction);
 }

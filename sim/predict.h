@@ -7,6 +7,7 @@
 #include "plan/timeline.h"
 #include "sim/cost.h"
 #include "sim/engine.h"
+#include "sim/prepared.h"
 
 /* What bounds a worker or the step, largest first. */
 typedef struct sim_bound {
@@ -16,7 +17,7 @@ typedef struct sim_bound {
 enum { SIM_MAX_BOUNDS = 12 };
 
 typedef struct sim_prediction {
-  graph graph;
+  graph graph; /* a view: `own` or the caller's sim_prepared has it */
   plan_plan plan;
   plan_program program;
   plan_timeline timeline;
@@ -31,11 +32,16 @@ typedef struct sim_prediction {
   double error_band;                                 /* relative, of step_s */
   double usd_per_million_samples, joules_per_sample; /* 0: a price or power is unknown */
   dp_arena arena;
+  sim_prepared own; /* empty when the caller prepared */
 } sim_prediction;
 
 /* The scenario must outlive the prediction. */
 dp_status sim_predict(const plan_scenario *scenario, const sim_efficiency *efficiency, sim_prediction *prediction,
                       dp_error *error);
+/* The same for one of many plans of a job. `prepared`: of this scenario's job and the plan's microbatch size (another
+ * size is an error); it must outlive the prediction. */
+dp_status sim_predict_prepared(const plan_scenario *scenario, const sim_prepared *prepared, sim_prediction *prediction,
+                               dp_error *error);
 void sim_prediction_free(sim_prediction *prediction);
 
 #endif

@@ -8,7 +8,7 @@
 typedef struct sim_device_kind {
   const plan_device *device;
   sim_cost_context context;
-  sim_unit_cost *units;
+  const sim_unit_cost *units;
   double *prefix[3];                                 /* [unit_count + 1] running sums of device_s by direction */
   double *issue_prefix[3];                           /* the same of issue_s */
   double model_s;                                    /* all units, both directions, with recomputation */
@@ -18,10 +18,9 @@ typedef struct sim_device_kind {
 
 typedef struct sim_predictor {
   const plan_scenario *scenario;
-  const sim_efficiency *efficiency;
+  const sim_prepared *prepared;
   sim_prediction *out;
   dp_arena scratch;
-  const sim_implementation *implementation;
   sim_device_kind *kinds;
   int kind_count;
   int *kind_of_worker;

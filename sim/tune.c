@@ -29,6 +29,8 @@ typedef struct space {
   list stages, replicas, chunks, sizes, schedules, policies, ks;
   bool recompute[2]; /* none, all */
   DP_ARRAY(sim_candidate) candidates;
+  struct size_cost *costs;
+  size_t cost_count;
 } space;
 
 static dp_status read_list(space *s, const char *key, list *out) {
@@ -175,32 +177,20 @@ static dp_status enumerate(space *s) {
 
 /* ---- bounds ---- */
 
-/* Device seconds of one microbatch on the fastest device, forward and backward, by microbatch size. */
-typedef struct microbatch_cost {
-  int64_t size;
-  double forward_s, backward_s;
-} microbatch_cost;
+/* What all candidates of one microbatch size share. */
+typedef struct size_cost {
+  sim_prepared prepared;
+  double forward_s, backward_s; /* of one microbatch on the fastest device */
+} size_cost;
 
-static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *efficiency, microbatch_cost *cost,
-                           dp_error *error) {
-  sim_cost_context context = {.efficiency = efficiency, .cuda_graphs = true, .host_issue_factor = 1};
-  DP_TRY(sim_efficiency_implementation(efficiency, scenario->implementation,
-                                       plan_scenario_node(scenario, "task", "implementation"), &context.implementation,
-                                       error));
-  graph model;
-  DP_TRY(plan_scenario_graph(scenario, cost->size, &model, error));
-  sim_unit_cost *units = calloc(model.units.count, sizeof *units);
-  dp_status status = units ? DP_OK : dp_fail_memory(error);
+static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t size,
+                           size_cost *cost, dp_error *error) {
+  DP_TRY(sim_prepare(scenario, efficiency, size, &cost->prepared, error));
   cost->forward_s = cost->backward_s = INFINITY;
-  const plan_device_model *last = NULL;
-  for (size_t d = 0; d < scenario->cluster.devices.count && status == DP_OK; d++) {
-    context.device = &scenario->cluster.devices.items[d];
-    if (context.device->model == last) continue; /* parts of one card are alike, and rows of equal cards too */
-    last = context.device->model;
-    context.precision = model.precision;
-    sim_cost_units(&context, &model, units);
+  for (int k = 0; k < cost->prepared.kind_count; k++) {
+    const sim_unit_cost *units = cost->prepared.kinds[k].units;
     double forward_s = 0, backward_s = 0;
-    for (size_t u = 0; u < model.units.count; u++) {
+    for (size_t u = 0; u < cost->prepared.model.units.count; u++) {
       forward_s += units[u].device_s[SIM_FORWARD];
       backward_s += units[u].device_s[SIM_BACKWARD_INPUT] + units[u].device_s[SIM_BACKWARD_WEIGHT];
     }
@@ -209,12 +199,10 @@ static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *
       cost->backward_s = backward_s;
     }
   }
-  free(units);
-  graph_free(&model);
-  return status;
+  return DP_OK;
 }
 
-static double bound_of(const plan_scenario *scenario, const sim_candidate *c, const microbatch_cost *cost) {
+static double bound_of(const plan_scenario *scenario, const sim_candidate *c, const size_cost *cost) {
   const double p = c->stages, m = (double)c->microbatches * (scenario->training ? 1 : (double)scenario->steps);
   double t = cost->forward_s;
   if (scenario->training) t += cost->backward_s + (c->recompute ? cost->forward_s : 0);
@@ -255,7 +243,7 @@ int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error) {
 
 typedef struct search {
   const plan_scenario *scenario;
-  const sim_efficiency *efficiency;
+  const size_cost *sizes;
   sim_tune_result *result;
   int64_t global_batch;
   const int *order; /* trial indices by bound */
@@ -295,6 +283,12 @@ static void take_figures(sim_trial *trial, const sim_prediction *p) {
     }
 }
 
+static const sim_prepared *prepared_for(const search *s, const sim_candidate *candidate) {
+  int i = 0;
+  while (s->sizes[i].prepared.microbatch_size != candidate->microbatch_size) i++;
+  return &s->sizes[i].prepared;
+}
+
 static void *run_round(void *data) {
   search *s = data;
   for (;;) {
@@ -305,7 +299,7 @@ static void *run_round(void *data) {
     const plan_scenario changed = sim_tune_scenario(s->scenario, &trial->candidate, s->global_batch);
     sim_prediction prediction;
     dp_error error = DP_ERROR_INIT;
-    const dp_status status = sim_predict(&changed, s->efficiency, &prediction, &error);
+    const dp_status status = sim_predict_prepared(&changed, prepared_for(s, &trial->candidate), &prediction, &error);
     if (status == DP_OK) {
       take_figures(trial, &prediction);
       sim_prediction_free(&prediction);
@@ -518,22 +512,20 @@ static int compare_keyed(const void *a, const void *b) {
 static dp_status order_trials(space *s, const sim_efficiency *efficiency, sim_tune_result *result, int **order) {
   const size_t n = s->candidates.count;
   result->trials = DP_ARENA_NEW(&result->arena, sim_trial, n);
-  *order = DP_ARENA_NEW(&result->arena, int, n);
+  *order = DP_ARENA_NEW(s->arena, int, n);
   keyed *keys = DP_ARENA_NEW(s->arena, keyed, n);
-  microbatch_cost *costs = DP_ARENA_NEW(s->arena, microbatch_cost, s->sizes.count);
-  if (!result->trials || !*order || !keys || !costs) return dp_fail_memory(s->error);
-  size_t known = 0;
+  s->costs = DP_ARENA_NEW(s->arena, size_cost, s->sizes.count);
+  if (!result->trials || !*order || !keys || !s->costs) return dp_fail_memory(s->error);
   for (size_t i = 0; i < n; i++) {
     sim_trial *trial = &result->trials[i];
     trial->candidate = s->candidates.items[i];
     size_t c = 0;
-    while (c < known && costs[c].size != trial->candidate.microbatch_size) c++;
-    if (c == known) {
-      costs[c].size = trial->candidate.microbatch_size;
-      DP_TRY(cost_size(s->scenario, efficiency, &costs[c], s->error));
-      known++;
+    while (c < s->cost_count && s->costs[c].prepared.microbatch_size != trial->candidate.microbatch_size) c++;
+    if (c == s->cost_count) {
+      DP_TRY(cost_size(s->scenario, efficiency, trial->candidate.microbatch_size, &s->costs[c], s->error));
+      s->cost_count++;
     }
-    trial->bound_s = bound_of(s->scenario, &trial->candidate, &costs[c]);
+    trial->bound_s = bound_of(s->scenario, &trial->candidate, &s->costs[c]);
     keys[i] = (keyed){trial->bound_s, (int)i};
   }
   result->trial_count = (int)n;
@@ -552,11 +544,8 @@ static dp_status tune(space *s, const sim_efficiency *efficiency, const sim_tune
   DP_TRY(enumerate(s));
   int *order = NULL;
   DP_TRY(order_trials(s, efficiency, result, &order));
-  search running = {.scenario = s->scenario,
-                    .efficiency = efficiency,
-                    .result = result,
-                    .global_batch = s->global_batch,
-                    .order = order};
+  search running = {
+      .scenario = s->scenario, .sizes = s->costs, .result = result, .global_batch = s->global_batch, .order = order};
   if (pthread_mutex_init(&running.arena_lock, NULL) != 0)
     return dp_fail(s->error, DP_INTERNAL, "no lock could be made");
   result->best = result->nearest = -1;
@@ -572,6 +561,7 @@ dp_status sim_tune(const plan_scenario *scenario, const sim_efficiency *efficien
   space s = {.scenario = scenario, .arena = &scratch, .error = error};
   memset(result, 0, sizeof *result);
   const dp_status status = tune(&s, efficiency, options, result);
+  for (size_t c = 0; c < s.cost_count; c++) sim_prepared_free(&s.costs[c].prepared);
   dp_array_free(&s.candidates);
   dp_arena_free(&scratch);
   if (status != DP_OK) sim_tune_result_free(result);

@@ -1,0 +1,54 @@
+#include "sim/prepared.h"
+
+#include <string.h>
+
+const sim_prepared_kind *sim_prepared_kind_of(const sim_prepared *prepared, const plan_device *device) {
+  for (int k = 0; k < prepared->kind_count; k++) {
+    const sim_prepared_kind *kind = &prepared->kinds[k];
+    if (kind->device->model == device->model && kind->device->compute_share == device->compute_share) return kind;
+  }
+  return NULL;
+}
+
+static dp_status cost_kinds(const plan_scenario *scenario, const sim_efficiency *efficiency, sim_prepared *prepared,
+                            dp_error *error) {
+  const plan_cluster *cluster = &scenario->cluster;
+  prepared->kinds = DP_ARENA_NEW(&prepared->arena, sim_prepared_kind, cluster->devices.count);
+  if (!prepared->kinds) return dp_fail_memory(error);
+  for (size_t d = 0; d < cluster->devices.count; d++) {
+    const plan_device *device = &cluster->devices.items[d];
+    if (sim_prepared_kind_of(prepared, device)) continue;
+    sim_prepared_kind *kind = &prepared->kinds[prepared->kind_count];
+    kind->device = device;
+    kind->context = (sim_cost_context){.efficiency = efficiency,
+                                       .implementation = prepared->implementation,
+                                       .device = device,
+                                       .precision = prepared->model.precision,
+                                       .cuda_graphs = scenario->cuda_graphs,
+                                       .host_issue_factor = cluster->host_issue_factor};
+    kind->units = DP_ARENA_NEW(&prepared->arena, sim_unit_cost, prepared->model.units.count);
+    if (!kind->units) return dp_fail_memory(error);
+    sim_cost_units(&kind->context, &prepared->model, kind->units);
+    prepared->kind_count++;
+  }
+  return DP_OK;
+}
+
+dp_status sim_prepare(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t microbatch_size,
+                      sim_prepared *prepared, dp_error *error) {
+  memset(prepared, 0, sizeof *prepared);
+  prepared->microbatch_size = microbatch_size;
+  DP_TRY(sim_efficiency_implementation(efficiency, scenario->implementation,
+                                       plan_scenario_node(scenario, "task", "implementation"),
+                                       &prepared->implementation, error));
+  DP_TRY(plan_scenario_graph(scenario, microbatch_size, &prepared->model, error));
+  const dp_status status = cost_kinds(scenario, efficiency, prepared, error);
+  if (status != DP_OK) sim_prepared_free(prepared);
+  return status;
+}
+
+void sim_prepared_free(sim_prepared *prepared) {
+  graph_free(&prepared->model);
+  dp_arena_free(&prepared->arena);
+  memset(prepared, 0, sizeof *prepared);
+}

@@ -1,0 +1,33 @@
+/* A model as a microbatch of one size sees it, and what its units cost on every kind of device of a cluster: what the
+ * trials of a search share. */
+#ifndef DP_SIM_PREPARED_H
+#define DP_SIM_PREPARED_H
+
+#include "plan/scenario.h"
+#include "sim/cost.h"
+
+typedef struct sim_prepared_kind {
+  const plan_device *device; /* one of the kind: devices of one model and share are alike */
+  sim_cost_context context;
+  sim_unit_cost *units; /* [model.units.count] */
+} sim_prepared_kind;
+
+typedef struct sim_prepared {
+  int64_t microbatch_size;
+  graph model;
+  const sim_implementation *implementation;
+  sim_prepared_kind *kinds; /* in the order in which the cluster lists its devices */
+  int kind_count;
+  dp_arena arena;
+} sim_prepared;
+
+/* Of the scenario only the model, the task and the cluster count. It and `efficiency` must outlive the result; so must
+ * the result what is predicted with it. Reading it from several threads is safe. On failure nothing is left to free. */
+dp_status sim_prepare(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t microbatch_size,
+                      sim_prepared *prepared, dp_error *error);
+void sim_prepared_free(sim_prepared *prepared);
+
+/* The kind of a device of that cluster. */
+const sim_prepared_kind *sim_prepared_kind_of(const sim_prepared *prepared, const plan_device *device);
+
+#endif
