@@ -304,6 +304,18 @@ static void mark_fused(graph *g) {
   }
 }
 
+/* Needs the units that read each tensor. */
+static void mark_fused_away(graph *g) {
+  for (size_t i = 0; i < g->tensors.count; i++) {
+    graph_tensor *t = &g->tensors.items[i];
+    if (t->producer_op == GRAPH_NONE || t->is_output || (size_t)t->producer_op + 1 >= g->ops.count) continue;
+    const graph_op *next = &g->ops.items[t->producer_op + 1];
+    if (!next->fused || t->consumer_unit_count != 1 || t->consumer_units[0] != t->producer_unit) continue;
+    for (int k = 0; k < next->input_count; k++)
+      if (next->inputs[k] == (int)i) t->fused_away = t->consumer_op_count == 1;
+  }
+}
+
 static bool has_trainable(const graph_op *op) {
   return op->adapter_parameters > 0 || (op->trainable == GRAPH_TRAIN_FULL && op->parameters > 0);
 }
@@ -427,6 +439,7 @@ static void complete(graph_builder *b) {
   for (size_t o = 0; o < g->ops.count && b->status == DP_OK; o++) cost_op(b, (int)o, scratch);
   if (b->status == DP_OK) list_units(b, true, scratch);
   if (b->status == DP_OK) sum_up(b);
+  if (b->status == DP_OK) mark_fused_away(g);
   if (b->status == DP_OK) measure(b);
   free(scratch);
 }

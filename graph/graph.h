@@ -41,6 +41,7 @@ typedef struct graph_tensor {
   int saver_unit_count;
   bool needs_gradient; /* some trainable weight lies upstream */
   bool is_output;      /* of the graph: consumed by the loss or the sampler */
+  bool fused_away;     /* its producer and the next op, its only reader, are one kernel: it is never in memory */
 } graph_tensor;
 
 /* A weight with diffusers' name and shape, as in the checkpoint. */

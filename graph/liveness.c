@@ -47,17 +47,6 @@ int graph_liveness_root(const graph *g, int tensor, int first, int last) {
   return tensor;
 }
 
-/* The op that made it and the next one are one kernel, and nobody else reads it: it never exists in memory. */
-static bool is_fused_away(const graph *g, int tensor) {
-  const graph_tensor *t = &g->tensors.items[tensor];
-  if (t->producer_op == GRAPH_NONE || t->is_output || (size_t)t->producer_op + 1 >= g->ops.count) return false;
-  const graph_op *next = &g->ops.items[t->producer_op + 1];
-  if (!next->fused || t->consumer_unit_count != 1 || t->consumer_units[0] != t->producer_unit) return false;
-  for (int i = 0; i < next->input_count; i++)
-    if (next->inputs[i] == tensor) return t->consumer_op_count == 1;
-  return false;
-}
-
 static bool leaves(const graph_tensor *t, const range *r) {
   return t->is_output || (t->consumer_unit_count > 0 && t->consumer_units[t->consumer_unit_count - 1] >= r->last);
 }
@@ -98,7 +87,8 @@ static int64_t forward_peak(const graph_liveness *l, const range *r, uint8_t exc
     if (graph_op_has(op, GRAPH_OP_VIEW)) continue;
     for (int i = 0; i < op->output_count; i++) {
       const int t = op->outputs[i];
-      if ((l->keep[t] & excluded) == 0 && !is_fused_away(g, t)) live = graph_add(live, g->tensors.items[t].bytes);
+      if ((l->keep[t] & excluded) == 0 && !g->tensors.items[t].fused_away)
+        live = graph_add(live, g->tensors.items[t].bytes);
     }
     if (live > peak) peak = live;
     /* A tensor dies at its last reader; one that nobody reads dies at once. */
@@ -111,7 +101,7 @@ static int64_t forward_peak(const graph_liveness *l, const range *r, uint8_t exc
       bool seen = false;
       for (int j = 0; j < i; j++) seen = seen || graph_liveness_root(g, op->inputs[j], r->first, r->last) == t;
       const bool made_here = tensor->producer_op >= r->op_first && tensor->producer_op < r->op_last;
-      if (!seen && made_here && l->last_use[t] == o && (l->keep[t] & excluded) == 0 && !is_fused_away(g, t))
+      if (!seen && made_here && l->last_use[t] == o && (l->keep[t] & excluded) == 0 && !g->tensors.items[t].fused_away)
         live -= tensor->bytes;
     }
   }
@@ -147,7 +137,7 @@ static int64_t backward_peak(graph_liveness *l, const range *r) {
       const graph_tensor *tensor = &g->tensors.items[t];
       if (!tensor->needs_gradient || l->buffer[t] != GRAPH_NONE) continue;
       const bool same = tensor->bytes == g->tensors.items[output].bytes;
-      if (is_fused_away(g, t) || (graph_op_has(op, GRAPH_OP_SHARES_GRADIENT) && (same || op->kind == GRAPH_CONCAT))) {
+      if (tensor->fused_away || (graph_op_has(op, GRAPH_OP_SHARES_GRADIENT) && (same || op->kind == GRAPH_CONCAT))) {
         l->buffer[t] = buffer;
         l->holders[buffer]++;
       } else {

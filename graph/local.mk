@@ -12,6 +12,7 @@ libgraph_a_SOURCES = \
 	graph/models/models.h \
 	graph/models/sd3.c \
 	graph/models/unet2d.c \
+	graph/peaks.c graph/peaks.h \
 	graph/op.c graph/op.h \
 	graph/op_cost.c graph/op_shape.c graph/op_table.h \
 	graph/synthetic.c

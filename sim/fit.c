@@ -97,6 +97,7 @@ static dp_status split(const sim_fit *fit, room *m, int *cuts, int64_t *memory_b
   DP_TRY(count_links(fit, m, error));
   const bool tight_warm_up = plan->training && plan->schedule != PLAN_GPIPE && plan->schedule != PLAN_FOLDED;
   const sim_partition_problem problem = {.graph = fit->graph,
+                                         .peaks = fit->peaks,
                                          .ranks = plan->ranks,
                                          .chunks_per_rank = plan->chunks_per_rank,
                                          .folded = plan->schedule == PLAN_FOLDED || plan->schedule == PLAN_ZB_V,

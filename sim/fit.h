@@ -2,6 +2,7 @@
 #ifndef DP_SIM_FIT_H
 #define DP_SIM_FIT_H
 
+#include "graph/peaks.h"
 #include "plan/scenario.h"
 
 enum { SIM_FIT_CHUNKS = 64 }; /* more are not worth the time */
@@ -10,6 +11,7 @@ typedef struct sim_fit {
   const plan_scenario *scenario;
   const plan_plan *plan; /* with chunks and order of some split: the order says how many microbatches are in flight */
   const graph *graph;
+  graph_peaks *peaks;
   const double *const *unit_s;       /* [rank][unit], of its slowest replica */
   const int64_t *fixed_bytes;        /* [rank] runtime and library workspace */
   const int64_t *memory_limit_bytes; /* [rank], the least of its replicas */

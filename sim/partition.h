@@ -57,12 +57,14 @@
 #include <stdint.h>
 
 #include "graph/graph.h"
+#include "graph/peaks.h"
 #include "plan/plan.h"
 
 enum { SIM_PARTITION_PLACES = 120 };
 
 typedef struct sim_partition_problem {
   const graph *graph;
+  graph_peaks *peaks;         /* of the graph; NULL: looked at anew */
   int ranks, chunks_per_rank; /* folded: chunks_per_rank 2 and a V, chunk c and 2 * ranks - 1 - c on one rank */
   bool folded;                /* else chunk c on rank c % ranks */
   bool training;

@@ -47,7 +47,8 @@ dp_status sim_partition_transient(sim_partition_tables *t, int a, int b, int64_t
     const sim_partition_problem *p = t->problem;
     const int first = t->first_unit[a], end = t->first_unit[b];
     graph_transients transients;
-    DP_TRY(graph_transient_bytes(p->graph, first, end - first, &transients, error));
+    DP_TRY(p->peaks ? graph_peaks_of(p->peaks, first, end - first, &transients, error)
+                    : graph_transient_bytes(p->graph, first, end - first, &transients, error));
     int64_t again_bytes = 0;
     bool recomputed = false;
     for (int u = first; p->recompute && u < end; u++) {

@@ -248,7 +248,7 @@ static dp_status find_split(sim_predictor *p, int most) {
     for (int w = r; w < out->memory.worker_count; w += ranks)
       if (out->memory_limit_bytes[w] < limit_bytes[r]) limit_bytes[r] = out->memory_limit_bytes[w];
   }
-  sim_fit fit = {p->scenario, plan, &out->graph, rank_s, fixed_bytes, NULL};
+  sim_fit fit = {p->scenario, plan, &out->graph, p->prepared->peaks, rank_s, fixed_bytes, NULL};
   compiled kept;
   DP_TRY(set_aside(p, &kept));
   dp_status status = DP_OK;

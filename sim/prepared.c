@@ -42,12 +42,14 @@ dp_status sim_prepare(const plan_scenario *scenario, const sim_efficiency *effic
                                        plan_scenario_node(scenario, "task", "implementation"),
                                        &prepared->implementation, error));
   DP_TRY(plan_scenario_graph(scenario, microbatch_size, &prepared->model, error));
-  const dp_status status = cost_kinds(scenario, efficiency, prepared, error);
+  dp_status status = graph_peaks_new(&prepared->model, &prepared->peaks, error);
+  if (status == DP_OK) status = cost_kinds(scenario, efficiency, prepared, error);
   if (status != DP_OK) sim_prepared_free(prepared);
   return status;
 }
 
 void sim_prepared_free(sim_prepared *prepared) {
+  graph_peaks_free(prepared->peaks);
   graph_free(&prepared->model);
   dp_arena_free(&prepared->arena);
   memset(prepared, 0, sizeof *prepared);

@@ -3,6 +3,7 @@
 #ifndef DP_SIM_PREPARED_H
 #define DP_SIM_PREPARED_H
 
+#include "graph/peaks.h"
 #include "plan/scenario.h"
 #include "sim/cost.h"
 
@@ -15,6 +16,7 @@ typedef struct sim_prepared_kind {
 typedef struct sim_prepared {
   int64_t microbatch_size;
   graph model;
+  graph_peaks *peaks;
   const sim_implementation *implementation;
   sim_prepared_kind *kinds; /* in the order in which the cluster lists its devices */
   int kind_count;
