@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a bare clone to the first answer: installs what is missing, builds, simulates SDXL on 8 A100s, and says where the
-# report is.
+# From a bare clone to the first answer: installs what is missing, builds, searches the best plan for SDXL on 8 A100s, and
+# says where the report is.
 #
 # usage: ./quickstart.sh [SCENARIO]
 set -euo pipefail
@@ -15,8 +15,8 @@ cd build/quickstart
 make -j"$(nproc)" diffpipe
 cd ../..
 echo
-build/quickstart/diffpipe simulate "$scenario" --out quickstart-out
+build/quickstart/diffpipe tune "$scenario" --out quickstart-out
 echo
 echo "The report:  $PWD/quickstart-out/report.html"
 echo "The timeline, for ui.perfetto.dev:  $PWD/quickstart-out/timeline.json"
-echo "Another plan: build/quickstart/diffpipe simulate $scenario --set plan.stages=8 --set plan.data_parallel=1"
+echo "A plan of your own: build/quickstart/diffpipe simulate $scenario --set plan.stages=8 --set plan.data_parallel=1"

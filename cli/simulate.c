@@ -1,13 +1,10 @@
 /* diffpipe simulate: predicts a scenario and reports it. */
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
 #include "base/schema.h"
 #include "cli/command.h"
+#include "cli/folder.h"
 #include "reports/report.h"
 #include "sim/predict.h"
 
@@ -31,17 +28,6 @@ static const cli_option options[] = {
      .help = "with --out: write the figures of the plots but do not draw them",
      .slot = SLOT_NO_PLOTS},
 };
-
-/* $GNUPLOT, else the one that configure found, else whichever is in PATH. */
-static const char *find_gnuplot(void) {
-  const char *given = getenv("GNUPLOT");
-  if (given && *given) return given;
-#ifdef DP_GNUPLOT
-  return DP_GNUPLOT;
-#else
-  return "gnuplot";
-#endif
-}
 
 static dp_status print_json(const report_run *run, dp_error *error) {
   void *metrics = NULL;
@@ -75,41 +61,13 @@ static dp_status talk(const report_run *run, dp_error *error) {
   return DP_OK;
 }
 
-static dp_status write_folder(const report_run *run, const char *folder, bool plots, dp_error *error) {
-  dp_str notes = {0};
-  const report_options how = {.gnuplot = plots ? find_gnuplot() : NULL};
-  dp_status status = report_folder_write(run, folder, &how, &notes, error);
-  if (status == DP_OK && plots && notes.length) fprintf(stderr, "diffpipe: note: %s", dp_str_text(&notes));
-  dp_str_free(&notes);
-  if (status == DP_OK)
-    fprintf(stderr, "diffpipe: wrote %s: report.html, timeline.json (for Perfetto), metrics.json, plan.json\n", folder);
-  return status;
-}
-
 static dp_status report(const plan_scenario *scenario, const sim_prediction *prediction, const cli_values *values,
                         dp_error *error) {
   report_bound bounds[SIM_MAX_BOUNDS];
-  for (int b = 0; b < prediction->bound_count; b++)
-    bounds[b] = (report_bound){prediction->bounds[b].name, prediction->bounds[b].share};
-  const report_run run = {.name = scenario->name,
-                          .origin = "predicted",
-                          .graph = &prediction->graph,
-                          .cluster = &scenario->cluster,
-                          .program = &prediction->program,
-                          .timeline = &prediction->timeline,
-                          .metrics = &prediction->metrics,
-                          .memory = &prediction->memory,
-                          .memory_limit_bytes = prediction->memory_limit_bytes,
-                          .fits = prediction->fits,
-                          .tightest_worker = prediction->tightest_worker,
-                          .bounds = bounds,
-                          .bound_count = prediction->bound_count,
-                          .error_band = prediction->error_band,
-                          .usd_per_million_samples = prediction->usd_per_million_samples,
-                          .joules_per_sample = prediction->joules_per_sample,
-                          .job_steps = scenario->training ? scenario->steps : 0};
+  report_run run;
+  cli_folder_run(scenario, prediction, values, bounds, &run);
   if (values->slots[SLOT_OUT].given)
-    DP_TRY(write_folder(&run, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error));
+    DP_TRY(cli_folder_write(&run, NULL, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error));
   DP_TRY(values->slots[SLOT_JSON].given ? print_json(&run, error) : print_summary(&run, error));
   return talk(&run, error);
 }

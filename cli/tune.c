@@ -9,10 +9,10 @@
 #include "base/progress.h"
 #include "base/str.h"
 #include "cli/command.h"
-#include "cli/json.h"
-#include "sim/tune.h"
+#include "cli/folder.h"
+#include "cli/tune_json.h"
 
-enum { SLOT_SET, SLOT_JSON, SLOT_ALL, SLOT_THREADS };
+enum { SLOT_SET, SLOT_JSON, SLOT_ALL, SLOT_THREADS, SLOT_OUT, SLOT_NO_PLOTS };
 
 static const cli_option options[] = {
     {.name = "set",
@@ -29,57 +29,22 @@ static const cli_option options[] = {
      .slot = SLOT_THREADS,
      .min = 1,
      .max = 16},
+    {.name = "out",
+     .letter = 'o',
+     .type = CLI_STRING,
+     .argument = "DIR",
+     .help = "write the best plan's report and files, and tune.json, into this folder",
+     .slot = SLOT_OUT},
+    {.name = "no-plots",
+     .type = CLI_FLAG,
+     .help = "with --out: write the figures of the plots but do not draw them",
+     .slot = SLOT_NO_PLOTS},
 };
 
-/* ---- JSON ---- */
-
-static json_t *trial_json(const sim_trial *trial) {
-  json_t *row = json_object(), *plan = cli_json_candidate(&trial->candidate);
+static dp_status print_json(const json_t *json, dp_error *error) {
   const bool done =
-      row && plan && cli_json_put(row, "plan", plan) && cli_json_put(row, "fits", json_boolean(trial->fits)) &&
-      cli_json_put(row, "step_s", json_real(trial->step_s)) &&
-      cli_json_put(row, "throughput_samples_per_s", json_real(trial->throughput_samples_per_s)) &&
-      cli_json_put(row, "bubble_ratio", json_real(trial->bubble_ratio)) &&
-      cli_json_put(row, "peak_memory_bytes", json_integer(trial->peak_bytes)) &&
-      cli_json_put(row, "boundary_and_skip_bytes", json_integer(trial->boundary_and_skip_bytes)) &&
-      cli_json_put(row, "usd_per_million_samples", json_real(trial->usd_per_million_samples)) &&
-      cli_json_put(row, "joules_per_sample", json_real(trial->joules_per_sample)) &&
-      cli_json_put(row, "quality",
-                   json_string(trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? "not measured" : "exact"));
-  if (done) return row;
-  json_decref(row);
-  return NULL;
-}
-
-static bool add_rejected(json_t *list, const sim_trial *trial) {
-  json_t *row = json_object(), *plan = cli_json_candidate(&trial->candidate);
-  return json_array_append_new(list, row) == 0 && plan && cli_json_put(row, "plan", plan) &&
-         cli_json_put(row, "why", json_string(trial->why));
-}
-
-static dp_status print_json(const sim_tune_result *result, bool all, double search_s, dp_error *error) {
-  json_t *root = json_object(), *front = json_array(), *rejected = json_array();
-  bool done = root && cli_json_put(root, "format", json_string("diffpipe-tune")) &&
-              cli_json_put(root, "version", json_integer(1)) &&
-              cli_json_put(root, "best", result->best < 0 ? json_null() : trial_json(&result->trials[result->best])) &&
-              cli_json_put(root, "front", front) && cli_json_put(root, "rejected", rejected) &&
-              cli_json_put(root, "trials", json_integer(result->simulated)) &&
-              cli_json_put(root, "candidates", json_integer(result->trial_count)) &&
-              cli_json_put(root, "pruned", json_integer(result->pruned)) &&
-              cli_json_put(root, "refused", json_integer(result->refused)) &&
-              cli_json_put(root, "stopped", json_boolean(result->stopped)) &&
-              cli_json_put(root, "search_s", json_real(search_s));
-  if (done && result->nearest >= 0) done = cli_json_put(root, "nearest", trial_json(&result->trials[result->nearest]));
-  for (int i = 0; done && i < result->front_count; i++)
-    done = json_array_append_new(front, trial_json(&result->trials[result->front[i]])) == 0;
-  for (int i = 0; done && i < (all ? result->trial_count : result->neighbour_count); i++) {
-    const int index = all ? i : result->neighbours[i];
-    if (index != result->best && result->trials[index].why) done = add_rejected(rejected, &result->trials[index]);
-  }
-  if (done)
-    done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
-  json_decref(root);
-  return done ? DP_OK : dp_fail_memory(error);
+      json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
+  return done ? DP_OK : dp_fail(error, DP_IO_FAILED, "the output could not be written");
 }
 
 /* ---- tables ---- */
@@ -178,6 +143,29 @@ static double now_s(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* The folder of the best plan; where nothing fits, of the one that is least over. */
+static dp_status write_folder(const plan_scenario *scenario, const sim_efficiency *efficiency,
+                              const sim_tune_result *result, const json_t *json, const cli_values *values,
+                              dp_error *error) {
+  const int index = result->best >= 0 ? result->best : result->nearest;
+  if (index < 0) {
+    fprintf(stderr, "diffpipe: note: wrote nothing: no plan could be simulated\n");
+    return DP_OK;
+  }
+  const int64_t global_batch = sim_tune_global_batch(scenario, error);
+  if (!global_batch) return DP_BAD_INPUT;
+  const plan_scenario chosen = sim_tune_scenario(scenario, &result->trials[index].candidate, global_batch);
+  sim_prediction prediction;
+  report_bound bounds[SIM_MAX_BOUNDS];
+  report_run run;
+  DP_TRY(sim_predict(&chosen, efficiency, &prediction, error));
+  cli_folder_run(&chosen, &prediction, values, bounds, &run);
+  const dp_status status =
+      cli_folder_write(&run, json, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error);
+  sim_prediction_free(&prediction);
+  return status;
+}
+
 static dp_status search(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
                         dp_error *error) {
   dp_progress progress;
@@ -197,18 +185,26 @@ static dp_status search(const plan_scenario *scenario, const sim_efficiency *eff
   dp_progress_end(&progress);
   if (status != DP_OK) return status;
   const bool all = values->slots[SLOT_ALL].given;
-  dp_status printed = DP_OK;
-  if (values->slots[SLOT_JSON].given)
-    printed = print_json(&result, all, search_s, error);
-  else
+  json_t *json = NULL;
+  dp_status told = cli_tune_json(&result, all, search_s, &json, error);
+  if (told == DP_OK && values->slots[SLOT_OUT].given)
+    told = write_folder(scenario, efficiency, &result, json, values, error);
+  if (told == DP_OK && values->slots[SLOT_JSON].given)
+    told = print_json(json, error);
+  else if (told == DP_OK)
     print_tables(scenario, values->arguments[0], &result, all, search_s);
+  json_decref(json);
   sim_tune_result_free(&result);
-  return printed;
+  return told;
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
   if (values->argument_count != 1)
     return dp_fail(error, DP_BAD_INPUT, "tune: found %d arguments, allowed: one, the scenario", values->argument_count);
+  if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
+    return dp_fail(error, DP_BAD_INPUT, "tune: --out: found \"\", allowed: a folder");
+  if (values->slots[SLOT_NO_PLOTS].given && !values->slots[SLOT_OUT].given)
+    return dp_fail(error, DP_BAD_INPUT, "tune: found --no-plots, allowed: only with --out DIR");
   plan_scenario scenario;
   sim_efficiency *efficiency = NULL;
   DP_TRY(plan_scenario_read_job(values->arguments[0], values->sets, values->set_count, &scenario, error));

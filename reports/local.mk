@@ -2,14 +2,21 @@ noinst_LIBRARIES += libreports.a
 libreports_a_SOURCES = \
 	reports/folder.c \
 	reports/gnuplot.c \
-	reports/html.c reports/html.h \
+	reports/flows.c reports/flows.h \
+	reports/json.c reports/json.h \
 	reports/metrics_json.c \
+	reports/page.c reports/page.h \
+	reports/page_answer.c \
 	reports/plot_bounds.c \
 	reports/plot_memory.c \
 	reports/plot_timeline.c \
 	reports/plots.c reports/plots.h \
+	reports/read.c reports/read.h \
 	reports/report.h \
+	reports/setup_json.c \
+	reports/style.c reports/style.h \
 	reports/table.c reports/table.h \
 	reports/tables.c reports/tables.h \
-	reports/trace.c
+	reports/trace.c \
+	reports/writer.c reports/writer.h
 REPORTS_LIBS = libreports.a $(SIM_LIBS)

@@ -17,7 +17,9 @@ static unsigned colour_of(const char *name) {
   return families[f].rgb;
 }
 
-dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error) {
+dp_status report_plot_bounds(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                             dp_error *error) {
+  const report_run *run = source->run;
   enum { BAR_PX = 30 };
   dp_arena arena = {0};
   double most = 0;

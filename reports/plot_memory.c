@@ -51,7 +51,9 @@ static candidate *choose(const report_run *run, int *count) {
   return chosen;
 }
 
-dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error) {
+dp_status report_plot_memory(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                             dp_error *error) {
+  const report_run *run = source->run;
   int count = 0;
   bool seen[PART_COUNT] = {false};
   double most = 0;

@@ -319,8 +319,9 @@ static void add_legend(const drawing *d, dp_str *body) {
   dp_str_add(body, "\n");
 }
 
-dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, report_plot_size *size,
+dp_status report_plot_timeline(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
                                dp_error *error) {
+  const report_run *run = source->run;
   drawing d = {.run = run, .data = data};
   size->left_px = 110;
   size->bottom_px = 104;

@@ -1,16 +1,26 @@
+#define _POSIX_C_SOURCE 200809L
 #include "reports/plots.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/progress.h"
 #include "reports/table.h"
 
+static bool has_instructions(const report_plot_source *source) { return source->run->program->instructions != NULL; }
+static bool always(const report_plot_source *source) {
+  (void)source;
+  return true;
+}
+
 const report_plot report_plots[REPORT_PLOT_COUNT] = {
-    {"timeline", "When each worker computes and transfers; numbers are microbatches, gaps are bubbles.",
-     report_plot_timeline},
-    {"memory", "Peak memory of each worker by class, against what its device has.", report_plot_memory},
-    {"bounds", "What all workers' time goes to.", report_plot_bounds},
+    [REPORT_PLOT_TIMELINE] = {"timeline",
+                              "When each worker computes and transfers; numbers are microbatches, gaps are bubbles.",
+                              true, has_instructions, report_plot_timeline},
+    [REPORT_PLOT_MEMORY] = {"memory", "Peak memory of each worker by class, against what its device has.", true, always,
+                            report_plot_memory},
+    [REPORT_PLOT_BOUNDS] = {"bounds", "What all workers' time goes to.", true, always, report_plot_bounds},
 };
 
 void report_plot_quote(const char *text, dp_str *out) {
@@ -52,40 +62,41 @@ const char *report_plot_colour(unsigned rgb, char out[8]) {
 
 /* The whole script: gnuplot run by hand in plots/ finds its files beside it. */
 static void frame(const char *name, const report_plot_size *size, const char *body, FILE *out) {
+  const int width = size->width_px ? size->width_px : REPORT_PLOT_WIDTH;
   const int height = size->height_px + REPORT_PLOT_TOP + size->bottom_px;
   fprintf(out, "# Written by diffpipe. Draw again, in this folder: gnuplot %s.gp\n", name);
   fprintf(out, "if (!exists('data')) data = '%s.tsv'\n", name);
   fprintf(out, "if (!exists('svg')) svg = '../%s.svg'\n", name);
   fprintf(out, "if (!exists('png')) png = '../%s.png'\n", name);
   fprintf(out, "set encoding utf8\nset datafile separator '\\t'\n");
-  fprintf(out, "set lmargin at screen %.6f\nset rmargin at screen %.6f\n", (double)size->left_px / REPORT_PLOT_WIDTH,
-          1 - (double)REPORT_PLOT_RIGHT / REPORT_PLOT_WIDTH);
+  fprintf(out, "set lmargin at screen %.6f\nset rmargin at screen %.6f\n", (double)size->left_px / width,
+          1 - (double)REPORT_PLOT_RIGHT / width);
   fprintf(out, "set tmargin at screen %.6f\nset bmargin at screen %.6f\n", 1 - (double)REPORT_PLOT_TOP / height,
           (double)size->bottom_px / height);
   fprintf(out,
           "set key at screen %.6f, screen 0.012 left bottom horizontal Left reverse samplen 1.2 spacing 1.1 textcolor "
           "rgb '%s'\n",
-          (double)size->left_px / REPORT_PLOT_WIDTH - 0.01, REPORT_INK);
+          (double)size->left_px / width - 0.01, REPORT_INK);
   fprintf(out, "set tics nomirror scale 0.4 textcolor rgb '%s'\nset border lc rgb '%s'\n", REPORT_INK, REPORT_INK);
   fprintf(
       out,
       "set terminal svg noenhanced size %d,%d dynamic font 'sans-serif,12' background '#ffffff' name 'diffpipe_%s'\n",
-      REPORT_PLOT_WIDTH, height, name);
+      width, height, name);
   fprintf(out, "set output svg\n%s", body);
   fprintf(
       out,
       "set terminal pngcairo noenhanced size %d,%d font 'sans-serif,12' fontscale 2 linewidth 2 background '#ffffff'\n",
-      2 * REPORT_PLOT_WIDTH, 2 * height);
+      2 * width, 2 * height);
   fprintf(out, "set output png\nreplot\nunset output\n");
 }
 
-static dp_status write_sources(const report_plot *plot, const report_run *run, const char *data_path,
+static dp_status write_sources(const report_plot *plot, const report_plot_source *source, const char *data_path,
                                const char *script_path, dp_error *error) {
   dp_output data, script;
   dp_str body = {0};
   report_plot_size size = {0};
   DP_TRY(dp_output_open(data_path, &data, error));
-  dp_status status = plot->write(run, data.stream, &body, &size, error);
+  dp_status status = plot->write(source, data.stream, &body, &size, error);
   if (status == DP_OK && body.failed) status = dp_fail_memory(error);
   if (status == DP_OK)
     status = dp_output_commit(&data, error);
@@ -121,43 +132,54 @@ static dp_status draw(const char *gnuplot, const char *script, const char *data,
   return status;
 }
 
-static dp_status write_plot(const report_plot *plot, const report_run *run, const char *folder, const char *gnuplot,
-                            dp_error *error) {
+static dp_status write_plot(const report_plot *plot, const report_plot_source *source, const char *folder,
+                            const char *gnuplot, dp_error *error) {
   dp_arena arena = {0};
   const char *data = dp_arena_printf(&arena, "%s/plots/%s.tsv", folder, plot->name);
   const char *script = dp_arena_printf(&arena, "%s/plots/%s.gp", folder, plot->name);
   const char *svg = dp_arena_printf(&arena, "%s/%s.svg", folder, plot->name);
   const char *png = dp_arena_printf(&arena, "%s/%s.png", folder, plot->name);
   dp_status status = data && script && svg && png ? DP_OK : dp_fail_memory(error);
-  if (status == DP_OK) status = write_sources(plot, run, data, script, error);
+  if (status == DP_OK) status = write_sources(plot, source, data, script, error);
   if (status == DP_OK && gnuplot) status = draw(gnuplot, script, data, svg, png, error);
   dp_arena_free(&arena);
   return status;
 }
 
-/* Pictures of an earlier run would lie about this one. */
-static void remove_pictures(const char *folder) {
-  static const char *const endings[] = {"svg", "png"};
-  for (int p = 0; p < REPORT_PLOT_COUNT; p++)
-    for (int e = 0; e < 2; e++) {
-      dp_str path = {0};
-      dp_str_addf(&path, "%s/%s.%s", folder, report_plots[p].name, endings[e]);
-      if (!path.failed) (void)remove(dp_str_text(&path));
-      dp_str_free(&path);
-    }
+/* Pictures of an earlier run would lie about this one, and so would the figures of plots that it does not have. */
+static void remove_files(const report_plot *plot, bool sources, const char *folder) {
+  static const char *const files[] = {"%s/%s.svg", "%s/%s.png", "%s/plots/%s.tsv", "%s/plots/%s.gp"};
+  for (int f = 0; f < (sources ? 4 : 2); f++) {
+    dp_str path = {0};
+    dp_str_addf(&path, files[f], folder, plot->name);
+    if (!path.failed) (void)remove(dp_str_text(&path));
+    dp_str_free(&path);
+  }
 }
 
-dp_status report_plots_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,
-                             bool *drawn, dp_error *error) {
+static bool is_drawn(const report_plot *plot, const char *folder) {
+  dp_str path = {0};
+  dp_str_addf(&path, "%s/%s.svg", folder, plot->name);
+  const bool drawn = !path.failed && access(dp_str_text(&path), R_OK) == 0;
+  dp_str_free(&path);
+  return drawn;
+}
+
+dp_status report_plots_write(const report_plot_source *source, const char *folder, const char *gnuplot,
+                             bool missing_only, dp_str *notes, dp_error *error) {
   dp_progress progress;
-  const char *gnuplot = options->gnuplot;
+  const bool asked = gnuplot != NULL;
   dp_status status = DP_OK;
   dp_progress_begin(&progress, "plots", REPORT_PLOT_COUNT);
-  remove_pictures(folder);
   for (int p = 0; p < REPORT_PLOT_COUNT && status == DP_OK; p++) {
-    dp_progress_update(&progress, (uint64_t)p, report_plots[p].name);
+    const report_plot *plot = &report_plots[p];
+    const bool wanted = plot->wanted(source);
+    if (missing_only && (!wanted || is_drawn(plot, folder))) continue;
+    if (!missing_only) remove_files(plot, !wanted, folder);
+    if (!wanted) continue;
+    dp_progress_update(&progress, (uint64_t)p, plot->name);
     dp_error trouble = DP_ERROR_INIT;
-    status = write_plot(&report_plots[p], run, folder, gnuplot, &trouble);
+    status = write_plot(plot, source, folder, gnuplot, &trouble);
     if (status == DP_UNSUPPORTED) { /* once is enough: the sources of the others are still written */
       dp_str_addf(notes, "no plots: %s; the figures are in %s/plots\n", trouble.text, folder);
       gnuplot = NULL;
@@ -167,8 +189,7 @@ dp_status report_plots_write(const report_run *run, const char *folder, const re
     }
   }
   dp_progress_end(&progress);
-  if (status == DP_OK && !options->gnuplot)
+  if (status == DP_OK && !asked)
     dp_str_addf(notes, "no plots: gnuplot was not found; the figures are in %s/plots\n", folder);
-  if (status == DP_OK) *drawn = gnuplot != NULL;
   return status;
 }

@@ -9,11 +9,13 @@
 
 #include <stdio.h>
 
+#include "base/node.h"
 #include "reports/report.h"
 
 /* The frame, in pixels of the SVG (the PNG has twice as many). */
 enum { REPORT_PLOT_WIDTH = 1200, REPORT_PLOT_RIGHT = 24, REPORT_PLOT_TOP = 72 };
 typedef struct report_plot_size {
+  int width_px;           /* of the whole picture; 0: REPORT_PLOT_WIDTH */
   int height_px;          /* of the drawing area */
   int left_px, bottom_px; /* margins; the legend stands in the lower one */
 } report_plot_size;
@@ -28,25 +30,38 @@ typedef struct report_plot_size {
 #define REPORT_BAND_SVG "fill = 'rgb(236, 238, 241)'"
 #define REPORT_GRID_SVG "stroke='rgb(196, 199, 204)'"
 
+/* What is drawn from. */
+typedef struct report_plot_source {
+  const report_run *run;
+  const dp_node *tune; /* root of tune.json, or NULL */
+} report_plot_source;
+
 typedef struct report_plot {
   const char *name;    /* of its files */
   const char *caption; /* what a reader sees, for the page */
+  bool wide;           /* needs the whole width of the page */
+  /* Whether the source has what it draws. */
+  bool (*wanted)(const report_plot_source *source);
   /* Writes the figures to `data` and the script's middle to `body`, and says how large the plot is. */
-  dp_status (*write)(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
+  dp_status (*write)(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                     dp_error *error);
 } report_plot;
 
-enum { REPORT_PLOT_COUNT = 3 };
-extern const report_plot report_plots[REPORT_PLOT_COUNT]; /* timeline, memory, bounds */
+enum { REPORT_PLOT_TIMELINE, REPORT_PLOT_MEMORY, REPORT_PLOT_BOUNDS, REPORT_PLOT_COUNT };
+extern const report_plot report_plots[REPORT_PLOT_COUNT];
 
-dp_status report_plot_timeline(const report_run *run, FILE *data, dp_str *body, report_plot_size *size,
+dp_status report_plot_timeline(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
                                dp_error *error);
-dp_status report_plot_memory(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
-dp_status report_plot_bounds(const report_run *run, FILE *data, dp_str *body, report_plot_size *size, dp_error *error);
+dp_status report_plot_memory(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                             dp_error *error);
+dp_status report_plot_bounds(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                             dp_error *error);
 
-/* Writes plots/NAME.tsv, plots/NAME.gp and, when gnuplot runs, NAME.svg and NAME.png. A gnuplot that is missing or
- * fails is no error: `notes` gets a line and `drawn` is false. */
-dp_status report_plots_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,
-                             bool *drawn, dp_error *error);
+/* Writes plots/NAME.tsv, plots/NAME.gp and, when gnuplot runs, NAME.svg and NAME.png of every plot that is wanted, and
+ * removes what an earlier run left of the others; `missing_only`: of those that have no NAME.svg, and nothing is
+ * removed. A gnuplot that is missing or fails is no error: `notes` gets a line. */
+dp_status report_plots_write(const report_plot_source *source, const char *folder, const char *gnuplot,
+                             bool missing_only, dp_str *notes, dp_error *error);
 
 /* gnuplot: appends 'text' with its quotes doubled, the one escape inside single quotes. */
 void report_plot_quote(const char *text, dp_str *out);

@@ -22,10 +22,19 @@ typedef struct report_bound {
   double share; /* of workers * step_s; all shares sum to 1 */
 } report_bound;
 
+/* What a prediction rests on. */
+typedef struct report_assumption {
+  const char *what, *value, *source; /* as the catalogue states it */
+  double error_band;                 /* relative, one sigma, of what rests on it; 0: none is known */
+} report_assumption;
+
 /* All pointers are borrowed and mandatory unless said otherwise; program->plan is the plan. */
 typedef struct report_run {
-  const char *name;   /* the scenario's */
-  const char *origin; /* "predicted" or "measured" */
+  const char *name;               /* the scenario's */
+  const char *origin;             /* "predicted" or "measured" */
+  const char *scenario_file;      /* as the user named it; NULL: unknown */
+  const char *const *assignments; /* what --set gave, "task.global_batch=64" */
+  int assignment_count;
   const graph *graph;
   const plan_cluster *cluster;
   const plan_program *program;
@@ -37,10 +46,12 @@ typedef struct report_run {
   int tightest_worker;
   const report_bound *bounds; /* may be NULL when bound_count is 0 */
   int bound_count;
-  double error_band;              /* relative, of step_s; 0: none is claimed */
-  double usd_per_million_samples; /* 0: unknown */
-  double joules_per_sample;       /* 0: unknown */
-  int64_t job_steps;              /* training steps of the whole job; 0: unknown */
+  double error_band;                    /* relative, of step_s; 0: none is claimed */
+  double usd_per_million_samples;       /* 0: unknown */
+  double joules_per_sample;             /* 0: unknown */
+  int64_t job_steps;                    /* training steps of the whole job; 0: unknown */
+  const report_assumption *assumptions; /* may be NULL when assumption_count is 0 */
+  int assumption_count;
 } report_run;
 
 /* The summary for a terminal: at most REPORT_WIDTH columns, UTF-8. More than REPORT_MAX_ROWS workers are summarised. */
@@ -56,6 +67,9 @@ void report_idle_devices(const report_run *run, dp_str *out);
 /* metrics.json and `--json`: a new json_t * (typed void so that this header stays light). See doc/formats.md. */
 dp_status report_metrics_json(const report_run *run, void **json, dp_error *error);
 
+/* setup.json: model, job, cluster, what each chunk holds, what travels between workers and over links, assumptions. */
+dp_status report_setup_json(const report_run *run, void **json, dp_error *error);
+
 /* timeline.json: Chrome trace event format, written as it goes. A process a worker, a thread a lane, a complete event
  * an instruction, a flow from every SEND to its RECV. Times are rounded to ns, starts and ends alike, so that spans
  * that touch still touch and none overlap. */
@@ -63,15 +77,21 @@ dp_status report_trace_write(const report_run *run, const char *path, dp_error *
 
 typedef struct report_options {
   const char *gnuplot; /* program, searched in PATH when it has no slash; NULL: no plots */
+  const void *tune;    /* json_t *: tune.json, the search that found the plan; NULL: there was none */
 } report_options;
 
 /* Writes the folder of a run, which is made when missing:
- *   plan.json metrics.json timeline.json report.html
- *   {timeline,memory,bounds}.{svg,png}          by gnuplot
- *   plots/{timeline,memory,bounds}.{gp,tsv}     what they were drawn from: `gnuplot timeline.gp` draws them again
+ *   plan.json metrics.json setup.json timeline.json report.html, and tune.json where there was a search
+ *   NAME.{svg,png}          of every plot, by gnuplot
+ *   plots/NAME.{gp,tsv}     what they were drawn from: `gnuplot NAME.gp` draws them again
  * Each file is written beside and renamed. When gnuplot cannot be run, everything else is written, and `notes` (which
  * may not be NULL) gets a line that says so. */
 dp_status report_folder_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,
                               dp_error *error);
+
+/* Makes the page of a folder again from its JSON files: HTML, or Markdown. Plots that the folder lacks are drawn into
+ * it first (gnuplot NULL: they are not), but for the timeline, whose instructions are not read back. */
+dp_status report_again(const char *folder, bool markdown, const char *gnuplot, dp_str *page, dp_str *notes,
+                       dp_error *error);
 
 #endif

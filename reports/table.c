@@ -62,6 +62,13 @@ void report_html_escape(const char *text, dp_str *out) {
   }
 }
 
+void report_markdown_escape(const char *text, dp_str *out) {
+  for (; *text; text++) {
+    if (strchr("\\`*_[]<>|#~", *text)) dp_str_add(out, "\\");
+    dp_str_add_bytes(out, *text == '\n' ? " " : text, 1);
+  }
+}
+
 /* A formatted and cleaned text in the table's arena; NULL and `failed` when there is no memory. */
 static const char *format_text(report_table *table, const char *format, va_list arguments) {
   va_list again;
@@ -212,16 +219,15 @@ void report_table_print(const report_table *table, int width, dp_str *out) {
   }
 }
 
+static bool has_heads(const report_table *table) {
+  for (int c = 0; c < table->column_count; c++)
+    if (table->columns[c].head[0]) return true;
+  return false;
+}
+
 void report_table_html(const report_table *table, dp_str *out) {
-  static const char *const classes[] = {"", " class=\"n\"", " class=\"b\"", ""};
-  bool headed = false;
-  for (int c = 0; c < table->column_count; c++) headed = headed || table->columns[c].head[0];
-  dp_str_add(out, "<section>\n");
-  if (table->title) {
-    dp_str_add(out, "<h2>");
-    report_html_escape(table->title, out);
-    dp_str_add(out, "</h2>\n");
-  }
+  static const char *const classes[] = {"", " class=\"n\"", " class=\"b\"", " class=\"t\""};
+  const bool headed = has_heads(table);
   dp_str_addf(out, "<div class=\"scroll\"><table%s>\n", headed ? "" : " class=\"facts\"");
   if (headed) {
     dp_str_add(out, "<thead><tr>");
@@ -234,7 +240,9 @@ void report_table_html(const report_table *table, dp_str *out) {
   }
   dp_str_add(out, "<tbody>\n");
   for (int r = 0; r < report_table_rows(table); r++) {
-    dp_str_add(out, table->warned.items[r] ? "<tr class=\"bad\">" : "<tr>");
+    dp_str_add(out, table->warned.items[r] ? "<tr class=\"bad\">"
+                    : r + 1 == table->best ? "<tr class=\"best\">"
+                                           : "<tr>");
     for (int c = 0; c < table->column_count; c++) {
       const char *tag = c == 0 ? "th" : "td";
       dp_str_addf(out, "<%s%s%s>", tag, c == 0 ? " scope=\"row\"" : "", classes[table->columns[c].align]);
@@ -247,12 +255,24 @@ void report_table_html(const report_table *table, dp_str *out) {
     dp_str_add(out, "</tr>\n");
   }
   dp_str_add(out, "</tbody></table></div>\n");
-  if (table->note) {
-    dp_str_add(out, "<p class=\"note\">");
-    report_html_escape(table->note, out);
-    dp_str_add(out, "</p>\n");
+}
+
+void report_table_markdown(const report_table *table, dp_str *out) {
+  for (int r = -2; r < report_table_rows(table); r++) { /* heads, their rule, rows */
+    dp_str_add(out, "|");
+    for (int c = 0; c < table->column_count; c++) {
+      if (table->columns[c].align == REPORT_BAR) continue;
+      if (r == -1) {
+        dp_str_add(out, table->columns[c].align == REPORT_RIGHT ? "---:|" : "---|");
+        continue;
+      }
+      dp_str_add(out, " ");
+      report_markdown_escape(r < 0 ? table->columns[c].head : cell(table, r, c), out);
+      dp_str_add(out, " |");
+    }
+    dp_str_add(out, "\n");
   }
-  dp_str_add(out, "</section>\n");
+  dp_str_add(out, "\n");
 }
 
 void report_table_free(report_table *table) {

@@ -31,6 +31,7 @@ typedef struct report_table {
   int column_count;
   DP_ARRAY(const char *) cells; /* row by row */
   DP_ARRAY(bool) warned;        /* a row that deserves attention */
+  int best;                     /* row to be marked, counted from 1; 0: none */
   bool failed;
 } report_table;
 
@@ -42,13 +43,17 @@ void report_table_cell(report_table *table, const char *format, ...) __attribute
 int report_table_rows(const report_table *table);
 
 void report_table_print(const report_table *table, int width, dp_str *out);
+/* The rows alone: title and note are the writer's. Markdown leaves bars out. */
 void report_table_html(const report_table *table, dp_str *out);
+void report_table_markdown(const report_table *table, dp_str *out);
 void report_table_free(report_table *table);
 
 /* Columns that a UTF-8 text takes, one a code point. */
 int report_text_width(const char *text);
 /* Appends with & < > " ' escaped. */
 void report_html_escape(const char *text, dp_str *out);
+/* The same for Markdown. */
+void report_markdown_escape(const char *text, dp_str *out);
 /* A copy without control characters and invalid UTF-8; NULL: no memory. */
 const char *report_text_clean(dp_arena *arena, const char *text);
 

@@ -79,7 +79,7 @@ static void add_fact(report_table *table, bool warned, const char *name, dp_str 
   dp_str_clear(text);
 }
 
-static void describe_model(const report_run *run, dp_str *text) {
+void report_describe_model(const report_run *run, dp_str *text) {
   const graph *model = run->graph;
   char count[32];
   dp_str_addf(text, "%s", model->class_name ? model->class_name : "model");
@@ -93,7 +93,7 @@ static void describe_model(const report_run *run, dp_str *text) {
   dp_str_addf(text, ", %s", graph_dtype_name(model->precision));
 }
 
-static void describe_cluster(const report_run *run, dp_str *text) {
+void report_describe_cluster(const report_run *run, dp_str *text) {
   const plan_cluster *cluster = run->cluster;
   dp_str_addf(text, "%s", cluster->name && cluster->name[0] ? cluster->name : "cluster");
   const char *before = ": ";
@@ -120,7 +120,7 @@ static void describe_cluster(const report_run *run, dp_str *text) {
   if (cluster->power_w > 0) dp_str_addf(text, ", %.1f kW", cluster->power_w / 1e3);
 }
 
-static void describe_plan(const report_run *run, dp_str *text) {
+void report_describe_plan(const report_run *run, dp_str *text) {
   const plan_plan *plan = run->program->plan;
   report_layout(plan, text);
   const int workers = plan_worker_count(plan);
@@ -139,23 +139,28 @@ static void describe_plan(const report_run *run, dp_str *text) {
     dp_str_addf(text, ", all-reduced in %d bucket%s", plan->gradient_buckets, plural(plan->gradient_buckets));
 }
 
+void report_describe_batch(const report_run *run, dp_str *text) {
+  const plan_plan *plan = run->program->plan;
+  dp_str_addf(text, "%lld samples = %d microbatch%s of %d",
+              (long long)plan->microbatches * plan->microbatch_size * plan->replicas, plan->microbatches,
+              plan->microbatches == 1 ? "" : "es", plan->microbatch_size);
+  if (plan->replicas > 1) dp_str_addf(text, " × %d replicas", plan->replicas);
+  if (!plan->training) dp_str_addf(text, ", %d denoise step%s", plan->denoise_steps, plural(plan->denoise_steps));
+}
+
 static void build_run(const report_run *run, report_table *table) {
   const plan_plan *plan = run->program->plan;
   dp_str text = {0};
   report_table_title(table, "%s: %s, %s", run->name, plan->training ? "training" : "sampling", run->origin);
   report_table_column(table, "", REPORT_LEFT);
   report_table_column(table, "", REPORT_TEXT);
-  describe_model(run, &text);
+  report_describe_model(run, &text);
   add_fact(table, false, "model", &text);
-  describe_cluster(run, &text);
+  report_describe_cluster(run, &text);
   add_fact(table, false, "cluster", &text);
-  describe_plan(run, &text);
+  report_describe_plan(run, &text);
   add_fact(table, false, "plan", &text);
-  dp_str_addf(&text, "%lld samples = %d microbatch%s of %d",
-              (long long)plan->microbatches * plan->microbatch_size * plan->replicas, plan->microbatches,
-              plan->microbatches == 1 ? "" : "es", plan->microbatch_size);
-  if (plan->replicas > 1) dp_str_addf(&text, " × %d replicas", plan->replicas);
-  if (!plan->training) dp_str_addf(&text, ", %d denoise step%s", plan->denoise_steps, plural(plan->denoise_steps));
+  report_describe_batch(run, &text);
   add_fact(table, false, "batch", &text);
   report_verdict(run, &text);
   add_fact(table, !run->fits, "memory", &text);

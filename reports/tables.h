@@ -25,6 +25,12 @@ void report_tables_free(report_tables *tables);
 /* "1f1b, 4 stages, 8 workers" */
 void report_layout(const plan_plan *plan, dp_str *out);
 
+/* One line each: what the model, the cluster, the plan and the batch are. */
+void report_describe_model(const report_run *run, dp_str *out);
+void report_describe_cluster(const report_run *run, dp_str *out);
+void report_describe_plan(const report_run *run, dp_str *out);
+void report_describe_batch(const report_run *run, dp_str *out);
+
 /* The name of a worker's device, "" when there is none. */
 const char *report_device_name(const report_run *run, int worker);
 

@@ -13,7 +13,7 @@ passed=0 failed=0
 
 drawn=$("$diffpipe" version | grep -c 'gnuplot on')
 pictures='bounds.png bounds.svg memory.png memory.svg timeline.png timeline.svg'
-files='metrics.json plan.json plots/bounds.gp plots/bounds.tsv plots/memory.gp plots/memory.tsv plots/timeline.gp plots/timeline.tsv report.html timeline.json'
+files='metrics.json plan.json plots/bounds.gp plots/bounds.tsv plots/memory.gp plots/memory.tsv plots/timeline.gp plots/timeline.tsv report.html setup.json timeline.json'
 [ "$drawn" -eq 0 ] || files+=" $pictures"
 files=$(tr ' ' '\n' <<<"$files" | LC_ALL=C sort)
 

@@ -1,0 +1,71 @@
+/* diffpipe report: makes the page of a run's folder. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/schema.h"
+#include "cli/command.h"
+#include "cli/folder.h"
+
+enum { SLOT_MD, SLOT_OUT, SLOT_NO_PLOTS };
+
+static const cli_option options[] = {
+    {.name = "md", .type = CLI_FLAG, .help = "write Markdown, without pictures, instead of HTML", .slot = SLOT_MD},
+    {.name = "out",
+     .letter = 'o',
+     .type = CLI_STRING,
+     .argument = "FILE",
+     .help = "where to write it; - is stdout",
+     .fallback = "DIR/report.html, DIR/report.md",
+     .slot = SLOT_OUT},
+    {.name = "no-plots", .type = CLI_FLAG, .help = "do not draw plots that DIR lacks", .slot = SLOT_NO_PLOTS},
+};
+
+static dp_status write_page(const dp_str *page, const char *path, dp_error *error) {
+  dp_output output;
+  if (strcmp(path, "-") == 0) {
+    (void)fwrite(page->text, 1, page->length, stdout); /* main looks at the stream's error flag */
+    return DP_OK;
+  }
+  DP_TRY(dp_output_open(path, &output, error));
+  (void)fwrite(page->text, 1, page->length, output.stream); /* and dp_output_commit at this one's */
+  DP_TRY(dp_output_commit(&output, error));
+  fprintf(stderr, "diffpipe: wrote %s\n", path);
+  return DP_OK;
+}
+
+static dp_status run(const cli_values *values, dp_error *error) {
+  if (values->argument_count != 1)
+    return dp_fail(error, DP_BAD_INPUT, "report: found %d arguments, allowed: one, the folder of a run",
+                   values->argument_count);
+  if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
+    return dp_fail(error, DP_BAD_INPUT, "report: --out: found \"\", allowed: a file, or - for stdout");
+  const char *folder = values->arguments[0],
+             *gnuplot = values->slots[SLOT_NO_PLOTS].given ? NULL : cli_folder_gnuplot();
+  const bool markdown = values->slots[SLOT_MD].given;
+  dp_str page = {0}, notes = {0}, path = {0};
+  if (values->slots[SLOT_OUT].given)
+    dp_str_add(&path, values->slots[SLOT_OUT].string);
+  else
+    dp_str_addf(&path, "%s/%s", folder, markdown ? "report.md" : "report.html");
+  dp_status status = report_again(folder, markdown, gnuplot, &page, &notes, error);
+  if (status == DP_OK && (path.failed || notes.failed)) status = dp_fail_memory(error);
+  if (status == DP_OK && notes.length) fprintf(stderr, "diffpipe: note: %s", dp_str_text(&notes));
+  if (status == DP_OK) status = write_page(&page, dp_str_text(&path), error);
+  dp_str_free(&page);
+  dp_str_free(&notes);
+  dp_str_free(&path);
+  return status;
+}
+
+const cli_command cli_report = {
+    .name = "report",
+    .arguments = "DIR",
+    .summary = "Make the page of a run's folder, as HTML or Markdown.",
+    .help =
+        "DIR is what `simulate --out` or `tune --out` wrote. Only its files are read: metrics.json,\n"
+        "setup.json, tune.json where there is one, and the plots. The page is one file that needs neither\n"
+        "network nor scripts.",
+    .options = options,
+    .option_count = (int)DP_COUNT_OF(options),
+    .run = run};

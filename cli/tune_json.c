@@ -1,0 +1,64 @@
+#include "cli/tune_json.h"
+
+#include "cli/json.h"
+
+/* The keys of [plan] for machines, and the plan in words. */
+static bool put_plan(json_t *row, const sim_candidate *candidate) {
+  char text[256];
+  json_t *plan = cli_json_candidate(candidate);
+  return plan && cli_json_put(row, "plan", plan) &&
+         cli_json_put(row, "text", json_string(sim_candidate_show(candidate, text)));
+}
+
+json_t *cli_trial_json(const sim_trial *trial) {
+  json_t *row = json_object();
+  const bool done =
+      row && put_plan(row, &trial->candidate) && cli_json_put(row, "fits", json_boolean(trial->fits)) &&
+      cli_json_put(row, "step_s", json_real(trial->step_s)) &&
+      cli_json_put(row, "throughput_samples_per_s", json_real(trial->throughput_samples_per_s)) &&
+      cli_json_put(row, "bubble_ratio", json_real(trial->bubble_ratio)) &&
+      cli_json_put(row, "peak_memory_bytes", json_integer(trial->peak_bytes)) &&
+      cli_json_put(row, "boundary_and_skip_bytes", json_integer(trial->boundary_and_skip_bytes)) &&
+      cli_json_put(row, "usd_per_million_samples", json_real(trial->usd_per_million_samples)) &&
+      cli_json_put(row, "joules_per_sample", json_real(trial->joules_per_sample)) &&
+      cli_json_put(row, "quality",
+                   json_string(trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? "not measured" : "exact"));
+  if (done) return row;
+  json_decref(row);
+  return NULL;
+}
+
+static bool add_rejected(json_t *list, const sim_trial *trial) {
+  json_t *row = json_object();
+  return json_array_append_new(list, row) == 0 && put_plan(row, &trial->candidate) &&
+         cli_json_put(row, "why", json_string(trial->why));
+}
+
+dp_status cli_tune_json(const sim_tune_result *result, bool all, double search_s, json_t **json, dp_error *error) {
+  json_t *root = json_object(), *front = json_array(), *rejected = json_array();
+  bool done =
+      root && cli_json_put(root, "format", json_string("diffpipe-tune")) &&
+      cli_json_put(root, "version", json_integer(1)) &&
+      cli_json_put(root, "best", result->best < 0 ? json_null() : cli_trial_json(&result->trials[result->best])) &&
+      cli_json_put(root, "front", front) && cli_json_put(root, "rejected", rejected) &&
+      cli_json_put(root, "trials", json_integer(result->simulated)) &&
+      cli_json_put(root, "candidates", json_integer(result->trial_count)) &&
+      cli_json_put(root, "pruned", json_integer(result->pruned)) &&
+      cli_json_put(root, "refused", json_integer(result->refused)) &&
+      cli_json_put(root, "stopped", json_boolean(result->stopped)) &&
+      cli_json_put(root, "search_s", json_real(search_s));
+  if (done && result->nearest >= 0)
+    done = cli_json_put(root, "nearest", cli_trial_json(&result->trials[result->nearest]));
+  for (int i = 0; done && i < result->front_count; i++)
+    done = json_array_append_new(front, cli_trial_json(&result->trials[result->front[i]])) == 0;
+  for (int i = 0; done && i < (all ? result->trial_count : result->neighbour_count); i++) {
+    const int index = all ? i : result->neighbours[i];
+    if (index != result->best && result->trials[index].why) done = add_rejected(rejected, &result->trials[index]);
+  }
+  if (done) {
+    *json = root;
+    return DP_OK;
+  }
+  json_decref(root);
+  return dp_fail_memory(error);
+}

@@ -1,0 +1,112 @@
+#define _POSIX_C_SOURCE 200809L
+#include "reports/page.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "reports/plots.h"
+
+const char *report_page_text(report_page *page, const char *format, ...) {
+  dp_str text = {0};
+  va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  const int length = vsnprintf(NULL, 0, format, arguments);
+  char *made = length < 0 ? NULL : dp_arena_alloc(&page->arena, (size_t)length + 1, 1);
+  if (made) (void)vsnprintf(made, (size_t)length + 1, format, again);
+  va_end(again);
+  va_end(arguments);
+  const char *clean = made ? report_text_clean(&page->arena, made) : NULL;
+  if (!clean) page->failed = true;
+  dp_str_free(&text);
+  return clean ? clean : "";
+}
+
+bool report_page_plot(report_page *page, int plot) {
+  const char *path = report_page_text(page, "%s/%s.svg", page->folder, report_plots[plot].name);
+  char *svg = NULL;
+  size_t length = 0;
+  dp_str markup = {0};
+  if (page->writer->markdown || access(path, R_OK) != 0) return false;
+  if (dp_file_read(path, 1u << 28, &svg, &length, NULL) != DP_OK) return false;
+  report_svg_inline(svg, &markup);
+  if (markup.failed) page->failed = true;
+  report_write_figure(page->writer, report_plots[plot].name, dp_str_text(&markup), report_plots[plot].caption,
+                      report_plots[plot].wide);
+  dp_str_free(&markup);
+  free(svg);
+  return true;
+}
+
+/* ---- the sections that every run has ---- */
+
+static void timeline(report_page *page) {
+  const bool drawn = report_page_plot(page, REPORT_PLOT_TIMELINE);
+  if (!drawn && !page->writer->markdown)
+    report_write_text(page->writer, "note",
+                      "The timeline is not drawn here: timeline.json opens in Perfetto, and plots/timeline.gp draws it "
+                      "where gnuplot is installed.");
+  report_write_table(page->writer, &page->tables.tables[REPORT_TABLE_BOUNDS]);
+  report_write_table(page->writer, &page->tables.tables[REPORT_TABLE_TIME]);
+}
+
+static void memory(report_page *page) {
+  (void)report_page_plot(page, REPORT_PLOT_MEMORY);
+  report_write_table(page->writer, &page->tables.tables[REPORT_TABLE_MEMORY]);
+}
+
+static void details(report_page *page) {
+  report_write_table(page->writer, &page->tables.tables[REPORT_TABLE_RUN]);
+  report_write_table(page->writer, &page->tables.tables[REPORT_TABLE_RESULT]);
+}
+
+static void traffic(report_page *page) { report_write_table(page->writer, &page->tables.tables[REPORT_TABLE_TRAFFIC]); }
+
+static bool always(const report_files *files) {
+  (void)files;
+  return true;
+}
+
+static const struct {
+  const char *id, *title;
+  bool (*wanted)(const report_files *files);
+  void (*write)(report_page *page);
+} sections[] = {
+    {"run", "The run", always, details},
+    {"step", "The step", always, timeline},
+    {"memory-by-class", "Memory", always, memory},
+    {"traffic", "Traffic", always, traffic},
+};
+enum { SECTION_COUNT = sizeof sections / sizeof sections[0] };
+
+static void contents(report_page *page) {
+  const char *ids[SECTION_COUNT][2];
+  int count = 0;
+  for (int s = 0; s < SECTION_COUNT; s++) {
+    if (!sections[s].wanted(page->files)) continue;
+    ids[count][0] = sections[s].id;
+    ids[count++][1] = sections[s].title;
+  }
+  report_write_contents(page->writer, (const char *const(*)[2])ids, count);
+}
+
+dp_status report_page_build(const report_files *files, const char *folder, bool markdown, dp_str *out,
+                            dp_error *error) {
+  report_writer writer = {.markdown = markdown, .out = out};
+  report_page page = {.files = files, .folder = folder, .writer = &writer};
+  DP_TRY(report_tables_build(&files->run, &page.tables, error));
+  report_page_answer(&page);
+  contents(&page);
+  for (int s = 0; s < SECTION_COUNT; s++) {
+    if (!sections[s].wanted(files)) continue;
+    report_write_section(&writer, sections[s].id, sections[s].title);
+    sections[s].write(&page);
+  }
+  report_write_end(&writer);
+  const bool failed = page.failed || out->failed;
+  report_tables_free(&page.tables);
+  dp_arena_free(&page.arena);
+  return failed ? dp_fail_memory(error) : DP_OK;
+}
