@@ -49,6 +49,7 @@ graph_builder *graph_build_begin(graph *g, const graph_model_options *options, c
   g->frames = options->frames;
   g->text_tokens = options->text_tokens;
   g->precision = options->precision;
+  g->tensor_parallel = 1;
   g->config_file = "";
   if (config != NULL && config->file != NULL) {
     g->config_file = dp_arena_strdup(&g->arena, config->file);
@@ -397,6 +398,7 @@ static void sum_up(graph_builder *b) {
     g->forward_flops = graph_add(g->forward_flops, unit->forward_flops);
     g->matrix_flops = graph_add(g->matrix_flops, unit->matrix_flops);
   }
+  g->model_parameters = g->parameters;
 }
 
 static void measure(graph_builder *b) {

@@ -62,6 +62,8 @@ typedef struct graph_work {
    * n = key tokens, k = head dimension. 0 for memory-bound ops. */
   int64_t batch, m, n, k;
   int kernels; /* launches; 0: nothing runs (a view) */
+  graph_collective collective; /* after the kernels, among the members of the tensor group */
+  int64_t collective_bytes;    /* of the whole tensor */
 } graph_work;
 
 typedef enum graph_trainable {
@@ -103,6 +105,8 @@ typedef struct graph_unit {
   int64_t parameters;           /* weights of the unit, without adapters */
   int64_t trainable_parameters; /* weights or adapters with gradient and optimizer state */
   int64_t adapter_parameters;
+  int64_t partial_parameters; /* a tensor group's: of the trainable ones, those that every member has and of whose
+                               * gradient it has a part: summed over the group before the optimizer step */
   int64_t forward_flops, matrix_flops; /* forward, this microbatch */
   int64_t output_bytes;                /* tensors made here and consumed by later units or the loss */
   int64_t saved_bytes;                 /* unique tensors that its backward needs, made here or received, plus extras */
@@ -128,6 +132,9 @@ typedef struct graph {
   int64_t parameters, trainable_parameters, forward_flops, matrix_flops; /* totals */
   int64_t saved_bytes; /* of the whole graph as one range: its activation memory per microbatch */
   int64_t latent_bytes; /* one microbatch of latents: what a sampler hands from the last stage to the first */
+  int tensor_parallel;  /* members of the tensor group of whose shares this graph is one; 1: the whole model */
+  int whole_products;   /* products, convolutions and attentions that every member does whole: they cannot be split */
+  int64_t model_parameters; /* of the whole model; `parameters` are those of this share */
 } graph;
 
 void graph_free(graph *graph);

@@ -15,5 +15,6 @@ libgraph_a_SOURCES = \
 	graph/peaks.c graph/peaks.h \
 	graph/op.c graph/op.h \
 	graph/op_cost.c graph/op_shape.c graph/op_table.h \
+	graph/shard.c graph/shard.h \
 	graph/synthetic.c
 GRAPH_LIBS = libgraph.a $(BASE_LIBS)

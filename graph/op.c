@@ -42,6 +42,9 @@ const graph_op_row graph_op_rows[GRAPH_OP_KIND_COUNT] = {
     ROW(RESHAPE,        "reshape",        MEMORY,      1, 1,    VIEW,        reshape,        view),
     ROW(LOSS,           "loss",           MEMORY,      2, 2,    0,           loss,           loss),
     ROW(SYNTHETIC,      "synthetic",      MEMORY,      1, 1,    0,           synthetic,      view),
+    ROW(TENSOR_ENTER,   "tensor_enter",   MEMORY,      1, 1,    VIEW,        same,           tensor_enter),
+    ROW(TENSOR_REDUCE,  "tensor_reduce",  MEMORY,      1, 1,    VIEW,        same,           tensor_reduce),
+    ROW(TENSOR_GATHER,  "tensor_gather",  MEMORY,      1, 1,    0,           tensor_gather,  tensor_gather),
     // clang-format on
 };
 

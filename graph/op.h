@@ -33,6 +33,10 @@ typedef enum graph_op_kind {
   GRAPH_RESHAPE, /* a view or layout change */
   GRAPH_LOSS,    /* mean squared error of prediction and target */
   GRAPH_SYNTHETIC, /* no arithmetic: stands for a unit of fixed cost */
+  /* Only in the share that a member of a tensor group has of a model (graph/shard.h): */
+  GRAPH_TENSOR_ENTER,  /* a whole tensor, to be read in part: its gradient is summed over the members */
+  GRAPH_TENSOR_REDUCE, /* partial sums to their sum, in place */
+  GRAPH_TENSOR_GATHER, /* the members' channels to all channels */
   GRAPH_OP_KIND_COUNT
 } graph_op_kind;
 const char *graph_op_kind_name(graph_op_kind kind); /* "conv2d", "attention", ... */
@@ -46,6 +50,13 @@ typedef enum graph_op_class {
   GRAPH_CLASS_COUNT
 } graph_op_class;
 const char *graph_op_class_name(graph_op_class op_class); /* "gemm", "convolution", "attention", "memory" */
+
+/* What the members of a tensor group do together in one direction of an op. */
+typedef enum graph_collective {
+  GRAPH_COLLECTIVE_NONE,
+  GRAPH_COLLECTIVE_ALL_REDUCE,
+  GRAPH_COLLECTIVE_ALL_GATHER
+} graph_collective;
 
 typedef enum graph_attention_form { GRAPH_ATTENTION_SELF, GRAPH_ATTENTION_CROSS, GRAPH_ATTENTION_JOINT } graph_attention_form;
 
@@ -61,7 +72,7 @@ typedef struct graph_attributes {
   graph_attention_form form;
   int64_t scale;   /* up- and down-sampling */
   int64_t axis;    /* concat, split */
-  int64_t parts;   /* split: so many equal pieces; 0: two pieces, the first of size `first` */
+  int64_t parts;   /* split: so many equal pieces; 0: two pieces, the first of size `first`; gather: members */
   int64_t first;
   int64_t grid[3];  /* T, H, W: reshape of tokens to an image (T 0: rank 4), unpatchify (in patches, then) */
   int64_t patch[3]; /* T, H, W */

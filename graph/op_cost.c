@@ -281,6 +281,32 @@ void graph_cost_loss(graph_cost *cost) {
   cost->saves[0] = cost->saves[1] = true;
 }
 
+static void collect(graph_work *work, graph_collective collective, int64_t bytes) {
+  work->op_class = GRAPH_CLASS_MEMORY;
+  work->collective = collective;
+  work->collective_bytes = bytes;
+}
+
+/* Megatron-LM's conjugate operators f and g (Shoeybi et al. 2019, section 3): the identity one way, an all-reduce the
+ * other. */
+void graph_cost_tensor_enter(graph_cost *cost) {
+  cost->forward.op_class = GRAPH_CLASS_MEMORY;
+  if (cost->input_gradient) collect(&cost->backward_input, GRAPH_COLLECTIVE_ALL_REDUCE, cost->inputs[0]->bytes);
+}
+
+void graph_cost_tensor_reduce(graph_cost *cost) {
+  collect(&cost->forward, GRAPH_COLLECTIVE_ALL_REDUCE, cost->output->bytes);
+}
+
+/* An all-gather leaves the members' pieces one after another: a kernel puts the channels side by side. Backward each
+ * member takes its channels of a gradient that all have. */
+void graph_cost_tensor_gather(graph_cost *cost) {
+  const int64_t piece = cost->inputs[0]->bytes, whole = cost->output->bytes;
+  cost->forward = memory_work(0, whole, whole, 1);
+  collect(&cost->forward, GRAPH_COLLECTIVE_ALL_GATHER, whole);
+  if (cost->input_gradient) cost->backward_input = memory_work(0, piece, piece, 1);
+}
+
 /* Reading what lies there already; a kernel of its own only for an op that otherwise only passes the gradient on. */
 void graph_cost_accumulate(graph_work *backward_input, const graph_tensor *tensor) {
   const int64_t elements = graph_tensor_elements(tensor);

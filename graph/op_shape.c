@@ -38,12 +38,11 @@ static graph_tensor *add_output(graph_shape *shape) {
   return output;
 }
 
-/* Channels are dimension 1 of images, the last of tokens and vectors. */
-static int channel_axis(const graph_tensor *tensor) { return tensor->rank >= 4 ? 1 : tensor->rank - 1; }
+int graph_tensor_channel_axis(const graph_tensor *tensor) { return tensor->rank >= 4 ? 1 : tensor->rank - 1; }
 
 static bool check_channels(graph_shape *shape, int64_t expected) {
   const graph_tensor *input = shape->inputs[0];
-  const int64_t found = input->dims[channel_axis(input)];
+  const int64_t found = input->dims[graph_tensor_channel_axis(input)];
   if (found == expected) return true;
   refuse(shape, "the input has %" PRId64 " channels, must have %" PRId64, found, expected);
   return false;
@@ -110,7 +109,7 @@ void graph_shape_attention(graph_shape *shape) {
 void graph_shape_group_norm(graph_shape *shape) {
   const graph_attributes *a = shape->attributes;
   if (!check_rank(shape, 3, 5)) return;
-  const int64_t channels = shape->inputs[0]->dims[channel_axis(shape->inputs[0])];
+  const int64_t channels = shape->inputs[0]->dims[graph_tensor_channel_axis(shape->inputs[0])];
   if (a->groups < 1 || channels % a->groups != 0) {
     refuse(shape, "%" PRId64 " channels cannot be parted into %" PRId64 " equal groups", channels, a->groups);
     return;
@@ -157,7 +156,7 @@ void graph_shape_add(graph_shape *shape) {
   add_output(shape);
   bool fits = x->rank == y->rank && (y->dims[0] == x->dims[0] || y->dims[0] == 1);
   for (int i = 1; fits && i < x->rank; i++) fits = x->dims[i] == y->dims[i];
-  if (y->rank == 2 && y->dims[0] == x->dims[0] && y->dims[1] == x->dims[channel_axis(x)]) fits = true;
+  if (y->rank == 2 && y->dims[0] == x->dims[0] && y->dims[1] == x->dims[graph_tensor_channel_axis(x)]) fits = true;
   if (!fits) refuse(shape, "the shapes of the two operands differ");
 }
 
@@ -328,4 +327,10 @@ void graph_shape_loss(graph_shape *shape) {
 void graph_shape_synthetic(graph_shape *shape) {
   add_output(shape);
   if (shape->attributes->in_channels > 0) add_weight(shape, "weight", 1, &shape->attributes->in_channels);
+}
+
+void graph_shape_tensor_gather(graph_shape *shape) {
+  graph_tensor *output = add_output(shape);
+  int64_t *channels = &output->dims[graph_tensor_channel_axis(output)];
+  *channels = graph_mul(*channels, shape->attributes->parts);
 }

@@ -63,6 +63,7 @@ static inline bool graph_op_has(const graph_op *op, unsigned traits) {
 }
 
 int64_t graph_tensor_elements(const graph_tensor *tensor); /* INT64_MAX when too many to count */
+int graph_tensor_channel_axis(const graph_tensor *tensor); /* 1 of images, the last of tokens and vectors */
 
 /* Shape inference, one a row: op_shape.c. */
 void graph_shape_conv(graph_shape *shape);
@@ -87,6 +88,7 @@ void graph_shape_unpatchify(graph_shape *shape);
 void graph_shape_reshape(graph_shape *shape);
 void graph_shape_loss(graph_shape *shape);
 void graph_shape_synthetic(graph_shape *shape);
+void graph_shape_tensor_gather(graph_shape *shape);
 
 /* Work and saved tensors, one a row: op_cost.c. */
 void graph_cost_conv(graph_cost *cost);
@@ -105,6 +107,9 @@ void graph_cost_modulate(graph_cost *cost);
 void graph_cost_rotary(graph_cost *cost);
 void graph_cost_copy(graph_cost *cost);
 void graph_cost_loss(graph_cost *cost);
+void graph_cost_tensor_enter(graph_cost *cost);
+void graph_cost_tensor_reduce(graph_cost *cost);
+void graph_cost_tensor_gather(graph_cost *cost);
 void graph_cost_accumulate(graph_work *backward_input, const graph_tensor *tensor);
 
 #endif

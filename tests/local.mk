@@ -113,3 +113,6 @@ tests_test_sim_partition_LDADD = $(TEST_LIBS)
 BENCHES += tests/bench_partition
 tests_bench_partition_SOURCES = tests/bench_partition.c tests/bench.h
 tests_bench_partition_LDADD = $(SIM_LIBS)
+CHECK_SUITES += tests/test_graph_shard
+tests_test_graph_shard_SOURCES = tests/test_graph_shard.c tests/graph_helpers.h tests/suite.h
+tests_test_graph_shard_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
