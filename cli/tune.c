@@ -8,11 +8,13 @@
 
 #include "base/progress.h"
 #include "base/str.h"
+#include "cli/baselines.h"
 #include "cli/command.h"
 #include "cli/folder.h"
+#include "cli/json.h"
 #include "cli/tune_json.h"
 
-enum { SLOT_SET, SLOT_JSON, SLOT_ALL, SLOT_THREADS, SLOT_OUT, SLOT_NO_PLOTS };
+enum { SLOT_SET, SLOT_JSON, SLOT_ALL, SLOT_THREADS, SLOT_OUT, SLOT_NO_PLOTS, SLOT_BASELINES };
 
 static const cli_option options[] = {
     {.name = "set",
@@ -39,6 +41,10 @@ static const cli_option options[] = {
      .type = CLI_FLAG,
      .help = "with --out: write the figures of the plots but do not draw them",
      .slot = SLOT_NO_PLOTS},
+    {.name = "baselines",
+     .type = CLI_FLAG,
+     .help = "compare with equal parameters, equal units, straight 1F1B, ...",
+     .slot = SLOT_BASELINES},
 };
 
 static dp_status print_json(const json_t *json, dp_error *error) {
@@ -181,19 +187,27 @@ static dp_status search(const plan_scenario *scenario, const sim_efficiency *eff
   sim_tune_result result;
   const dp_status status = sim_tune(scenario, efficiency, &how, &result, error);
   const double search_s = now_s() - from_s;
+  const bool compares = values->slots[SLOT_BASELINES].given;
+  sim_baselines baselines = {.count = 0};
+  dp_status told = DP_OK;
+  if (status == DP_OK && compares) told = sim_baselines_find(scenario, efficiency, &result, &how, &baselines, error);
   (void)sigaction(SIGINT, &before, NULL);
   dp_progress_end(&progress);
   if (status != DP_OK) return status;
   const bool all = values->slots[SLOT_ALL].given;
   json_t *json = NULL;
-  dp_status told = cli_tune_json(&result, all, search_s, &json, error);
+  if (told == DP_OK) told = cli_tune_json(&result, all, search_s, &json, error);
+  if (told == DP_OK && compares && !cli_json_put(json, "baselines", cli_baselines_json(&baselines)))
+    told = dp_fail_memory(error);
   if (told == DP_OK && values->slots[SLOT_OUT].given)
     told = write_folder(scenario, efficiency, &result, json, values, error);
   if (told == DP_OK && values->slots[SLOT_JSON].given)
     told = print_json(json, error);
   else if (told == DP_OK)
     print_tables(scenario, values->arguments[0], &result, all, search_s);
+  if (told == DP_OK && compares && !values->slots[SLOT_JSON].given) cli_baselines_print(&baselines, &result);
   json_decref(json);
+  sim_baselines_free(&baselines);
   sim_tune_result_free(&result);
   return told;
 }

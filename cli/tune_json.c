@@ -19,6 +19,7 @@ json_t *cli_trial_json(const sim_trial *trial) {
       cli_json_put(row, "bubble_ratio", json_real(trial->bubble_ratio)) &&
       cli_json_put(row, "peak_memory_bytes", json_integer(trial->peak_bytes)) &&
       cli_json_put(row, "boundary_and_skip_bytes", json_integer(trial->boundary_and_skip_bytes)) &&
+      cli_json_put(row, "skip_bytes", json_integer(trial->skip_bytes)) &&
       cli_json_put(row, "usd_per_million_samples", json_real(trial->usd_per_million_samples)) &&
       cli_json_put(row, "joules_per_sample", json_real(trial->joules_per_sample)) &&
       cli_json_put(row, "quality",

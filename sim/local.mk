@@ -1,5 +1,6 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
+	sim/baseline.c sim/baseline.h \
 	sim/cost.c sim/cost.h \
 	sim/efficiency.c sim/efficiency.h \
 	sim/engine.c sim/engine.h \

@@ -260,7 +260,7 @@ static const char *keep_text(search *s, const char *text) {
   return kept ? kept : "";
 }
 
-static void take_figures(sim_trial *trial, const sim_prediction *p) {
+void sim_trial_take(sim_trial *trial, const sim_prediction *p) {
   trial->state = SIM_TRIAL_SIMULATED;
   trial->fits = p->fits;
   trial->step_s = p->metrics.step_s;
@@ -268,8 +268,8 @@ static void take_figures(sim_trial *trial, const sim_prediction *p) {
   trial->bubble_ratio = p->metrics.bubble_ratio;
   trial->usd_per_million_samples = p->usd_per_million_samples;
   trial->joules_per_sample = p->joules_per_sample;
-  trial->boundary_and_skip_bytes =
-      p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY] + p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP];
+  trial->skip_bytes = p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP];
+  trial->boundary_and_skip_bytes = p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY] + trial->skip_bytes;
   for (int w = 0; w < p->memory.worker_count; w++)
     if (p->memory.workers[w].peak_bytes > trial->peak_bytes) trial->peak_bytes = p->memory.workers[w].peak_bytes;
   trial->tightest_worker = p->tightest_worker;
@@ -301,7 +301,7 @@ static void *run_round(void *data) {
     dp_error error = DP_ERROR_INIT;
     const dp_status status = sim_predict_prepared(&changed, prepared_for(s, &trial->candidate), &prediction, &error);
     if (status == DP_OK) {
-      take_figures(trial, &prediction);
+      sim_trial_take(trial, &prediction);
       sim_prediction_free(&prediction);
     } else {
       trial->state = SIM_TRIAL_REFUSED;
@@ -425,8 +425,7 @@ static int differences(const sim_candidate *a, const sim_candidate *b) {
          (a->microbatch_size != b->microbatch_size) + policy + (a->recompute != b->recompute);
 }
 
-static const char *why_lost(sim_tune_result *result, const sim_trial *trial, const sim_trial *best) {
-  dp_arena *arena = &result->arena;
+const char *sim_trial_why_lost(const sim_trial *trial, const sim_trial *best, dp_arena *arena) {
   switch (trial->state) {
     case SIM_TRIAL_WAITING:
       return "not looked at: the search was stopped";
@@ -473,7 +472,7 @@ static dp_status sum_up(sim_tune_result *result, dp_error *error) {
   const sim_trial *best = &result->trials[result->best];
   for (int i = 0; i < result->trial_count; i++) {
     sim_trial *trial = &result->trials[i];
-    trial->why = i == result->best ? "" : why_lost(result, trial, best);
+    trial->why = i == result->best ? "" : sim_trial_why_lost(trial, best, &result->arena);
     if (!trial->why) return dp_fail_memory(error);
     if (i != result->best && differences(&trial->candidate, &best->candidate) == 1)
       result->neighbours[result->neighbour_count++] = i;

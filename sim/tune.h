@@ -41,7 +41,7 @@ typedef struct sim_trial {
   /* of a simulated one */
   bool fits;
   double step_s, throughput_samples_per_s, bubble_ratio, usd_per_million_samples, joules_per_sample;
-  int64_t peak_bytes, boundary_and_skip_bytes; /* of the fullest worker; of a step */
+  int64_t peak_bytes, boundary_and_skip_bytes, skip_bytes; /* of the fullest worker; of a step */
   int tightest_worker;
   int64_t tightest_peak_bytes, tightest_limit_bytes, tightest_activation_bytes;
   const char *bound_name; /* what bounds it most beside compute; NULL: compute alone */
@@ -74,6 +74,11 @@ typedef struct sim_tune_result {
 dp_status sim_tune(const plan_scenario *scenario, const sim_efficiency *efficiency, const sim_tune_options *options,
                    sim_tune_result *result, dp_error *error);
 void sim_tune_result_free(sim_tune_result *result);
+
+/* The figures of a prediction: state, and all that a simulated trial has but `why`. */
+void sim_trial_take(sim_trial *trial, const sim_prediction *prediction);
+/* One sentence, made in `arena`; NULL: no memory. `best` is not looked at where the trial does not fit. */
+const char *sim_trial_why_lost(const sim_trial *trial, const sim_trial *best, dp_arena *arena);
 
 /* The scenario as the candidate would have it: a shallow copy, to be used while the original lives and never freed. */
 plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candidate *candidate, int64_t global_batch);

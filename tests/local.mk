@@ -116,3 +116,6 @@ tests_bench_partition_LDADD = $(SIM_LIBS)
 CHECK_SUITES += tests/test_graph_shard
 tests_test_graph_shard_SOURCES = tests/test_graph_shard.c tests/graph_helpers.h tests/suite.h
 tests_test_graph_shard_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_sim_baseline
+tests_test_sim_baseline_SOURCES = tests/test_sim_baseline.c
+tests_test_sim_baseline_LDADD = $(TEST_LIBS)
