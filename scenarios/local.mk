@@ -39,3 +39,5 @@ dist_scenarios_DATA += \
 	scenarios/sdxl-h200-virtual4.toml \
 	scenarios/sdxl-unlike-16gb-24gb.toml \
 	scenarios/study-1f1b.toml
+dist_clusters_DATA += scenarios/clusters/8x8xa100-80gb-ib.toml
+dist_scenarios_DATA += scenarios/sdxl-8x8xa100-ib.toml

@@ -119,3 +119,4 @@ tests_test_graph_shard_LDADD = $(GRAPH_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_sim_baseline
 tests_test_sim_baseline_SOURCES = tests/test_sim_baseline.c
 tests_test_sim_baseline_LDADD = $(TEST_LIBS)
+EXTRA_DIST += scenarios/sdxl-8x8xa100-ib.expected.json
