@@ -120,3 +120,6 @@ CHECK_SUITES += tests/test_sim_baseline
 tests_test_sim_baseline_SOURCES = tests/test_sim_baseline.c
 tests_test_sim_baseline_LDADD = $(TEST_LIBS)
 EXTRA_DIST += scenarios/sdxl-8x8xa100-ib.expected.json
+CHECK_SUITES += tests/test_sim_grid
+tests_test_sim_grid_SOURCES = tests/test_sim_grid.c
+tests_test_sim_grid_LDADD = $(TEST_LIBS)
