@@ -12,7 +12,9 @@ json_t *cli_json_candidate(const sim_candidate *c) {
                     cli_json_put(plan, "chunks", json_integer(c->chunks)) &&
                     cli_json_put(plan, "microbatches", json_integer(c->microbatches)) &&
                     cli_json_put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
-                    cli_json_put(plan, "recompute", json_string(c->recompute ? "all" : "none")) &&
+                    cli_json_put(plan, "recompute", json_string(plan_recompute_names[c->recompute])) &&
+                    (c->recompute != PLAN_RECOMPUTE_AUTO || c->recomputed_units < 0 ||
+                     cli_json_put(plan, "recomputed_units", json_integer(c->recomputed_units))) &&
                     cli_json_put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy])) &&
                     (!c->k || cli_json_put(plan, "k", json_integer(c->k)));
   if (done) return plan;

@@ -62,7 +62,7 @@ static void print_plan_line(const sim_candidate *c, const char *scenario) {
       "    --set plan.chunks=%d --set plan.microbatches=%d --set plan.microbatch_size=%d \\\n"
       "    --set plan.recompute=%s --set plan.skip_policy=%s",
       scenario, c->stages, c->replicas, plan_schedule_names[c->schedule], c->chunks, c->microbatches,
-      c->microbatch_size, c->recompute ? "all" : "none", plan_skip_policy_names[c->skip_policy]);
+      c->microbatch_size, plan_recompute_names[c->recompute], plan_skip_policy_names[c->skip_policy]);
   if (c->k) printf(" --set plan.k=%lld", (long long)c->k);
   printf("\n");
 }
@@ -73,7 +73,7 @@ static const char *brief(const sim_candidate *c, char out[128]) {
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, "/%d", c->chunks);
   if (c->k) (void)snprintf(skips, sizeof skips, " K=%lld", (long long)c->k);
   (void)snprintf(out, 128, "%dx%d %s%s %dx%d%s%s", c->stages, c->replicas, plan_schedule_names[c->schedule], chunks,
-                 c->microbatches, c->microbatch_size, c->recompute ? " recomputed" : "", skips);
+                 c->microbatches, c->microbatch_size, c->recompute == PLAN_RECOMPUTE_ALL ? " recomputed" : "", skips);
   return out;
 }
 
@@ -110,9 +110,8 @@ static void print_tables(const plan_scenario *scenario, const char *path, const 
     printf("No plan fits.\n");
     if (result->nearest >= 0) {
       const sim_trial *t = &result->trials[result->nearest];
-      printf("Nearest: %s\n  worker %d needs %.1f of %.1f GB, %.1f of it activations\n",
-             sim_candidate_show(&t->candidate, plan), t->tightest_worker, (double)t->tightest_peak_bytes / 1e9,
-             (double)t->tightest_limit_bytes / 1e9, (double)t->tightest_activation_bytes / 1e9);
+      char shortage[128];
+      printf("Nearest: %s\n  %s\n", sim_candidate_show(&t->candidate, plan), sim_shortage_show(&t->tightest, shortage));
     }
     return;
   }

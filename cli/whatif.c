@@ -33,7 +33,7 @@ typedef struct rows {
 static const char *plan_text(const sim_hardware *h, char out[96]) {
   const sim_candidate *c = &h->best.candidate;
   (void)snprintf(out, 96, "%dx%d %s %dx%d%s", c->stages, c->replicas, plan_schedule_names[c->schedule], c->microbatches,
-                 c->microbatch_size, c->recompute ? " recomputed" : "");
+                 c->microbatch_size, c->recompute == PLAN_RECOMPUTE_ALL ? " recomputed" : "");
   return out;
 }
 
@@ -121,8 +121,8 @@ static void print_table(const rows *all) {
              h->best.throughput_samples_per_s, usd, h->best.joules_per_sample, plan_text(h, plan));
     else
       printf("  %-22.22s %4zu  does not fit: at least %.1f of %.1f GB a card\n", h->scenario.cluster.name,
-             h->scenario.cluster.devices.count, (double)h->best.tightest_peak_bytes / 1e9,
-             (double)h->best.tightest_limit_bytes / 1e9);
+             h->scenario.cluster.devices.count, (double)h->best.tightest.peak_bytes / 1e9,
+             (double)h->best.tightest.limit_bytes / 1e9);
   }
   printf(
       "\nA plan reads stages x replicas, schedule, microbatches x size.\n\nThroughput gained by 10 %% more of\n  %-22s "

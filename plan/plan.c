@@ -3,6 +3,7 @@
 #include <jansson.h>
 
 const char *const plan_schedule_names[] = {"gpipe", "1f1b", "interleaved", "folded", "zb-h1", "zb-v", NULL};
+const char *const plan_recompute_names[] = {"none", "all", "auto", NULL};
 const char *const plan_skip_policy_names[] = {"direct", "relay", "compress", "local", NULL};
 const char *const plan_optimizer_names[] = {"adamw", "adamw-8bit", "adafactor", "sgd", NULL};
 

@@ -30,6 +30,16 @@ typedef enum plan_skip_policy {
 } plan_skip_policy; /* whatever the policy, a skip whose ends share a worker is local and never travels */
 extern const char *const plan_skip_policy_names[]; /* "direct", "relay", "compress", "local", NULL */
 
+/* Which units' activations are made again in the backward instead of kept. */
+typedef enum plan_recompute {
+  PLAN_RECOMPUTE_NONE,
+  PLAN_RECOMPUTE_ALL,
+  PLAN_RECOMPUTE_AUTO, /* those that memory needs, by most bytes a second */
+  PLAN_RECOMPUTE_CHOICES,
+  PLAN_RECOMPUTE_LISTED = PLAN_RECOMPUTE_CHOICES /* unit by unit */
+} plan_recompute;
+extern const char *const plan_recompute_names[]; /* "none", "all", "auto", NULL */
+
 typedef enum plan_optimizer {
   PLAN_ADAMW,
   PLAN_ADAMW_8BIT,

@@ -208,7 +208,7 @@ static const dp_field plan_fields[] = {
     {"skip_policy", DP_FIELD_CHOICE, offsetof(plan_keys, skip_policy), false, 0, 0, plan_skip_policy_names,
      "default direct"},
     ROW(k, DP_FIELD_INTEGER, 1, 1e9, "values a sample that skip_policy = \"compress\" keeps"),
-    ROW(recompute, DP_FIELD_NODE, 0, 0, "\"none\", \"all\", or a list of unit names or indices; default none"),
+    ROW(recompute, DP_FIELD_NODE, 0, 0, "\"none\", \"all\", \"auto\" (what memory needs), or a list of unit names or indices"),
     ROW(devices, DP_FIELD_NODE, 0, 0, "device of each worker, replica by replica; default in order"),
     ROW(gradient_buckets, DP_FIELD_INTEGER, 1, 255, "parts of a gradient's all-reduce; default 4"),
 };
@@ -226,16 +226,18 @@ static dp_status read_split(const dp_node *node, plan_scenario *scenario, dp_err
 }
 
 static dp_status read_recompute(const dp_node *node, plan_scenario *scenario, dp_error *error) {
-  scenario->recompute_node = node;
   char shown[80];
-  if (node->kind == DP_NODE_STRING && strcmp(node->string, "all") == 0) {
-    scenario->recompute_all = true;
-    return DP_OK;
-  }
-  if (node->kind == DP_NODE_STRING && strcmp(node->string, "none") == 0) return DP_OK;
+  for (int r = 0; node->kind == DP_NODE_STRING && r < PLAN_RECOMPUTE_CHOICES; r++)
+    if (strcmp(node->string, plan_recompute_names[r]) == 0) {
+      scenario->recompute = (plan_recompute)r;
+      return DP_OK;
+    }
   if (node->kind != DP_NODE_ARRAY)
-    return dp_fail_at(error, node, "plan.recompute: found %s, allowed: none, all, or a list of unit names or indices",
+    return dp_fail_at(error, node,
+                      "plan.recompute: found %s, allowed: none, all, auto, or a list of unit names or indices",
                       dp_node_show(node, shown));
+  scenario->recompute = PLAN_RECOMPUTE_LISTED;
+  scenario->recompute_list = node;
   for (size_t i = 0; i < node->count; i++) {
     const dp_node *item = node->items[i];
     if (item->kind != DP_NODE_STRING && !(item->kind == DP_NODE_INTEGER && item->integer >= 0))
@@ -295,12 +297,11 @@ static const dp_field search_fields[] = {
     ROW(skip_policies, DP_FIELD_NODE, 0, 0, "list of skip policies to try"),
     ROW(k, DP_FIELD_NODE, 0, 0, "list of values a sample to try with compress"),
     ROW(allow_lossy_skips, DP_FIELD_BOOLEAN, 0, 0, "whether compress may be proposed; default false"),
-    ROW(recompute, DP_FIELD_NODE, 0, 0, "list of none, all, auto (auto: both are tried)"),
+    ROW(recompute, DP_FIELD_NODE, 0, 0, "list of none, all, auto; default auto: what memory needs"),
     ROW(max_trials, DP_FIELD_INTEGER, 1, 1e9, "plans to simulate at most"),
     ROW(max_seconds, DP_FIELD_REAL, 0.001, 1e9, "time to search at most"),
 };
 #undef ROW
-static const char *const recompute_choices[] = {"none", "all", "auto", NULL};
 
 static dp_status check_choices(const dp_node *node, const char *what, const char *const *choices, dp_error *error) {
   if (!node) return DP_OK;
@@ -338,7 +339,7 @@ static dp_status read_search(const dp_node *table, plan_scenario *scenario, dp_e
   DP_TRY(check_integers(keys.k, "search.k", 1000000000, scenario, error));
   DP_TRY(check_choices(keys.schedules, "search.schedules", plan_schedule_names, error));
   DP_TRY(check_choices(keys.skip_policies, "search.skip_policies", plan_skip_policy_names, error));
-  DP_TRY(check_choices(keys.recompute, "search.recompute", recompute_choices, error));
+  DP_TRY(check_choices(keys.recompute, "search.recompute", plan_recompute_names, error));
   scenario->search = table;
   return DP_OK;
 }

@@ -33,7 +33,7 @@ typedef struct plan_scenario {
   int64_t stages, chunks, data_parallel, microbatches, microbatch_size, k, gradient_buckets;
   int schedule, skip_policy;                /* -1: not given */
   int64_t *split; size_t split_count;       /* cut points, unit indices */
-  bool recompute_all; const dp_node *recompute_node; /* "none" | "all" | list of unit names or indices */
+  plan_recompute recompute; const dp_node *recompute_list; /* the list of unit names or indices, else NULL */
   int64_t *device_map; size_t device_map_count;      /* devices in worker order */
   const dp_node *search;                    /* [search], read by the tuner */
 } plan_scenario;

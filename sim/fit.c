@@ -1,6 +1,8 @@
 #include "sim/fit.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "plan/memory.h"
 #include "sim/partition.h"
@@ -122,6 +124,16 @@ static dp_status split(const sim_fit *fit, room *m, int *cuts, int64_t *memory_b
   DP_TRY(sim_partition_solve(&problem, cuts, loads, &result, error));
   *out = (sim_fit_split_result){result.feasible, !result.impossible && !result.skips_travel, result.slowest_s};
   for (size_t r = 0; out->possible && r < ranks; r++) memory_bytes[r] = loads[r].memory_bytes;
+  return DP_OK;
+}
+
+dp_status sim_fit_in_flight(const plan_plan *plan, int *in_flight, dp_error *error) {
+  int *begun = calloc((size_t)plan->chunk_count, sizeof *begun);
+  if (!begun) return dp_fail_memory(error);
+  bool split_backward;
+  memset(in_flight, 0, (size_t)plan->chunk_count * sizeof *in_flight);
+  count_in_flight(plan, begun, in_flight, &split_backward);
+  free(begun);
   return DP_OK;
 }
 

@@ -23,6 +23,9 @@ typedef struct sim_fit_split_result {
   double slowest_s; /* the slowest rank, per microbatch */
 } sim_fit_split_result;
 
+/* in_flight[chunk_count]: most microbatches that each chunk has begun and not finished, in the plan's order. */
+dp_status sim_fit_in_flight(const plan_plan *plan, int *in_flight, dp_error *error);
+
 /* cuts[chunk_count - 1]; memory_bytes[ranks]: the partitioner's estimate. */
 dp_status sim_fit_split(const sim_fit *fit, int *cuts, int64_t *memory_bytes, sim_fit_split_result *result,
                         dp_error *error);

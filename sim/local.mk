@@ -14,9 +14,12 @@ libsim_a_SOURCES = \
 	sim/predict.c sim/predict.h sim/predictor.h \
 	sim/predict_bounds.c \
 	sim/predict_compile.c \
+	sim/predict_recompute.c \
 	sim/predict_run.c \
 	sim/predict_split.c \
 	sim/prepared.c sim/prepared.h \
-	sim/tune.c sim/tune.h \
+	sim/tune.c sim/tune.h sim/tune_search.h \
+	sim/tune_answer.c \
+	sim/tune_space.c sim/tune_space.h \
 	sim/whatif.c sim/whatif.h
 SIM_LIBS = libsim.a $(PLAN_LIBS)

@@ -26,9 +26,7 @@ static dp_status find_kinds(sim_predictor *p) {
 }
 
 static dp_status cost_kinds(sim_predictor *p) {
-  const graph *model = &p->out->graph;
-  const size_t n = model->units.count;
-  const uint8_t *recompute = p->out->plan.recompute;
+  const size_t n = p->out->graph.units.count;
   for (int k = 0; k < p->kind_count; k++) {
     sim_device_kind *kind = &p->kinds[k];
     kind->recompute_prefix = SIM_SCRATCH(p, double, n + 1);
@@ -43,14 +41,32 @@ static dp_status cost_kinds(sim_predictor *p) {
         kind->issue_prefix[d][u + 1] = kind->issue_prefix[d][u] + kind->units[u].issue_s[d];
       }
     }
-    for (size_t u = 0; u < n; u++) {
-      const bool again = recompute && recompute[u];
+  }
+  p->rank_kind = SIM_SCRATCH(p, int, p->out->plan.ranks);
+  if (!p->rank_kind) return dp_fail_memory(p->error);
+  sim_predict_cost_recompute(p);
+  return DP_OK;
+}
+
+void sim_predict_cost_recompute(sim_predictor *p) {
+  const int n = (int)p->out->graph.units.count, ranks = p->out->plan.ranks;
+  for (int k = 0; k < p->kind_count; k++) {
+    sim_device_kind *kind = &p->kinds[k];
+    kind->model_s = 0;
+    for (int u = 0; u < n; u++) {
+      const bool again = p->out->plan.recompute[u];
       kind->recompute_prefix[u + 1] = kind->recompute_prefix[u] + (again ? kind->units[u].device_s[SIM_FORWARD] : 0);
       kind->recompute_issue_prefix[u + 1] =
           kind->recompute_issue_prefix[u] + (again ? kind->units[u].issue_s[SIM_FORWARD] : 0);
+      kind->model_s += sim_kind_unit_s(p, kind, u);
     }
   }
-  return DP_OK;
+  /* the slowest kind among each rank's replicas, which all wait for it */
+  for (int r = 0; r < ranks; r++) p->rank_kind[r] = p->kind_of_worker[r];
+  for (int w = ranks; w < plan_worker_count(&p->out->plan); w++) {
+    const int k = p->kind_of_worker[w];
+    if (p->kinds[k].model_s > p->kinds[p->rank_kind[w % ranks]].model_s) p->rank_kind[w % ranks] = k;
+  }
 }
 
 double sim_kind_span_s(const sim_device_kind *kind, int direction, int first, int count) {
@@ -66,9 +82,9 @@ static dp_status set_recompute(sim_predictor *p) {
   plan_plan *plan = &p->out->plan;
   plan->recompute = DP_ARENA_NEW(&plan->arena, uint8_t, n);
   if (!plan->recompute) return dp_fail_memory(p->error);
-  if (scenario->recompute_all) memset(plan->recompute, 1, n);
-  const dp_node *list = scenario->recompute_node;
-  if (!list || list->kind != DP_NODE_ARRAY) return DP_OK;
+  if (scenario->recompute == PLAN_RECOMPUTE_ALL) memset(plan->recompute, 1, n);
+  const dp_node *list = scenario->recompute_list;
+  if (!list) return DP_OK;
   for (size_t i = 0; i < list->count; i++) {
     const dp_node *item = list->items[i];
     if (item->kind == DP_NODE_INTEGER) {
@@ -101,22 +117,6 @@ double sim_kind_unit_s(const sim_predictor *p, const sim_device_kind *kind, int 
   return s;
 }
 
-/* The whole model's time on each kind, and the slowest kind among each rank's replicas, which all wait for it. */
-static dp_status find_slowest(sim_predictor *p) {
-  const int workers = plan_worker_count(&p->out->plan), ranks = p->out->plan.ranks;
-  p->rank_kind = SIM_SCRATCH(p, int, ranks);
-  if (!p->rank_kind) return dp_fail_memory(p->error);
-  for (int k = 0; k < p->kind_count; k++)
-    for (size_t u = 0; u < p->out->graph.units.count; u++)
-      p->kinds[k].model_s += sim_kind_unit_s(p, &p->kinds[k], (int)u);
-  for (int r = 0; r < ranks; r++) p->rank_kind[r] = p->kind_of_worker[r];
-  for (int w = ranks; w < workers; w++) {
-    const int k = p->kind_of_worker[w];
-    if (p->kinds[k].model_s > p->kinds[p->rank_kind[w % ranks]].model_s) p->rank_kind[w % ranks] = k;
-  }
-  return DP_OK;
-}
-
 static void find_cost(sim_predictor *p) {
   sim_prediction *out = p->out;
   const plan_cluster *cluster = &p->scenario->cluster;
@@ -130,17 +130,74 @@ static void find_cost(sim_predictor *p) {
   }
 }
 
-static dp_status predict(sim_predictor *p) {
+static dp_status begin(sim_predictor *p) {
   DP_TRY(find_kinds(p));
   DP_TRY(set_recompute(p));
   DP_TRY(cost_kinds(p));
-  DP_TRY(find_slowest(p));
-  DP_TRY(sim_predict_set_chunks(p));
-  DP_TRY(sim_predict_compile(p));
+  return sim_predict_set_chunks(p);
+}
+
+static dp_status finish(sim_predictor *p) {
   DP_TRY(sim_predict_run(p));
   DP_TRY(sim_predict_bounds(p));
   find_cost(p);
   return DP_OK;
+}
+
+sim_shortage sim_prediction_shortage(const sim_prediction *out) {
+  const int w = out->tightest_worker;
+  return (sim_shortage){w, out->memory.workers[w].peak_bytes, out->memory_limit_bytes[w],
+                        out->memory.workers[w].at_peak_bytes[PLAN_MEMORY_ACTIVATIONS]};
+}
+
+/* A plan of its own: `from` gives up what it holds; what points into it points into `to` then. */
+static void move(sim_prediction *from, sim_prediction *to) {
+  *to = *from;
+  to->program.plan = &to->plan;
+  to->timeline.program = &to->program;
+  memset(from, 0, sizeof *from);
+}
+
+/* Units are recomputed only where memory needs it, and only if that beats what fits without: another split, or fewer
+ * microbatches in flight. */
+static dp_status predict_auto(sim_predictor *p) {
+  sim_prediction *out = p->out;
+  DP_TRY(begin(p));
+  DP_TRY(sim_predict_compile_once(p));
+  if (out->fits || !out->plan.training) return finish(p);
+  const sim_shortage shortage = sim_prediction_shortage(out);
+  plan_memory_free(&out->memory);
+  plan_program_free(&out->program);
+  DP_TRY(sim_predict_compile(p));
+  if (out->fits) DP_TRY(finish(p));
+
+  sim_prediction other;
+  memset(&other, 0, sizeof other);
+  sim_predictor q = {.scenario = p->scenario, .prepared = p->prepared, .out = &other, .error = p->error};
+  other.graph = out->graph;
+  dp_status status = plan_scenario_plan(p->scenario, &other.plan, p->error);
+  if (status == DP_OK) status = begin(&q);
+  if (status == DP_OK) status = sim_predict_compile_recomputing(&q);
+  if (status == DP_OK && (other.fits || !out->fits)) status = finish(&q);
+  dp_arena_free(&q.scratch);
+  const bool better = other.fits && out->fits ? other.metrics.step_s < out->metrics.step_s : !out->fits;
+  if (status == DP_OK && better) {
+    sim_prepared own = out->own;
+    memset(&out->own, 0, sizeof out->own);
+    sim_prediction_free(out);
+    move(&other, out);
+    out->own = own;
+  }
+  sim_prediction_free(&other);
+  out->without_recomputation = shortage;
+  return status;
+}
+
+static dp_status predict(sim_predictor *p) {
+  if (p->scenario->recompute == PLAN_RECOMPUTE_AUTO) return predict_auto(p);
+  DP_TRY(begin(p));
+  DP_TRY(sim_predict_compile(p));
+  return finish(p);
 }
 
 /* prepared NULL: the prediction prepares for itself. */

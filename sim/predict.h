@@ -9,12 +9,20 @@
 #include "sim/engine.h"
 #include "sim/prepared.h"
 
+#define SIM_BOUND_HOST "host issuing work"
 /* What bounds a worker or the step, largest first. */
 typedef struct sim_bound {
-  const char *name; /* "compute: convolution", "communication", "pipeline bubble", "host", "optimizer", ... */
-  double share;     /* of workers * step_s; all shares sum to 1 */
+  const char
+      *name;    /* "compute: convolution", "communication", "pipeline bubble", SIM_BOUND_HOST, "optimizer step", ... */
+  double share; /* of workers * step_s; all shares sum to 1 */
 } sim_bound;
 enum { SIM_MAX_BOUNDS = 12 };
+
+/* The worker with the least room, or most over. */
+typedef struct sim_shortage {
+  int worker;
+  int64_t peak_bytes, limit_bytes, activation_bytes;
+} sim_shortage;
 
 typedef struct sim_prediction {
   graph graph; /* a view: `own` or the caller's sim_prepared has it */
@@ -26,7 +34,9 @@ typedef struct sim_prediction {
   sim_statistics statistics;
   int64_t *memory_limit_bytes; /* [worker] */
   bool fits;
-  int tightest_worker; /* least room left, or most over */
+  sim_shortage without_recomputation; /* recompute = "auto": why the balanced split needed something else;
+                                       * all 0: it did not */
+  int tightest_worker;                /* least room left, or most over */
   sim_bound bounds[SIM_MAX_BOUNDS];
   int bound_count;
   double error_band;                                 /* relative, of step_s */
@@ -42,6 +52,7 @@ dp_status sim_predict(const plan_scenario *scenario, const sim_efficiency *effic
  * size is an error); it must outlive the prediction. */
 dp_status sim_predict_prepared(const plan_scenario *scenario, const sim_prepared *prepared, sim_prediction *prediction,
                                dp_error *error);
+sim_shortage sim_prediction_shortage(const sim_prediction *prediction);
 void sim_prediction_free(sim_prediction *prediction);
 
 #endif

@@ -23,7 +23,7 @@ static const char *const bound_names[BOUND_COUNT] = {"compute: matrix products",
                                                      "compute",
                                                      "optimizer step",
                                                      "compute slowed by transfers",
-                                                     "host issuing work",
+                                                     SIM_BOUND_HOST,
                                                      "communication not hidden",
                                                      "pipeline bubble"};
 

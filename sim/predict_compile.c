@@ -108,9 +108,9 @@ static bool lower_in_flight(const sim_predictor *p, const int64_t *saved_bytes, 
 
 /* Order, program and memory. The list scheduler of folded placement may keep fewer microbatches in flight where memory
  * is short, `most` at most; closed orders have theirs. */
-static dp_status compile_split(sim_predictor *p, int most) {
+static dp_status compile_split(sim_predictor *p, int most, bool may_adapt) {
   sim_prediction *out = p->out;
-  const bool can_adapt = out->plan.schedule == PLAN_FOLDED && out->plan.training;
+  const bool limited = out->plan.schedule == PLAN_FOLDED && out->plan.training, can_adapt = limited && may_adapt;
   const int ranks = out->plan.ranks;
   int *limit = SIM_SCRATCH(p, int, ranks);
   int64_t *saved_bytes = SIM_SCRATCH(p, int64_t, ranks); /* of one microbatch */
@@ -122,7 +122,7 @@ static dp_status compile_split(sim_predictor *p, int most) {
         graph_saved_bytes(&out->graph, chunk->first_unit, chunk->unit_count, out->plan.recompute, NULL);
   }
   for (;;) {
-    DP_TRY(set_order(p, can_adapt ? limit : NULL));
+    DP_TRY(set_order(p, limited ? limit : NULL));
     const dp_status status = plan_compile(&out->plan, &out->graph, &out->program, p->error);
     if (status == DP_BAD_INPUT) { /* says what, not where */
       char reason[sizeof p->error->text];
@@ -134,6 +134,7 @@ static dp_status compile_split(sim_predictor *p, int most) {
     DP_TRY(plan_program_check(&out->program, p->error));
     DP_TRY(lay_out_memory(p));
     if (out->fits || !can_adapt || !lower_in_flight(p, saved_bytes, limit)) return DP_OK;
+    p->adapted = true;
     plan_memory_free(&out->memory);
     plan_program_free(&out->program);
   }
@@ -202,7 +203,7 @@ static dp_status try_splits(sim_predictor *p, sim_fit *fit, const int64_t *limit
     plan_memory_free(&out->memory);
     plan_program_free(&out->program);
     sim_predict_place_chunks(p, cuts);
-    DP_TRY(compile_split(p, most));
+    DP_TRY(compile_split(p, most, true));
     for (int r = 0; r < ranks; r++) {
       budget_bytes[r] = INT64_MAX / 4;
       for (int w = r; w < out->memory.worker_count; w += ranks) {
@@ -265,10 +266,17 @@ static dp_status find_split(sim_predictor *p, int most) {
   return status;
 }
 
+static int most_in_flight(const plan_plan *plan) {
+  return 2 * plan->ranks < plan->microbatches ? 2 * plan->ranks : plan->microbatches;
+}
+
+dp_status sim_predict_compile_once(sim_predictor *p) { return compile_split(p, most_in_flight(&p->out->plan), false); }
+
 dp_status sim_predict_compile(sim_predictor *p) {
   const plan_plan *plan = &p->out->plan;
-  const int most = 2 * plan->ranks < plan->microbatches ? 2 * plan->ranks : plan->microbatches;
-  DP_TRY(compile_split(p, most));
+  const int most = most_in_flight(plan);
+  DP_TRY(compile_split(p, most, true));
+  p->adapted = p->adapted || !p->out->fits;
   const bool may_choose = !p->scenario->split_count && plan->ranks > 1 && plan->chunk_count <= SIM_FIT_CHUNKS;
   return p->out->fits || !may_choose ? DP_OK : find_split(p, most);
 }

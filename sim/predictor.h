@@ -27,6 +27,7 @@ typedef struct sim_predictor {
   int *rank_kind; /* [rank] the slowest of its replicas */
   double *work_s, *work_issue_s;
   sim_transfer *messages, *collectives;
+  bool adapted; /* the balanced split, or as many microbatches in flight as wished, did not fit */
   dp_error *error;
 } sim_predictor;
 
@@ -49,6 +50,12 @@ dp_status sim_predict_set_chunks(sim_predictor *p);
 void sim_predict_place_chunks(sim_predictor *p, const int *cuts); /* cuts[chunk_count - 1] */
 /* Order, program and memory; where the balanced split does not fit, another one. */
 dp_status sim_predict_compile(sim_predictor *p);
+/* The same with the chunks as they are and, folded, 2 * ranks microbatches in flight, whether it fits or not. */
+dp_status sim_predict_compile_once(sim_predictor *p);
+/* Instead of sim_predict_compile: chooses the units to recompute, too. */
+dp_status sim_predict_compile_recomputing(sim_predictor *p);
+/* Unit times after the plan's recompute flags changed. */
+void sim_predict_cost_recompute(sim_predictor *p);
 /* Device and host time of every work, routes of messages and collectives, and the run. */
 dp_status sim_predict_run(sim_predictor *p);
 /* What bounds the step. */

@@ -24,7 +24,8 @@ typedef struct sim_candidate {
   plan_schedule schedule;
   plan_skip_policy skip_policy;
   int64_t k;
-  bool recompute; /* all units, else none */
+  plan_recompute recompute;
+  int recomputed_units; /* what "auto" came to; -1: not known before it is simulated */
 } sim_candidate;
 
 typedef enum sim_trial_state {
@@ -42,9 +43,9 @@ typedef struct sim_trial {
   bool fits;
   double step_s, throughput_samples_per_s, bubble_ratio, usd_per_million_samples, joules_per_sample;
   int64_t peak_bytes, boundary_and_skip_bytes, skip_bytes; /* of the fullest worker; of a step */
-  int tightest_worker;
-  int64_t tightest_peak_bytes, tightest_limit_bytes, tightest_activation_bytes;
-  const char *bound_name; /* what bounds it most beside compute; NULL: compute alone */
+  sim_shortage tightest;                       /* of the worker with the least room */
+  sim_shortage without_recomputation;          /* recompute = "auto" and some needed: what else there would be */
+  const char *bound_name;                      /* what bounds it most beside compute; NULL: compute alone */
   double bound_share;
   const char *why; /* why it lost against the best, or what is wrong with it; "" for the best; arena-owned */
 } sim_trial;
@@ -85,6 +86,8 @@ plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candida
 int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error); /* 0: error set */
 
 /* "4 stages x 2 replicas, folded, 16 microbatches of 4, all recomputed, skips direct" */
+/* "worker 2 needs 43.1 of 40.0 GB, 31.2 of it activations" */
+const char *sim_shortage_show(const sim_shortage *shortage, char out[128]);
 const char *sim_candidate_show(const sim_candidate *candidate, char out[256]);
 
 #endif

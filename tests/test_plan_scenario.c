@@ -121,12 +121,12 @@ START_TEST(plan_keys_reach_the_plan) {
   ck_assert_int_eq(plan.skip_policy, PLAN_SKIP_COMPRESS);
   ck_assert_int_eq(plan.k, 64);
   ck_assert_int_eq(plan.gradient_buckets, 7);
-  ck_assert_uint_eq(scenario.recompute_node->count, 2);
-  ck_assert(!scenario.recompute_all);
+  ck_assert_uint_eq(scenario.recompute_list->count, 2);
+  ck_assert_int_eq(scenario.recompute, PLAN_RECOMPUTE_LISTED);
   ck_assert_ptr_nonnull(scenario.search);
   settle(BASE "[plan]\nschedule = \"interleaved\"\nchunks = 1\nrecompute = \"all\"\n"); /* plain 1F1B by another name */
   ck_assert_int_eq(plan.chunks_per_rank, 1);
-  ck_assert(scenario.recompute_all);
+  ck_assert_int_eq(scenario.recompute, PLAN_RECOMPUTE_ALL);
 }
 END_TEST
 

@@ -219,7 +219,7 @@ START_TEST(nothing_fits_is_said) {
   ck_assert_int_eq(result.best, -1);
   ck_assert_int_ge(result.nearest, 0);
   const sim_trial *nearest = &result.trials[result.nearest];
-  ck_assert_int_gt(nearest->tightest_peak_bytes, nearest->tightest_limit_bytes);
+  ck_assert_int_gt(nearest->tightest.peak_bytes, nearest->tightest.limit_bytes);
   sim_tune_result_free(&result);
   plan_scenario_free(&scenario);
 }

@@ -1,0 +1,147 @@
+/* What the answer of a search says: the front, the neighbours, and why they lost. */
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/tune_search.h"
+
+static const char *recompute_text(const sim_candidate *c, char out[48]) {
+  if (c->recompute == PLAN_RECOMPUTE_NONE || (c->recompute == PLAN_RECOMPUTE_AUTO && c->recomputed_units == 0))
+    return "nothing recomputed";
+  if (c->recompute == PLAN_RECOMPUTE_ALL) return "all recomputed";
+  if (c->recomputed_units < 0) return "recomputed where memory needs it";
+  (void)snprintf(out, 48, "%d unit%s recomputed", c->recomputed_units, c->recomputed_units == 1 ? "" : "s");
+  return out;
+}
+
+const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
+  char chunks[32] = "", skips[80], again[48];
+  if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, " with %d chunks", c->chunks);
+  if (c->skip_policy == PLAN_SKIP_COMPRESS)
+    (void)snprintf(skips, sizeof skips, "skips compressed to K = %lld (quality not measured)", (long long)c->k);
+  else
+    (void)snprintf(skips, sizeof skips, "skips %s", plan_skip_policy_names[c->skip_policy]);
+  (void)snprintf(out, 256, "%d stage%s x %d replica%s, %s%s, %d microbatch%s of %d, %s, %s", c->stages,
+                 c->stages == 1 ? "" : "s", c->replicas, c->replicas == 1 ? "" : "s", plan_schedule_names[c->schedule],
+                 chunks, c->microbatches, c->microbatches == 1 ? "" : "es", c->microbatch_size,
+                 recompute_text(c, again), skips);
+  return out;
+}
+
+/* In how many choices two candidates differ; the number of microbatches follows from the others. */
+static int differences(const sim_candidate *a, const sim_candidate *b) {
+  const bool schedule = a->schedule != b->schedule || a->chunks != b->chunks;
+  const bool policy = a->skip_policy != b->skip_policy || a->k != b->k;
+  return (a->stages != b->stages) + (a->replicas != b->replicas) + schedule +
+         (a->microbatch_size != b->microbatch_size) + policy + (a->recompute != b->recompute);
+}
+
+const char *sim_shortage_show(const sim_shortage *s, char out[128]) {
+  (void)snprintf(out, 128, "worker %d needs %.1f of %.1f GB, %.1f of it activations", s->worker,
+                 (double)s->peak_bytes / 1e9, (double)s->limit_bytes / 1e9, (double)s->activation_bytes / 1e9);
+  return out;
+}
+
+static bool host_bound(const sim_trial *trial) {
+  return trial->state == SIM_TRIAL_SIMULATED && trial->bound_name && strcmp(trial->bound_name, SIM_BOUND_HOST) == 0;
+}
+
+/* The least microbatch size of the same plan at which it no longer waits most for its host; 0: not known. */
+static int size_without_host_bound(const sim_tune_result *result, const sim_trial *trial) {
+  int least = 0;
+  for (int i = 0; i < result->trial_count; i++) {
+    const sim_trial *other = &result->trials[i];
+    const int size = other->candidate.microbatch_size;
+    if (other->state != SIM_TRIAL_SIMULATED || host_bound(other) || size <= trial->candidate.microbatch_size) continue;
+    sim_candidate same = other->candidate;
+    same.microbatch_size = trial->candidate.microbatch_size;
+    if (differences(&same, &trial->candidate) == 0 && (least == 0 || size < least)) least = size;
+  }
+  return least;
+}
+
+static const char *why_slower(sim_tune_result *result, const sim_trial *trial, double slower) {
+  dp_arena *arena = &result->arena;
+  const int percent = (int)(100 * trial->bound_share + 0.5);
+  if (host_bound(trial)) {
+    const int size = size_without_host_bound(result, trial);
+    if (size > 0)
+      return dp_arena_printf(arena, "slower by %.1f %%: host-bound below microbatches of %d, %s %d %%", slower, size,
+                             trial->bound_name, percent);
+    return dp_arena_printf(arena, "slower by %.1f %%: host-bound, %s %d %%", slower, trial->bound_name, percent);
+  }
+  const sim_shortage *without = &trial->without_recomputation;
+  if (without->peak_bytes > 0 && trial->candidate.recomputed_units > 0)
+    return dp_arena_printf(arena, "slower by %.1f %%: %d unit%s recomputed, else worker %d needs %.1f of %.1f GB",
+                           slower, trial->candidate.recomputed_units, trial->candidate.recomputed_units == 1 ? "" : "s",
+                           without->worker, (double)without->peak_bytes / 1e9, (double)without->limit_bytes / 1e9);
+  if (!trial->bound_name) return dp_arena_printf(arena, "slower by %.1f %%: bound by compute", slower);
+  return dp_arena_printf(arena, "slower by %.1f %%: %s %d %%", slower, trial->bound_name, percent);
+}
+
+static const char *why_lost(sim_tune_result *result, const sim_trial *trial, const sim_trial *best) {
+  dp_arena *arena = &result->arena;
+  char shortage[128];
+  switch (trial->state) {
+    case SIM_TRIAL_WAITING:
+      return "not looked at: the search was stopped";
+    case SIM_TRIAL_REFUSED:
+      return dp_arena_printf(arena, "cannot be: %s", trial->why ? trial->why : "");
+    case SIM_TRIAL_PRUNED:
+      return dp_arena_printf(arena, "slower by at least %.1f %%, even without transfers and idle hosts",
+                             100 * (trial->bound_s / best->step_s - 1));
+    case SIM_TRIAL_SIMULATED:
+      break;
+  }
+  if (!trial->fits) return dp_arena_printf(arena, "does not fit: %s", sim_shortage_show(&trial->tightest, shortage));
+  const double slower = 100 * (trial->step_s / best->step_s - 1);
+  if (slower < 1e-7)
+    return dp_arena_printf(arena, "as fast, with %.1f instead of %.1f GB on the fullest worker%s",
+                           (double)trial->peak_bytes / 1e9, (double)best->peak_bytes / 1e9,
+                           trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? ", and lossy" : "");
+  return why_slower(result, trial, slower);
+}
+
+static bool dominates(const sim_trial *a, const sim_trial *b) {
+  const bool no_worse = a->throughput_samples_per_s >= b->throughput_samples_per_s && a->peak_bytes <= b->peak_bytes &&
+                        a->usd_per_million_samples <= b->usd_per_million_samples;
+  const bool better = a->throughput_samples_per_s > b->throughput_samples_per_s || a->peak_bytes < b->peak_bytes ||
+                      a->usd_per_million_samples < b->usd_per_million_samples;
+  return no_worse && better;
+}
+
+dp_status sim_tune_sum_up(sim_tune_result *result, dp_error *error) {
+  result->front = DP_ARENA_NEW(&result->arena, int, (size_t)result->trial_count);
+  result->neighbours = DP_ARENA_NEW(&result->arena, int, (size_t)result->trial_count);
+  if (!result->front || !result->neighbours) return dp_fail_memory(error);
+  for (int i = 0; i < result->trial_count; i++) {
+    sim_trial *trial = &result->trials[i];
+    result->simulated += trial->state == SIM_TRIAL_SIMULATED;
+    result->pruned += trial->state == SIM_TRIAL_PRUNED;
+    result->refused += trial->state == SIM_TRIAL_REFUSED;
+  }
+  if (result->best < 0) return DP_OK;
+  const sim_trial *best = &result->trials[result->best];
+  for (int i = 0; i < result->trial_count; i++) {
+    sim_trial *trial = &result->trials[i];
+    trial->why = i == result->best ? "" : why_lost(result, trial, best);
+    if (!trial->why) return dp_fail_memory(error);
+    if (i != result->best && differences(&trial->candidate, &best->candidate) == 1)
+      result->neighbours[result->neighbour_count++] = i;
+    if (trial->state != SIM_TRIAL_SIMULATED || !trial->fits) continue;
+    bool on_front = true;
+    for (int j = 0; j < result->trial_count && on_front; j++) {
+      const sim_trial *other = &result->trials[j];
+      if (other->state == SIM_TRIAL_SIMULATED && other->fits && dominates(other, trial)) on_front = false;
+    }
+    if (on_front) result->front[result->front_count++] = i;
+  }
+  for (int i = 1; i < result->front_count; i++) /* best throughput first; stable */
+    for (int j = i; j > 0 && result->trials[result->front[j]].throughput_samples_per_s >
+                                 result->trials[result->front[j - 1]].throughput_samples_per_s;
+         j--) {
+      const int swap = result->front[j];
+      result->front[j] = result->front[j - 1];
+      result->front[j - 1] = swap;
+    }
+  return DP_OK;
+}

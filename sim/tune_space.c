@@ -1,0 +1,205 @@
+#include "sim/tune_space.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/schema.h"
+
+static dp_status read_list(sim_space *s, const char *key, sim_list *out) {
+  const dp_node *node = dp_node_get(s->scenario->search, key);
+  if (!node) return DP_OK;
+  return dp_schema_read_integers(node, key, 1, INT64_MAX, s->arena, &out->values, &out->count, s->error);
+}
+
+/* A list of names as indices into `choices`; plan_scenario_read has checked them. */
+static dp_status read_names(sim_space *s, const char *key, const char *const *choices, sim_list *out) {
+  const dp_node *node = dp_node_get(s->scenario->search, key);
+  if (!node) return DP_OK;
+  const size_t count = node->kind == DP_NODE_ARRAY ? node->count : 1;
+  out->values = DP_ARENA_NEW(s->arena, int64_t, count);
+  if (!out->values) return dp_fail_memory(s->error);
+  for (size_t i = 0; i < count; i++) {
+    const dp_node *item = node->kind == DP_NODE_ARRAY ? node->items[i] : node;
+    for (int c = 0; choices[c]; c++)
+      if (strcmp(choices[c], item->string) == 0) out->values[out->count++] = c;
+  }
+  return DP_OK;
+}
+
+static dp_status fill_list(sim_space *s, sim_list *out, int64_t first, int64_t last, bool doubling) {
+  if (out->count) return DP_OK;
+  size_t count = 0;
+  for (int64_t x = first; x <= last; x = doubling ? 2 * x : x + 1) count++;
+  out->values = DP_ARENA_NEW(s->arena, int64_t, count ? count : 1);
+  if (!out->values) return dp_fail_memory(s->error);
+  for (int64_t x = first; x <= last; x = doubling ? 2 * x : x + 1) out->values[out->count++] = x;
+  return DP_OK;
+}
+
+static dp_status read_space(sim_space *s) {
+  const dp_node *search = s->scenario->search;
+  const dp_node *max_stages = dp_node_get(search, "max_stages"), *lossy = dp_node_get(search, "allow_lossy_skips");
+  const int64_t most = max_stages && max_stages->integer < s->devices ? max_stages->integer : s->devices;
+  DP_TRY(read_list(s, "stages", &s->stages));
+  DP_TRY(read_list(s, "data_parallel", &s->replicas));
+  DP_TRY(read_list(s, "chunks", &s->chunks));
+  DP_TRY(read_list(s, "microbatch_sizes", &s->sizes));
+  DP_TRY(read_list(s, "k", &s->ks));
+  DP_TRY(read_names(s, "schedules", plan_schedule_names, &s->schedules));
+  DP_TRY(read_names(s, "skip_policies", plan_skip_policy_names, &s->policies));
+  DP_TRY(read_names(s, "recompute", plan_recompute_names, &s->recompute));
+  DP_TRY(fill_list(s, &s->stages, 1, most, s->devices > 16));
+  DP_TRY(fill_list(s, &s->replicas, 1, s->devices, s->devices > 16));
+  DP_TRY(fill_list(s, &s->chunks, 2, 4, true));
+  DP_TRY(fill_list(s, &s->sizes, 1, s->global_batch < 64 ? s->global_batch : 64, true));
+  DP_TRY(fill_list(s, &s->schedules, 0, PLAN_SCHEDULE_COUNT - 1, false));
+  DP_TRY(fill_list(s, &s->policies, PLAN_SKIP_DIRECT, PLAN_SKIP_DIRECT, false));
+  if (!(lossy && lossy->boolean)) s->ks.count = 0; /* lossy only where it was allowed */
+  if (!s->scenario->training || s->scenario->synthetic) {
+    s->recompute = (sim_list){NULL, 0};
+    return fill_list(s, &s->recompute, PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_NONE, false);
+  }
+  return fill_list(s, &s->recompute, PLAN_RECOMPUTE_ALL, PLAN_RECOMPUTE_AUTO, false);
+}
+
+static dp_status add(sim_space *s, const sim_candidate *candidate) {
+  sim_candidate copy = *candidate;
+  if (copy.skip_policy != PLAN_SKIP_COMPRESS) {
+    copy.k = 0;
+    return dp_array_push(&s->candidates, copy) ? DP_OK : dp_fail_memory(s->error);
+  }
+  for (size_t i = 0; i < s->ks.count; i++) {
+    copy.k = s->ks.values[i];
+    if (!dp_array_push(&s->candidates, copy)) return dp_fail_memory(s->error);
+  }
+  return DP_OK;
+}
+
+/* All policies of one layout; compress joins whenever lossy skips are allowed and K is given. */
+static dp_status add_policies(sim_space *s, sim_candidate *candidate) {
+  bool compress = false;
+  const size_t count = candidate->stages == 1 ? 1 : s->policies.count; /* one stage sends nothing */
+  for (size_t i = 0; i < count; i++) {
+    candidate->skip_policy = (plan_skip_policy)s->policies.values[i];
+    compress = compress || candidate->skip_policy == PLAN_SKIP_COMPRESS;
+    DP_TRY(add(s, candidate));
+  }
+  if (compress || candidate->stages == 1 || !s->ks.count) return DP_OK;
+  candidate->skip_policy = PLAN_SKIP_COMPRESS;
+  return add(s, candidate);
+}
+
+static dp_status add_chunks(sim_space *s, sim_candidate *candidate) {
+  const bool v_shaped = candidate->schedule == PLAN_FOLDED || candidate->schedule == PLAN_ZB_V;
+  if (candidate->schedule != PLAN_INTERLEAVED) {
+    candidate->chunks = v_shaped ? 2 : 1;
+    return add_policies(s, candidate);
+  }
+  for (size_t i = 0; i < s->chunks.count; i++) {
+    candidate->chunks = (int)s->chunks.values[i];
+    if (candidate->chunks > 1) DP_TRY(add_policies(s, candidate));
+  }
+  return DP_OK;
+}
+
+static bool schedule_makes_sense(const plan_scenario *scenario, int64_t schedule, int64_t stages) {
+  if (stages == 1) return schedule == PLAN_1F1B; /* the others are the same */
+  return scenario->training || (schedule != PLAN_ZB_H1 && schedule != PLAN_ZB_V && schedule != PLAN_GPIPE);
+}
+
+static dp_status enumerate(sim_space *s) {
+  for (size_t r = 0; r < s->replicas.count; r++)
+    for (size_t p = 0; p < s->stages.count; p++) {
+      const int64_t replicas = s->replicas.values[r], stages = s->stages.values[p];
+      if (stages * replicas > s->devices || s->global_batch % replicas) continue;
+      for (size_t b = 0; b < s->sizes.count; b++) {
+        const int64_t size = s->sizes.values[b], each = s->global_batch / replicas;
+        if (size > each || each % size) continue;
+        for (size_t c = 0; c < s->schedules.count; c++) {
+          if (!schedule_makes_sense(s->scenario, s->schedules.values[c], stages)) continue;
+          for (size_t again = 0; again < s->recompute.count; again++) {
+            sim_candidate candidate = {.stages = (int)stages,
+                                       .replicas = (int)replicas,
+                                       .microbatches = (int)(each / size),
+                                       .microbatch_size = (int)size,
+                                       .schedule = (plan_schedule)s->schedules.values[c],
+                                       .recompute = (plan_recompute)s->recompute.values[again],
+                                       .recomputed_units = -1};
+            DP_TRY(add_chunks(s, &candidate));
+          }
+        }
+      }
+    }
+  if (s->candidates.count == 0)
+    return dp_fail_at(
+        s->error, s->scenario->search ? s->scenario->search : s->scenario->document.root,
+        "[search]: found no plan to try for a global batch of %lld on %lld devices, allowed: lists with a number "
+        "of replicas and a microbatch size that divide it",
+        (long long)s->global_batch, (long long)s->devices);
+  return DP_OK;
+}
+
+static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t size,
+                           sim_size_cost *cost, dp_error *error) {
+  DP_TRY(sim_prepare(scenario, efficiency, size, &cost->prepared, error));
+  cost->forward_s = cost->backward_s = INFINITY;
+  for (int k = 0; k < cost->prepared.kind_count; k++) {
+    const sim_unit_cost *units = cost->prepared.kinds[k].units;
+    double forward_s = 0, backward_s = 0;
+    for (size_t u = 0; u < cost->prepared.model.units.count; u++) {
+      forward_s += units[u].device_s[SIM_FORWARD];
+      backward_s += units[u].device_s[SIM_BACKWARD_INPUT] + units[u].device_s[SIM_BACKWARD_WEIGHT];
+    }
+    if (forward_s + backward_s < cost->forward_s + cost->backward_s) {
+      cost->forward_s = forward_s;
+      cost->backward_s = backward_s;
+    }
+  }
+  return DP_OK;
+}
+
+const sim_size_cost *sim_space_cost(const sim_space *s, const sim_candidate *candidate) {
+  size_t i = 0;
+  while (s->costs[i].prepared.microbatch_size != candidate->microbatch_size) i++;
+  return &s->costs[i];
+}
+
+double sim_space_bound_s(const sim_space *s, const sim_candidate *c) {
+  const sim_size_cost *cost = sim_space_cost(s, c);
+  const bool training = s->scenario->training;
+  const double p = c->stages, m = (double)c->microbatches * (training ? 1 : (double)s->scenario->steps);
+  double t = cost->forward_s;
+  if (training) t += cost->backward_s + (c->recompute == PLAN_RECOMPUTE_ALL ? cost->forward_s : 0);
+  const bool flushed = training && (c->schedule == PLAN_GPIPE || c->schedule == PLAN_1F1B);
+  const double bound = flushed ? t + (m - 1) * t / p : fmax(t, m * t / p);
+  return bound * (1 - 1e-9); /* sums in another order must not prune the best */
+}
+
+static dp_status cost_sizes(sim_space *s, const sim_efficiency *efficiency) {
+  s->costs = DP_ARENA_NEW(s->arena, sim_size_cost, s->sizes.count);
+  if (!s->costs) return dp_fail_memory(s->error);
+  for (size_t i = 0; i < s->candidates.count; i++) {
+    const int64_t size = s->candidates.items[i].microbatch_size;
+    size_t c = 0;
+    while (c < s->cost_count && s->costs[c].prepared.microbatch_size != size) c++;
+    if (c < s->cost_count) continue;
+    DP_TRY(cost_size(s->scenario, efficiency, size, &s->costs[c], s->error));
+    s->cost_count++;
+  }
+  return DP_OK;
+}
+
+dp_status sim_space_build(sim_space *s, const sim_efficiency *efficiency) {
+  s->global_batch = sim_tune_global_batch(s->scenario, s->error);
+  if (!s->global_batch) return DP_BAD_INPUT;
+  s->devices = s->scenario->device_map_count ? (int64_t)s->scenario->device_map_count
+                                             : (int64_t)s->scenario->cluster.devices.count;
+  DP_TRY(read_space(s));
+  DP_TRY(enumerate(s));
+  return cost_sizes(s, efficiency);
+}
+
+void sim_space_free(sim_space *s) {
+  for (size_t c = 0; c < s->cost_count; c++) sim_prepared_free(&s->costs[c].prepared);
+  dp_array_free(&s->candidates);
+}

@@ -1,0 +1,38 @@
+/* The candidates of a search and their lower bounds; internal to sim/. */
+#ifndef DP_SIM_TUNE_SPACE_H
+#define DP_SIM_TUNE_SPACE_H
+
+#include "base/array.h"
+#include "sim/tune.h"
+
+typedef struct sim_list {
+  int64_t *values;
+  size_t count;
+} sim_list;
+
+/* What all candidates of one microbatch size share. */
+typedef struct sim_size_cost {
+  sim_prepared prepared;
+  double forward_s, backward_s; /* of one microbatch on the fastest device */
+} sim_size_cost;
+
+typedef struct sim_space {
+  const plan_scenario *scenario;
+  int64_t devices, global_batch;
+  sim_list stages, replicas, chunks, sizes, schedules, policies, ks, recompute;
+  DP_ARRAY(sim_candidate) candidates;
+  sim_size_cost *costs; /* one for each microbatch size that a candidate has */
+  size_t cost_count;
+  dp_arena *arena; /* borrowed: lists and costs */
+  dp_error *error;
+} sim_space;
+
+/* Reads [search], enumerates, and costs every microbatch size. scenario, arena and error are set before. Free it
+ * whether that worked or not. */
+dp_status sim_space_build(sim_space *space, const sim_efficiency *efficiency);
+void sim_space_free(sim_space *space);
+const sim_size_cost *sim_space_cost(const sim_space *space, const sim_candidate *candidate);
+/* Less than any plan of the candidate can take. */
+double sim_space_bound_s(const sim_space *space, const sim_candidate *candidate);
+
+#endif
