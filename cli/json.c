@@ -4,6 +4,16 @@ bool cli_json_put(json_t *object, const char *key, json_t *value) {
   return json_object_set_new(object, key, value) == 0;
 }
 
+static json_t *skips_json(const sim_candidate *c) {
+  json_t *list = json_array();
+  for (int i = 0; list && i < c->skip_count; i++)
+    if (json_array_append_new(list, json_string(c->skips[i])) != 0) {
+      json_decref(list);
+      return NULL;
+    }
+  return list;
+}
+
 json_t *cli_json_candidate(const sim_candidate *c) {
   json_t *plan = json_object();
   const bool done = plan && cli_json_put(plan, "stages", json_integer(c->stages)) &&
@@ -16,7 +26,8 @@ json_t *cli_json_candidate(const sim_candidate *c) {
                     (c->recompute != PLAN_RECOMPUTE_AUTO || c->recomputed_units < 0 ||
                      cli_json_put(plan, "recomputed_units", json_integer(c->recomputed_units))) &&
                     cli_json_put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy])) &&
-                    (!c->k || cli_json_put(plan, "k", json_integer(c->k)));
+                    (!c->k || cli_json_put(plan, "k", json_integer(c->k))) &&
+                    (!c->skip_count || cli_json_put(plan, "skips", skips_json(c)));
   if (done) return plan;
   json_decref(plan);
   return NULL;

@@ -23,7 +23,7 @@ json_t *cli_trial_json(const sim_trial *trial) {
       cli_json_put(row, "usd_per_million_samples", json_real(trial->usd_per_million_samples)) &&
       cli_json_put(row, "joules_per_sample", json_real(trial->joules_per_sample)) &&
       cli_json_put(row, "quality",
-                   json_string(trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? "not measured" : "exact"));
+                   json_string(sim_candidate_lossiness(&trial->candidate) ? "not measured" : "exact"));
   if (done) return row;
   json_decref(row);
   return NULL;

@@ -63,3 +63,5 @@ bool graph_tensor_is_skip(const graph *g, int tensor) {
   return t->producer_unit != GRAPH_NONE && t->consumer_unit_count > 0 &&
          t->consumer_units[t->consumer_unit_count - 1] > t->producer_unit + 1;
 }
+
+bool graph_tensor_is_vector(const graph_tensor *tensor) { return tensor->rank <= 2; }

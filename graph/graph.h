@@ -159,6 +159,8 @@ typedef struct graph_transients {
 } graph_transients;
 dp_status graph_transient_bytes(const graph *graph, int first, int count, graph_transients *transients, dp_error *error);
 
+/* [B, C] or less: a conditioning vector (the time embedding), small beside any feature map or token sequence. */
+bool graph_tensor_is_vector(const graph_tensor *tensor);
 /* A skip tensor: made in a unit and consumed by a unit that is not the next one. */
 bool graph_tensor_is_skip(const graph *graph, int tensor);
 

@@ -19,9 +19,20 @@ int plan_schedule_chunk_rank(plan_schedule schedule, int ranks, int chunk) {
   return chunk % ranks;
 }
 
+plan_skip_policy plan_skip_policy_of(const plan_plan *plan, int tensor) {
+  return plan->tensor_skip_policy ? (plan_skip_policy)plan->tensor_skip_policy[tensor] : plan->skip_policy;
+}
+
+bool plan_skip_is_used(const plan_plan *plan, const graph *g, plan_skip_policy policy) {
+  bool used = plan->skip_policy == policy;
+  for (size_t t = 0; plan->tensor_skip_policy && t < g->tensors.count; t++)
+    used = used || plan->tensor_skip_policy[t] == policy;
+  return used;
+}
+
 bool plan_skip_is_compressed(const plan_plan *plan, const graph *g, int tensor, int64_t *bytes) {
   const graph_tensor *t = &g->tensors.items[tensor];
-  if (plan->skip_policy != PLAN_SKIP_COMPRESS || t->rank < 4) return false;
+  if (plan_skip_policy_of(plan, tensor) != PLAN_SKIP_COMPRESS || t->rank < 4) return false;
   const int64_t compressed_bytes = t->dims[0] * plan->k * graph_dtype_bytes(t->dtype);
   if (compressed_bytes >= t->bytes) return false;
   *bytes = compressed_bytes;
@@ -45,6 +56,22 @@ static json_t *chunk_json(const plan_plan *plan, const graph *g, int chunk) {
   failed |= set(object, "recompute", recomputed);
   if (!failed) return object;
   json_decref(object);
+  return NULL;
+}
+
+/* As plan.skips of a scenario: "UNIT=POLICY" where the policy of a unit's skip tensors is not the plan's. */
+static json_t *skips_json(const plan_plan *plan, const graph *g) {
+  json_t *array = json_array();
+  int failed = array == NULL, last = GRAPH_NONE;
+  for (size_t t = 0; !failed && t < g->tensors.count; t++) {
+    const int unit = g->tensors.items[t].producer_unit, policy = plan->tensor_skip_policy[t];
+    if (unit == GRAPH_NONE || unit == last || policy == (int)plan->skip_policy) continue;
+    failed =
+        json_array_append_new(array, json_sprintf("%s=%s", g->units.items[unit].name, plan_skip_policy_names[policy]));
+    last = unit;
+  }
+  if (!failed) return array;
+  json_decref(array);
   return NULL;
 }
 
@@ -93,7 +120,7 @@ void *plan_plan_json(const plan_plan *plan, const graph *g, const plan_cluster *
       set(object, "microbatch_size", json_integer(plan->microbatch_size)) |
       set(object, "denoise_steps", json_integer(plan->denoise_steps)) |
       set(object, "skip_policy", json_string(plan_skip_policy_names[plan->skip_policy])) |
-      set(object, "k", json_integer(plan->skip_policy == PLAN_SKIP_COMPRESS ? plan->k : 0)) |
+      set(object, "k", json_integer(g ? (plan_skip_is_used(plan, g, PLAN_SKIP_COMPRESS) ? plan->k : 0) : plan->k)) |
       set(object, "optimizer", plan->training ? json_string(plan_optimizer_names[plan->optimizer]) : json_null()) |
       set(object, "gradient_fp32", json_boolean(plan->gradient_fp32)) |
       set(object, "gradient_buckets", json_integer(plan->gradient_buckets));
@@ -101,6 +128,7 @@ void *plan_plan_json(const plan_plan *plan, const graph *g, const plan_cluster *
     failed |= json_array_append_new(chunks, chunk_json(plan, g, c));
   for (int c = 1; !failed && c < plan->chunk_count; c++)
     failed |= json_array_append_new(split, json_integer(plan->chunks[c].first_unit));
+  if (!failed && plan->tensor_skip_policy && g) failed |= set(object, "skips", skips_json(plan, g));
   failed |= set(object, "split", split);
   failed |= set(object, "placement", chunks);
   if (!failed && plan->devices) failed |= set(object, "devices", devices_json(plan, cluster));

@@ -25,7 +25,7 @@ typedef enum plan_skip_policy {
   PLAN_SKIP_DIRECT,   /* sent straight to the consumer's worker */
   PLAN_SKIP_RELAY,    /* handed on stage by stage */
   PLAN_SKIP_COMPRESS, /* direct, projected to K values a sample; lossy */
-  PLAN_SKIP_LOCAL,    /* asks that none travels: an error where one would */
+  PLAN_SKIP_LOCAL,    /* asks that none travels (vectors may): an error where one would */
   PLAN_SKIP_POLICY_COUNT
 } plan_skip_policy; /* whatever the policy, a skip whose ends share a worker is local and never travels */
 extern const char *const plan_skip_policy_names[]; /* "direct", "relay", "compress", "local", NULL */
@@ -72,6 +72,7 @@ typedef struct plan_plan {
   int microbatch_size;    /* samples */
   int denoise_steps;      /* sampling: model evaluations in a row; 1 for training */
   plan_skip_policy skip_policy;
+  uint8_t *tensor_skip_policy; /* [tensor] where it differs by tensor; NULL: skip_policy for all */
   int64_t k;              /* values per sample that a compressed skip keeps */
   plan_optimizer optimizer;
   bool gradient_fp32;     /* gradients accumulate in fp32 (default) or in the model's precision */
@@ -90,6 +91,9 @@ int plan_worker_count(const plan_plan *plan); /* ranks * replicas; worker id = r
 /* Where a schedule places chunks: folded and zb-v as a V (chunk c on rank c, then back: 2 * ranks - 1 - c), the others
  * round robin (c % ranks). */
 int plan_schedule_chunk_rank(plan_schedule schedule, int ranks, int chunk);
+/* The policy of a skip tensor; whether some tensor has it. */
+plan_skip_policy plan_skip_policy_of(const plan_plan *plan, int tensor);
+bool plan_skip_is_used(const plan_plan *plan, const graph *graph, plan_skip_policy policy);
 /* Whether a skip tensor travels projected under the plan's policy (feature maps [B, C, H, W] or [B, C, T, H, W] that k
  * values a sample make smaller), and then its bytes on the wire. */
 bool plan_skip_is_compressed(const plan_plan *plan, const graph *graph, int tensor, int64_t *bytes);

@@ -190,7 +190,7 @@ static dp_status read_task(const dp_node *table, plan_scenario *scenario, dp_err
 typedef struct plan_keys {
   int64_t stages, chunks, data_parallel, microbatches, microbatch_size, k, gradient_buckets;
   int schedule, skip_policy;
-  const dp_node *split, *recompute, *devices;
+  const dp_node *split, *recompute, *devices, *skips;
 } plan_keys;
 
 #define ROW(key, type, min, max, help) \
@@ -207,7 +207,8 @@ static const dp_field plan_fields[] = {
     ROW(microbatch_size, DP_FIELD_INTEGER, 1, 65536, "samples; default 1"),
     {"skip_policy", DP_FIELD_CHOICE, offsetof(plan_keys, skip_policy), false, 0, 0, plan_skip_policy_names,
      "default direct"},
-    ROW(k, DP_FIELD_INTEGER, 1, 1e9, "values a sample that skip_policy = \"compress\" keeps"),
+    ROW(skips, DP_FIELD_NODE, 0, 0, "list of \"UNIT=POLICY\": skips made in that unit, apart from skip_policy"),
+    ROW(k, DP_FIELD_INTEGER, 1, 1e9, "values a sample that a compressed skip keeps"),
     ROW(recompute, DP_FIELD_NODE, 0, 0, "\"none\", \"all\", \"auto\" (what memory needs), or a list of unit names or indices"),
     ROW(devices, DP_FIELD_NODE, 0, 0, "device of each worker, replica by replica; default in order"),
     ROW(gradient_buckets, DP_FIELD_INTEGER, 1, 255, "parts of a gradient's all-reduce; default 4"),
@@ -247,6 +248,31 @@ static dp_status read_recompute(const dp_node *node, plan_scenario *scenario, dp
   return DP_OK;
 }
 
+/* The unit is looked up when the graph is there. */
+static dp_status read_skips(const dp_node *node, plan_scenario *scenario, bool *compress, dp_error *error) {
+  char shown[80];
+  if (node->kind != DP_NODE_ARRAY)
+    return dp_fail_at(error, node, "plan.skips: found %s, allowed: a list of \"UNIT=POLICY\"", dp_node_show(node, shown));
+  const char **skips = DP_ARENA_NEW(&scenario->arena, const char *, node->count);
+  if (!skips) return dp_fail_memory(error);
+  for (size_t i = 0; i < node->count; i++) {
+    const dp_node *item = node->items[i];
+    const char *equals = item->kind == DP_NODE_STRING ? strrchr(item->string, '=') : NULL;
+    int policy = 0;
+    while (equals && plan_skip_policy_names[policy] && strcmp(equals + 1, plan_skip_policy_names[policy]) != 0) policy++;
+    if (!equals || equals == item->string || !plan_skip_policy_names[policy])
+      return dp_fail_at(error, item,
+                        "plan.skips: found %s, allowed: \"UNIT=POLICY\" with direct, relay, compress or local",
+                        dp_node_show(item, shown));
+    *compress = *compress || policy == PLAN_SKIP_COMPRESS;
+    skips[i] = item->string;
+  }
+  scenario->skips = skips;
+  scenario->skip_count = node->count;
+  scenario->skips_node = node;
+  return DP_OK;
+}
+
 static dp_status read_plan(const dp_node *table, plan_scenario *scenario, dp_error *error) {
   plan_keys keys = {.schedule = -1, .skip_policy = -1};
   DP_TRY(dp_schema_read(table, scenario->document.root, "plan", plan_fields, DP_COUNT_OF(plan_fields), &keys, error));
@@ -264,11 +290,13 @@ static dp_status read_plan(const dp_node *table, plan_scenario *scenario, dp_err
   if (keys.devices)
     DP_TRY(dp_schema_read_integers(keys.devices, "plan.devices", 0, (int64_t)scenario->cluster.devices.count - 1,
                                    &scenario->arena, &scenario->device_map, &scenario->device_map_count, error));
-  const bool compress = keys.skip_policy == PLAN_SKIP_COMPRESS;
+  bool compress = keys.skip_policy == PLAN_SKIP_COMPRESS;
+  if (keys.skips) DP_TRY(read_skips(keys.skips, scenario, &compress, error));
   if (compress && !keys.k)
     return dp_fail_at(
-        error, dp_node_get(table, "skip_policy"),
-        "plan.skip_policy: found \"compress\" without k, needed: k, the values a sample that a skip keeps");
+        error, dp_node_get(table, keys.skip_policy == PLAN_SKIP_COMPRESS ? "skip_policy" : "skips"),
+        "plan.%s: found \"compress\" without k, needed: k, the values a sample that a skip keeps",
+        keys.skip_policy == PLAN_SKIP_COMPRESS ? "skip_policy" : "skips");
   if (keys.k && !compress)
     return dp_fail_at(error, dp_node_get(table, "k"),
                       "plan.k: found with skip_policy = \"%s\", allowed: only with \"compress\"",

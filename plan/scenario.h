@@ -32,6 +32,8 @@ typedef struct plan_scenario {
   /* [plan]: 0 or NULL = not given */
   int64_t stages, chunks, data_parallel, microbatches, microbatch_size, k, gradient_buckets;
   int schedule, skip_policy;                /* -1: not given */
+  const char *const *skips; size_t skip_count; /* "UNIT=POLICY": skips made in that unit that have a policy of their own */
+  const dp_node *skips_node;                /* where they stand; NULL: not in a file */
   int64_t *split; size_t split_count;       /* cut points, unit indices */
   plan_recompute recompute; const dp_node *recompute_list; /* the list of unit names or indices, else NULL */
   int64_t *device_map; size_t device_map_count;      /* devices in worker order */

@@ -53,7 +53,8 @@ static dp_status add_tensor(traffic *t, int tensor) {
   const graph_tensor *tensor_of = &t->graph->tensors.items[tensor];
   if (tensor_of->producer_unit == GRAPH_NONE) return DP_OK;
   const int made = t->chunk_of_unit[tensor_of->producer_unit], stamp = tensor + 1;
-  const bool relay = t->plan->skip_policy == PLAN_SKIP_RELAY;
+  const plan_skip_policy policy = plan_skip_policy_of(t->plan, tensor);
+  const bool relay = policy == PLAN_SKIP_RELAY;
   t->mark[rank_of(t, made)] = stamp;
   int reached = made; /* relay: chunks up to here have seen it */
   for (int i = 0; i < tensor_of->consumer_unit_count; i++) {
@@ -63,7 +64,7 @@ static dp_status add_tensor(traffic *t, int tensor) {
       const int to = relay ? from + 1 : used;
       if (t->mark[rank_of(t, to)] != stamp) {
         const plan_traffic kind = plan_traffic_kind(t->graph, t->chunk_of_unit, from, to, tensor);
-        if (kind == PLAN_TRAFFIC_SKIP && t->plan->skip_policy == PLAN_SKIP_LOCAL)
+        if (kind == PLAN_TRAFFIC_SKIP && policy == PLAN_SKIP_LOCAL && !graph_tensor_is_vector(tensor_of))
           return refuse_skip(t, tensor, made, used);
         DP_TRY(add_edge(t, from, to, tensor, kind));
         t->mark[rank_of(t, to)] = stamp;

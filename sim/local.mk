@@ -20,6 +20,7 @@ libsim_a_SOURCES = \
 	sim/prepared.c sim/prepared.h \
 	sim/tune.c sim/tune.h sim/tune_search.h \
 	sim/tune_answer.c \
+	sim/tune_refine.c \
 	sim/tune_space.c sim/tune_space.h \
 	sim/whatif.c sim/whatif.h
 SIM_LIBS = libsim.a $(PLAN_LIBS)

@@ -90,7 +90,7 @@ typedef struct sim_partition_load {
   double cost_s, compute_s, exposed_s;
   int64_t received_bytes, sent_bytes; /* per microbatch, forward */
   int64_t memory_bytes;
-  int received_skips; /* tensors received that are skips */
+  int received_skips; /* tensors received that are skips, vectors apart */
 } sim_partition_load;
 
 typedef struct sim_partition_result {

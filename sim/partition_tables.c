@@ -164,7 +164,7 @@ static void fill_crossing(const sim_partition_tables *t, const sim_crossing *c) 
   for (int i = 0; i < c->user_count; i++) {
     const int from = i ? c->users[i - 1] + 1 : c->made + 1;
     add_box(t, t->used, from, c->users[i], c->users[i] + 1, t->places, wire);
-    add_box(t, t->used_skips, from, c->users[i], c->users[i] + 1, t->places, 1);
+    add_box(t, t->used_skips, from, c->users[i], c->users[i] + 1, t->places, c->counted);
   }
   if (c->user_count) add_box(t, t->reaching, c->made + 1, t->places, 0, c->users[c->user_count - 1], wire);
   if (c->start >= 0) {
@@ -172,7 +172,7 @@ static void fill_crossing(const sim_partition_tables *t, const sim_crossing *c) 
     t->chain_saving[c->start] += c->bytes - wire;
     /* a chunk that begins there gets it whole, and as a boundary tensor */
     add_box(t, t->used, c->start, c->start, c->start + 1, t->places, c->bytes - wire);
-    add_box(t, t->used_skips, c->start, c->start, c->start + 1, t->places, -1);
+    add_box(t, t->used_skips, c->start, c->start, c->start + 1, t->places, -c->counted);
   }
   /* leaves [a, b), and nobody in it saves it */
   const int end = c->last < c->first_keeper ? c->last : c->first_keeper;
@@ -208,7 +208,8 @@ static dp_status read_tensor(sim_partition_tables *t, int id, const int *place_o
                       .bytes = tensor->bytes,
                       .packed_bytes = tensor->bytes,
                       .start = -1,
-                      .needs_gradient = tensor->needs_gradient};
+                      .needs_gradient = tensor->needs_gradient,
+                      .counted = !graph_tensor_is_vector(tensor)};
   c->users = KEEP(t, int, count);
   if (!c->users) return dp_fail_memory(error);
   if (count) memcpy(c->users, scratch, (size_t)count * sizeof *scratch);
@@ -313,7 +314,7 @@ static void walk_direct(walk *w, const sim_crossing *c) {
     w->mark[rank] = 1;
     const bool whole = start_of(w, chunk) == c->start;
     w->terms[rank].received += whole ? c->bytes : c->packed_bytes;
-    w->loads[rank].received_skips += !whole;
+    w->loads[rank].received_skips += whole ? 0 : c->counted;
     if (whole)
       w->terms[rank].chain_s +=
           sim_partition_hop_s(w->t->problem, chunk, c->bytes) - sim_partition_hop_s(w->t->problem, chunk, 0);
@@ -335,7 +336,7 @@ static void walk_relay(walk *w, const sim_crossing *c) {
       w->mark[to] = 1;
       w->terms[rank_of(w, from)].sent += c->bytes;
       w->terms[to].received += c->bytes;
-      w->loads[to].received_skips += start_of(w, from + 1) != c->start;
+      w->loads[to].received_skips += start_of(w, from + 1) != c->start ? c->counted : 0;
       w->terms[to].chain_s +=
           sim_partition_hop_s(w->t->problem, from + 1, c->bytes) - sim_partition_hop_s(w->t->problem, from + 1, 0);
     }

@@ -17,6 +17,7 @@ typedef struct sim_crossing {
   int first_keeper;       /* first place that saves it; the number of places + 1: none */
   int64_t bytes, packed_bytes; /* whole, and as a skip on the wire */
   bool needs_gradient;
+  int counted; /* 1; vectors, which may travel under `local`, 0 */
 } sim_crossing;
 
 typedef struct sim_partition_tables {

@@ -107,6 +107,37 @@ static dp_status set_recompute(sim_predictor *p) {
   return DP_OK;
 }
 
+/* plan.skips, once the units have names. */
+static dp_status set_skips(sim_predictor *p) {
+  const plan_scenario *scenario = p->scenario;
+  const graph *model = &p->out->graph;
+  plan_plan *plan = &p->out->plan;
+  if (scenario->skip_count == 0) return DP_OK;
+  plan->tensor_skip_policy = DP_ARENA_NEW(&plan->arena, uint8_t, model->tensors.count);
+  if (!plan->tensor_skip_policy) return dp_fail_memory(p->error);
+  for (size_t t = 0; t < model->tensors.count; t++) plan->tensor_skip_policy[t] = (uint8_t)plan->skip_policy;
+  for (size_t i = 0; i < scenario->skip_count; i++) {
+    const char *text = scenario->skips[i], *equals = strrchr(text, '=');
+    const size_t length = (size_t)(equals - text);
+    uint8_t policy = 0;
+    while (strcmp(plan_skip_policy_names[policy], equals + 1) != 0) policy++;
+    bool found = false;
+    for (size_t t = 0; t < model->tensors.count; t++) {
+      const int unit = model->tensors.items[t].producer_unit;
+      if (unit == GRAPH_NONE || !graph_tensor_is_skip(model, (int)t)) continue;
+      const char *name = model->units.items[unit].name;
+      if (strncmp(name, text, length) != 0 || name[length] != '\0') continue;
+      plan->tensor_skip_policy[t] = policy;
+      found = true;
+    }
+    if (!found)
+      return dp_fail_at(p->error, scenario->skips_node ? scenario->skips_node->items[i] : NULL,
+                        "plan.skips: found \"%.*s\", allowed: a unit that makes a skip (diffpipe inspect lists them)",
+                        (int)length, text);
+  }
+  return DP_OK;
+}
+
 double sim_kind_unit_s(const sim_predictor *p, const sim_device_kind *kind, int unit) {
   const sim_unit_cost *cost = &kind->units[unit];
   double s = cost->device_s[SIM_FORWARD];
@@ -133,6 +164,7 @@ static void find_cost(sim_predictor *p) {
 static dp_status begin(sim_predictor *p) {
   DP_TRY(find_kinds(p));
   DP_TRY(set_recompute(p));
+  DP_TRY(set_skips(p));
   DP_TRY(cost_kinds(p));
   return sim_predict_set_chunks(p);
 }

@@ -21,7 +21,7 @@ static dp_status cost_compression(sim_predictor *p) {
       p->kinds[k].compress_s[b] = SIM_SCRATCH(p, double, plan->chunk_count);
       if (!p->kinds[k].compress_s[b]) return dp_fail_memory(p->error);
     }
-  if (plan->skip_policy != PLAN_SKIP_COMPRESS) return DP_OK;
+  if (!plan_skip_is_used(plan, model, PLAN_SKIP_COMPRESS)) return DP_OK;
   for (uint32_t m = 0; m < program->message_count; m++) {
     const plan_message *message = &program->messages[m];
     if (message->from_worker >= (uint32_t)plan->ranks) continue; /* replicas are alike */

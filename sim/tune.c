@@ -24,6 +24,9 @@ plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candida
   changed.schedule = (int)c->schedule;
   changed.skip_policy = (int)c->skip_policy;
   changed.k = c->k;
+  changed.skips = c->skips;
+  changed.skip_count = (size_t)c->skip_count;
+  changed.skips_node = NULL;
   changed.recompute = c->recompute;
   changed.recompute_list = NULL;
   changed.split = NULL;
@@ -41,18 +44,7 @@ int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error) {
   return batch;
 }
 
-typedef struct search {
-  const plan_scenario *scenario;
-  const sim_space *space;
-  sim_tune_result *result;
-  const int *order; /* trial indices by bound */
-  int first, count; /* the round: positions in order */
-  atomic_int next;
-  atomic_bool out_of_memory;
-  pthread_mutex_t arena_lock;
-} search;
-
-static const char *keep_text(search *s, const char *text) {
+static const char *keep_text(sim_search *s, const char *text) {
   (void)pthread_mutex_lock(&s->arena_lock);
   const char *kept = dp_arena_strdup(&s->result->arena, text);
   (void)pthread_mutex_unlock(&s->arena_lock);
@@ -83,11 +75,11 @@ void sim_trial_take(sim_trial *trial, const sim_prediction *p) {
 }
 
 static void *run_round(void *data) {
-  search *s = data;
+  sim_search *s = data;
   for (;;) {
     const int i = atomic_fetch_add(&s->next, 1);
     if (i >= s->count) return NULL;
-    sim_trial *trial = &s->result->trials[s->order[s->first + i]];
+    sim_trial *trial = &s->result->trials[s->order[i]];
     if (trial->state != SIM_TRIAL_WAITING) continue;
     const plan_scenario changed = sim_tune_scenario(s->scenario, &trial->candidate, s->space->global_batch);
     sim_prediction prediction;
@@ -110,9 +102,8 @@ static bool beats(const sim_trial *a, const sim_trial *b) {
   const double faster = a->throughput_samples_per_s / b->throughput_samples_per_s;
   if (faster > 1 + 1e-9) return true;
   if (faster < 1 - 1e-9) return false;
-  const bool a_lossy = a->candidate.skip_policy == PLAN_SKIP_COMPRESS,
-             b_lossy = b->candidate.skip_policy == PLAN_SKIP_COMPRESS;
-  if (a_lossy != b_lossy) return b_lossy;
+  const int a_lossy = sim_candidate_lossiness(&a->candidate), b_lossy = sim_candidate_lossiness(&b->candidate);
+  if (a_lossy != b_lossy) return a_lossy < b_lossy;
   if (a->peak_bytes != b->peak_bytes) return a->peak_bytes < b->peak_bytes;
   return a->candidate.stages * a->candidate.replicas < b->candidate.stages * b->candidate.replicas;
 }
@@ -122,7 +113,7 @@ static void find_best(sim_tune_result *result) {
   double least_over = INFINITY;
   for (int i = 0; i < result->trial_count; i++) {
     const sim_trial *trial = &result->trials[i];
-    if (trial->state != SIM_TRIAL_SIMULATED) continue;
+    if (trial->state != SIM_TRIAL_SIMULATED || trial->set_aside) continue;
     if (trial->fits) {
       if (result->best < 0 || beats(trial, &result->trials[result->best])) result->best = i;
     } else {
@@ -153,44 +144,81 @@ static limits read_limits(const plan_scenario *scenario) {
   return (limits){seconds ? now_s() + seconds->real : INFINITY, trials ? trials->integer : INT64_MAX};
 }
 
-static void run_threads(search *s, int threads) {
+static void run_threads(sim_search *s) {
   pthread_t others[MAX_THREADS];
   int started = 0;
   atomic_store(&s->next, 0);
-  while (started + 1 < threads && pthread_create(&others[started], NULL, run_round, s) == 0) started++;
+  while (started + 1 < s->threads && pthread_create(&others[started], NULL, run_round, s) == 0) started++;
   (void)run_round(s);
   for (int t = 0; t < started; t++) (void)pthread_join(others[t], NULL);
 }
 
-static dp_status run_search(search *s, const sim_tune_options *options) {
+static bool must_stop(const sim_search *s) {
+  return (s->options->stop && *s->options->stop) || now_s() >= s->until_s || s->taken >= s->most_trials;
+}
+
+static void tell(const sim_search *s, uint64_t done) {
+  const sim_tune_result *result = s->result;
+  if (s->options->progress)
+    s->options->progress(s->options->progress_data, done, (uint64_t)s->space->candidates.count,
+                         result->best >= 0 ? &result->trials[result->best] : NULL);
+}
+
+dp_status sim_search_run(sim_search *s, const int *trials, int count) {
+  for (int first = 0; first < count && !must_stop(s); first += ROUND) {
+    s->order = trials + first;
+    s->count = count - first < ROUND ? count - first : ROUND;
+    s->taken += s->count;
+    run_threads(s);
+    if (atomic_load(&s->out_of_memory)) return DP_NO_MEMORY;
+    tell(s, s->space->candidates.count);
+  }
+  find_best(s->result);
+  return DP_OK;
+}
+
+static dp_status run_search(sim_search *s, const int *order) {
   sim_tune_result *result = s->result;
-  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  int threads = options->threads > 0 ? options->threads : processors > 0 ? (int)processors : 1;
-  if (threads > MAX_THREADS) threads = MAX_THREADS;
-  const limits limit = read_limits(s->scenario);
-  int64_t taken = 0;
   for (int first = 0; first < result->trial_count; first += ROUND) {
-    if ((options->stop && *options->stop) || now_s() >= limit.until_s || taken >= limit.trials) {
+    if (must_stop(s)) {
       result->stopped = true;
       break;
     }
-    s->first = first;
+    s->order = order + first;
     s->count = result->trial_count - first < ROUND ? result->trial_count - first : ROUND;
     for (int i = 0; i < s->count; i++) { /* prune by what earlier rounds found; stop at the limit of trials */
-      sim_trial *trial = &result->trials[s->order[first + i]];
+      sim_trial *trial = &result->trials[s->order[i]];
       if (result->best >= 0 && trial->bound_s >= result->trials[result->best].step_s)
         trial->state = SIM_TRIAL_PRUNED;
-      else if (taken < limit.trials)
-        taken++;
+      else if (s->taken < s->most_trials)
+        s->taken++;
       else
         s->count = i;
     }
-    run_threads(s, threads);
+    run_threads(s);
     if (atomic_load(&s->out_of_memory)) return DP_NO_MEMORY;
     find_best(result);
-    if (options->progress)
-      options->progress(options->progress_data, (uint64_t)(first + s->count), (uint64_t)result->trial_count,
-                        result->best >= 0 ? &result->trials[result->best] : NULL);
+    tell(s, (uint64_t)(first + s->count));
+  }
+  return DP_OK;
+}
+
+/* Why the best plan's pruned neighbours lost is worth knowing better than by their bounds. */
+static dp_status run_neighbours(sim_search *s) {
+  sim_tune_result *result = s->result;
+  int *list = DP_ARENA_NEW(s->space->arena, int, (size_t)result->trial_count), count = 0;
+  if (!list) return DP_NO_MEMORY;
+  for (int i = 0; i < result->trial_count; i++) {
+    sim_trial *trial = &result->trials[i];
+    if (trial->state != SIM_TRIAL_PRUNED ||
+        sim_candidate_differences(&trial->candidate, &result->trials[result->best].candidate) != 1)
+      continue;
+    list[count++] = i;
+  }
+  for (int first = 0; first < count && !must_stop(s); first += ROUND) {
+    const int some = count - first < ROUND ? count - first : ROUND;
+    for (int i = 0; i < some; i++) result->trials[list[first + i]].state = SIM_TRIAL_WAITING;
+    DP_TRY(sim_search_run(s, list + first, some));
   }
   return DP_OK;
 }
@@ -208,7 +236,7 @@ static int compare_keyed(const void *a, const void *b) {
 
 static dp_status order_trials(const sim_space *s, sim_tune_result *result, int **order) {
   const size_t n = s->candidates.count;
-  result->trials = DP_ARENA_NEW(&result->arena, sim_trial, n);
+  result->trials = DP_ARENA_NEW(&result->arena, sim_trial, n + SIM_REFINING_TRIALS);
   *order = DP_ARENA_NEW(s->arena, int, n);
   keyed *keys = DP_ARENA_NEW(s->arena, keyed, n);
   if (!result->trials || !*order || !keys) return dp_fail_memory(s->error);
@@ -229,11 +257,22 @@ static dp_status tune(sim_space *s, const sim_efficiency *efficiency, const sim_
   DP_TRY(sim_space_build(s, efficiency));
   int *order = NULL;
   DP_TRY(order_trials(s, result, &order));
-  search running = {.scenario = s->scenario, .space = s, .result = result, .order = order};
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  const int threads = options->threads > 0 ? options->threads : processors > 0 ? (int)processors : 1;
+  const limits limit = read_limits(s->scenario);
+  sim_search running = {.scenario = s->scenario,
+                        .space = s,
+                        .result = result,
+                        .options = options,
+                        .threads = threads < MAX_THREADS ? threads : MAX_THREADS,
+                        .until_s = limit.until_s,
+                        .most_trials = limit.trials};
   if (pthread_mutex_init(&running.arena_lock, NULL) != 0)
     return dp_fail(s->error, DP_INTERNAL, "no lock could be made");
   result->best = result->nearest = -1;
-  const dp_status status = run_search(&running, options);
+  dp_status status = run_search(&running, order);
+  if (status == DP_OK && result->best >= 0 && !result->stopped) status = sim_tune_refine(&running);
+  if (status == DP_OK && result->best >= 0 && !result->stopped) status = run_neighbours(&running);
   (void)pthread_mutex_destroy(&running.arena_lock);
   if (status != DP_OK) return dp_fail_memory(s->error);
   return sim_tune_sum_up(result, s->error);

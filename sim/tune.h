@@ -9,6 +9,10 @@
  * threads share; a candidate whose bound is not below the best step found in earlier rounds is pruned. So the plan
  * found is the best of all candidates, and the result does not depend on how fast the threads are.
  *
+ * Then the best plan is refined: each skip tensor that travels in it is given each other policy that [search] allows,
+ * and what gains a thousandth is kept, the most helpful first; in a lossy plan, skips are made exact again where that costs nothing.
+ * Last, its neighbours that were pruned are simulated, so that it can be said why each of them lost.
+ *
  * Of equally fast plans (1e-9 relative) exact skips beat lossy ones, then less memory, then fewer workers, then the
  * earlier candidate win.
  */
@@ -25,6 +29,8 @@ typedef struct sim_candidate {
   plan_skip_policy skip_policy;
   int64_t k;
   plan_recompute recompute;
+  const char *const *skips; /* "UNIT=POLICY" where a unit's skips have a policy of their own, as plan.skips */
+  int skip_count;
   int recomputed_units; /* what "auto" came to; -1: not known before it is simulated */
 } sim_candidate;
 
@@ -39,6 +45,7 @@ typedef struct sim_trial {
   sim_candidate candidate;
   sim_trial_state state;
   double bound_s;
+  bool set_aside; /* made in refining the best plan, and gained too little: neither a neighbour nor on the front */
   /* of a simulated one */
   bool fits;
   double step_s, throughput_samples_per_s, bubble_ratio, usd_per_million_samples, joules_per_sample;
@@ -60,13 +67,14 @@ typedef struct sim_tune_options {
 
 typedef struct sim_tune_result {
   dp_arena arena;
-  sim_trial *trials; /* all candidates, in the order they were enumerated */
+  sim_trial *trials; /* all candidates, in the order they were enumerated; then those made of the best in refining it */
   int trial_count, simulated, pruned, refused;
   bool stopped; /* by options.stop, max_seconds or max_trials: better plans may exist */
   int best;     /* index; -1: nothing fits */
   int nearest;  /* with best -1: the plan least over its memory; -1: none could be simulated */
   int *front;   /* Pareto front of the plans that fit: throughput, peak memory, cost; best throughput first */
   int front_count;
+  int refining_trials; /* policies by skip tensor that were tried */
   int *neighbours; /* candidates that differ from the best in one choice */
   int neighbour_count;
 } sim_tune_result;
@@ -88,6 +96,8 @@ int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error); /
 /* "4 stages x 2 replicas, folded, 16 microbatches of 4, all recomputed, skips direct" */
 /* "worker 2 needs 43.1 of 40.0 GB, 31.2 of it activations" */
 const char *sim_shortage_show(const sim_shortage *shortage, char out[128]);
+/* 0: every skip is exact; else the more, the more of them are compressed. */
+int sim_candidate_lossiness(const sim_candidate *candidate);
 const char *sim_candidate_show(const sim_candidate *candidate, char out[256]);
 
 #endif

@@ -1,4 +1,5 @@
 /* What the answer of a search says: the front, the neighbours, and why they lost. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,18 +9,39 @@ static const char *recompute_text(const sim_candidate *c, char out[48]) {
   if (c->recompute == PLAN_RECOMPUTE_NONE || (c->recompute == PLAN_RECOMPUTE_AUTO && c->recomputed_units == 0))
     return "nothing recomputed";
   if (c->recompute == PLAN_RECOMPUTE_ALL) return "all recomputed";
-  if (c->recomputed_units < 0) return "recomputed where memory needs it";
+  if (c->recomputed_units < 0) return "recomputed as needed";
   (void)snprintf(out, 48, "%d unit%s recomputed", c->recomputed_units, c->recomputed_units == 1 ? "" : "s");
   return out;
 }
 
+static bool override_is(const sim_candidate *c, int i, plan_skip_policy policy) {
+  return strcmp(strrchr(c->skips[i], '=') + 1, plan_skip_policy_names[policy]) == 0;
+}
+
+int sim_candidate_lossiness(const sim_candidate *c) {
+  int compressed = 0;
+  for (int i = 0; i < c->skip_count; i++) compressed += override_is(c, i, PLAN_SKIP_COMPRESS);
+  return c->skip_policy == PLAN_SKIP_COMPRESS ? INT_MAX - c->skip_count + compressed : compressed;
+}
+
+/* "skips direct", "skips direct, of 2 units relay, of 1 compress to K = 4096 (quality not measured)" */
+static void skips_text(const sim_candidate *c, char out[160]) {
+  size_t length = (size_t)snprintf(out, 160, "skips %s", plan_skip_policy_names[c->skip_policy]);
+  for (int policy = 0; policy < PLAN_SKIP_POLICY_COUNT; policy++) {
+    int count = 0;
+    for (int i = 0; i < c->skip_count; i++) count += override_is(c, i, (plan_skip_policy)policy);
+    if (count && length < 160)
+      length += (size_t)snprintf(out + length, 160 - length, ", of %d unit%s %s", count, count == 1 ? "" : "s",
+                                 plan_skip_policy_names[policy]);
+  }
+  if (c->k && length < 160)
+    (void)snprintf(out + length, 160 - length, " to K = %lld (quality not measured)", (long long)c->k);
+}
+
 const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
-  char chunks[32] = "", skips[80], again[48];
+  char chunks[32] = "", skips[160], again[48];
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, " with %d chunks", c->chunks);
-  if (c->skip_policy == PLAN_SKIP_COMPRESS)
-    (void)snprintf(skips, sizeof skips, "skips compressed to K = %lld (quality not measured)", (long long)c->k);
-  else
-    (void)snprintf(skips, sizeof skips, "skips %s", plan_skip_policy_names[c->skip_policy]);
+  skips_text(c, skips);
   (void)snprintf(out, 256, "%d stage%s x %d replica%s, %s%s, %d microbatch%s of %d, %s, %s", c->stages,
                  c->stages == 1 ? "" : "s", c->replicas, c->replicas == 1 ? "" : "s", plan_schedule_names[c->schedule],
                  chunks, c->microbatches, c->microbatches == 1 ? "" : "es", c->microbatch_size,
@@ -27,12 +49,15 @@ const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
   return out;
 }
 
-/* In how many choices two candidates differ; the number of microbatches follows from the others. */
-static int differences(const sim_candidate *a, const sim_candidate *b) {
+int sim_candidate_differences(const sim_candidate *a, const sim_candidate *b) {
   const bool schedule = a->schedule != b->schedule || a->chunks != b->chunks;
-  const bool policy = a->skip_policy != b->skip_policy || a->k != b->k;
-  return (a->stages != b->stages) + (a->replicas != b->replicas) + schedule +
-         (a->microbatch_size != b->microbatch_size) + policy + (a->recompute != b->recompute);
+  const bool policy = a->skip_policy != b->skip_policy || (a->k != b->k && a->skip_count == b->skip_count);
+  const int count = (a->stages != b->stages) + (a->replicas != b->replicas) + schedule +
+                    (a->microbatch_size != b->microbatch_size) + policy + (a->recompute != b->recompute);
+  if (count > 0) return count;
+  bool skips = a->skip_count != b->skip_count;
+  for (int i = 0; i < a->skip_count && !skips; i++) skips = strcmp(a->skips[i], b->skips[i]) != 0;
+  return skips;
 }
 
 const char *sim_shortage_show(const sim_shortage *s, char out[128]) {
@@ -54,7 +79,7 @@ static int size_without_host_bound(const sim_tune_result *result, const sim_tria
     if (other->state != SIM_TRIAL_SIMULATED || host_bound(other) || size <= trial->candidate.microbatch_size) continue;
     sim_candidate same = other->candidate;
     same.microbatch_size = trial->candidate.microbatch_size;
-    if (differences(&same, &trial->candidate) == 0 && (least == 0 || size < least)) least = size;
+    if (sim_candidate_differences(&same, &trial->candidate) == 0 && (least == 0 || size < least)) least = size;
   }
   return least;
 }
@@ -97,7 +122,7 @@ static const char *why_lost(sim_tune_result *result, const sim_trial *trial, con
   if (slower < 1e-7)
     return dp_arena_printf(arena, "as fast, with %.1f instead of %.1f GB on the fullest worker%s",
                            (double)trial->peak_bytes / 1e9, (double)best->peak_bytes / 1e9,
-                           trial->candidate.skip_policy == PLAN_SKIP_COMPRESS ? ", and lossy" : "");
+                           sim_candidate_lossiness(&trial->candidate) > 0 ? ", and lossy" : "");
   return why_slower(result, trial, slower);
 }
 
@@ -125,13 +150,15 @@ dp_status sim_tune_sum_up(sim_tune_result *result, dp_error *error) {
     sim_trial *trial = &result->trials[i];
     trial->why = i == result->best ? "" : why_lost(result, trial, best);
     if (!trial->why) return dp_fail_memory(error);
-    if (i != result->best && differences(&trial->candidate, &best->candidate) == 1)
+    if (trial->set_aside) continue;
+    if (i != result->best && sim_candidate_differences(&trial->candidate, &best->candidate) == 1)
       result->neighbours[result->neighbour_count++] = i;
     if (trial->state != SIM_TRIAL_SIMULATED || !trial->fits) continue;
     bool on_front = true;
     for (int j = 0; j < result->trial_count && on_front; j++) {
       const sim_trial *other = &result->trials[j];
-      if (other->state == SIM_TRIAL_SIMULATED && other->fits && dominates(other, trial)) on_front = false;
+      if (other->state == SIM_TRIAL_SIMULATED && other->fits && !other->set_aside && dominates(other, trial))
+        on_front = false;
     }
     if (on_front) result->front[result->front_count++] = i;
   }

@@ -69,7 +69,7 @@ static void count_direct(const split *s, size_t i, terms *t, int64_t *chain) {
     const int at = receives_at(s, tensor, r);
     if (at < 0) continue;
     t->received[r] += wire_bytes(s, i, is_next(s, tensor, at));
-    t->skips += !is_next(s, tensor, at);
+    t->skips += !is_next(s, tensor, at) && !graph_tensor_is_vector(tensor);
     if (is_next(s, tensor, at)) chain[at] += tensor->bytes;
   }
   for (int c = made; c < s->chunks; c++) { /* a stretch begins after each chunk of the maker's rank */
