@@ -194,8 +194,8 @@ static bool better(const sim_trial *a, const sim_trial *b) {
   if (b->state != SIM_TRIAL_SIMULATED) return true;
   if (a->fits != b->fits) return a->fits;
   if (!a->fits)
-    return (double)a->tightest_peak_bytes / (double)a->tightest_limit_bytes <
-           (double)b->tightest_peak_bytes / (double)b->tightest_limit_bytes;
+    return (double)a->tightest.peak_bytes / (double)a->tightest.limit_bytes <
+           (double)b->tightest.peak_bytes / (double)b->tightest.limit_bytes;
   if (fabs(a->step_s / b->step_s - 1) > 1e-9) return a->step_s < b->step_s;
   return a->peak_bytes < b->peak_bytes;
 }

@@ -84,11 +84,11 @@ static int size_without_host_bound(const sim_tune_result *result, const sim_tria
   return least;
 }
 
-static const char *why_slower(sim_tune_result *result, const sim_trial *trial, double slower) {
-  dp_arena *arena = &result->arena;
+/* result NULL: nothing is known of other trials */
+static const char *why_slower(dp_arena *arena, const sim_tune_result *result, const sim_trial *trial, double slower) {
   const int percent = (int)(100 * trial->bound_share + 0.5);
   if (host_bound(trial)) {
-    const int size = size_without_host_bound(result, trial);
+    const int size = result ? size_without_host_bound(result, trial) : 0;
     if (size > 0)
       return dp_arena_printf(arena, "slower by %.1f %%: host-bound below microbatches of %d, %s %d %%", slower, size,
                              trial->bound_name, percent);
@@ -103,8 +103,8 @@ static const char *why_slower(sim_tune_result *result, const sim_trial *trial, d
   return dp_arena_printf(arena, "slower by %.1f %%: %s %d %%", slower, trial->bound_name, percent);
 }
 
-static const char *why_lost(sim_tune_result *result, const sim_trial *trial, const sim_trial *best) {
-  dp_arena *arena = &result->arena;
+static const char *why_lost(dp_arena *arena, const sim_tune_result *result, const sim_trial *trial,
+                            const sim_trial *best) {
   char shortage[128];
   switch (trial->state) {
     case SIM_TRIAL_WAITING:
@@ -123,7 +123,11 @@ static const char *why_lost(sim_tune_result *result, const sim_trial *trial, con
     return dp_arena_printf(arena, "as fast, with %.1f instead of %.1f GB on the fullest worker%s",
                            (double)trial->peak_bytes / 1e9, (double)best->peak_bytes / 1e9,
                            sim_candidate_lossiness(&trial->candidate) > 0 ? ", and lossy" : "");
-  return why_slower(result, trial, slower);
+  return why_slower(arena, result, trial, slower);
+}
+
+const char *sim_trial_why_lost(const sim_trial *trial, const sim_trial *best, dp_arena *arena) {
+  return why_lost(arena, NULL, trial, best);
 }
 
 static bool dominates(const sim_trial *a, const sim_trial *b) {
@@ -148,7 +152,7 @@ dp_status sim_tune_sum_up(sim_tune_result *result, dp_error *error) {
   const sim_trial *best = &result->trials[result->best];
   for (int i = 0; i < result->trial_count; i++) {
     sim_trial *trial = &result->trials[i];
-    trial->why = i == result->best ? "" : why_lost(result, trial, best);
+    trial->why = i == result->best ? "" : why_lost(&result->arena, result, trial, best);
     if (!trial->why) return dp_fail_memory(error);
     if (trial->set_aside) continue;
     if (i != result->best && sim_candidate_differences(&trial->candidate, &best->candidate) == 1)

@@ -295,7 +295,7 @@ START_TEST(unlike_cards_need_another_split_than_equal_parameters) {
   ck_assert_msg(sim_predict(&as_equal, efficiency, &equal, &error) == DP_OK, "%s", error.text);
   ck_assert_msg(sim_predict(&scenario, efficiency, &ours, &error) == DP_OK, "%s", error.text);
   ck_assert(!equal.fits);
-  ck_assert_int_eq(equal.tightest_worker, 0); /* the small card */
+  ck_assert_int_eq(equal.tightest.worker, 0); /* the small card */
   ck_assert_int_gt(equal.memory.workers[0].peak_bytes, equal.memory_limit_bytes[0]);
   ck_assert(ours.fits);
   ck_assert_int_lt(ours.plan.chunks[0].unit_count, cut); /* it gives the small card less */
