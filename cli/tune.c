@@ -93,13 +93,30 @@ static void print_front(const sim_tune_result *result) {
   }
 }
 
+/* Breaks at spaces before column 100; what follows is indented by two more. */
+static void print_wrapped(int indent, const char *text) {
+  enum { COLUMNS = 100 };
+  for (int margin = indent; *text; margin = indent + 2) {
+    size_t length = strlen(text);
+    if (length > (size_t)(COLUMNS - margin)) {
+      size_t cut = (size_t)(COLUMNS - margin);
+      while (cut > 0 && text[cut] != ' ') cut--;
+      if (cut > 0) length = cut;
+    }
+    printf("%*s%.*s\n", margin, "", (int)length, text);
+    text += length;
+    while (*text == ' ') text++;
+  }
+}
+
 static void print_lost(const sim_tune_result *result, bool all) {
   printf("\n%s\n", all ? "All other plans, and why they lost" : "Its neighbours, one choice away, and why they lost");
   for (int i = 0; i < (all ? result->trial_count : result->neighbour_count); i++) {
     const int index = all ? i : result->neighbours[i];
     char plan[256];
     if (index == result->best || !result->trials[index].why) continue;
-    printf("  %s\n    %s\n", sim_candidate_show(&result->trials[index].candidate, plan), result->trials[index].why);
+    print_wrapped(2, sim_candidate_show(&result->trials[index].candidate, plan));
+    print_wrapped(4, result->trials[index].why);
   }
 }
 
@@ -114,15 +131,24 @@ static void print_tables(const plan_scenario *scenario, const char *path, const 
     if (result->nearest >= 0) {
       const sim_trial *t = &result->trials[result->nearest];
       char shortage[128];
-      printf("Nearest: %s\n  %s\n", sim_candidate_show(&t->candidate, plan), sim_shortage_show(&t->tightest, shortage));
+      printf("Nearest:\n");
+      print_wrapped(2, sim_candidate_show(&t->candidate, plan));
+      print_wrapped(4, sim_shortage_show(&t->tightest, shortage));
     }
     return;
   }
   const sim_trial *best = &result->trials[result->best];
-  printf("Best: %s\n", sim_candidate_show(&best->candidate, plan));
-  printf("  step %s, %.4g samples/s, bubble %.1f %%, %.1f GB on the fullest worker\n\n",
+  char line[320], shortage[128];
+  (void)snprintf(line, sizeof line, "Best: %s", sim_candidate_show(&best->candidate, plan));
+  print_wrapped(0, line);
+  printf("  step %s, %.4g samples/s, bubble %.1f %%, %.1f GB on the fullest worker\n",
          dp_format_seconds(best->step_s, step), best->throughput_samples_per_s, 100 * best->bubble_ratio,
          (double)best->peak_bytes / 1e9);
+  if (best->without_recomputation.peak_bytes > 0 && best->candidate.recomputed_units > 0)
+    printf("  with nothing recomputed, %s\n", sim_shortage_show(&best->without_recomputation, shortage));
+  if (result->refining_trials > 0 && best->candidate.skip_count == 0)
+    printf("  no skip tensor gains 0.1 %% by a policy of its own (%d tried)\n", result->refining_trials);
+  printf("\n");
   print_plan_line(&best->candidate, path);
   print_front(result);
   print_lost(result, all);
@@ -140,7 +166,7 @@ static void ask_stop(int number) {
 static void show_progress(void *data, uint64_t done, uint64_t total, const sim_trial *best) {
   dp_progress *progress = data;
   char note[64] = "nothing fits yet";
-  (void)total;
+  progress->total = total; /* what is pruned goes fast: the time left is at most that */
   if (best) (void)snprintf(note, sizeof note, "best %.4g samples/s", best->throughput_samples_per_s);
   dp_progress_update(progress, done, note);
 }

@@ -22,8 +22,7 @@ json_t *cli_trial_json(const sim_trial *trial) {
       cli_json_put(row, "skip_bytes", json_integer(trial->skip_bytes)) &&
       cli_json_put(row, "usd_per_million_samples", json_real(trial->usd_per_million_samples)) &&
       cli_json_put(row, "joules_per_sample", json_real(trial->joules_per_sample)) &&
-      cli_json_put(row, "quality",
-                   json_string(sim_candidate_lossiness(&trial->candidate) ? "not measured" : "exact"));
+      cli_json_put(row, "quality", json_string(sim_candidate_lossiness(&trial->candidate) ? "not measured" : "exact"));
   if (done) return row;
   json_decref(row);
   return NULL;
@@ -47,6 +46,7 @@ dp_status cli_tune_json(const sim_tune_result *result, bool all, double search_s
       cli_json_put(root, "pruned", json_integer(result->pruned)) &&
       cli_json_put(root, "refused", json_integer(result->refused)) &&
       cli_json_put(root, "stopped", json_boolean(result->stopped)) &&
+      cli_json_put(root, "refining_trials", json_integer(result->refining_trials)) &&
       cli_json_put(root, "search_s", json_real(search_s));
   if (done && result->nearest >= 0)
     done = cli_json_put(root, "nearest", cli_trial_json(&result->trials[result->nearest]));

@@ -144,7 +144,7 @@ static void fill_window(solver *s, int a, int d, int b_end, int c_first) {
     if (first >= b_end || last < c_first || last <= first) continue;
     const int at = (first - a + 1) * side + (d - last);
     s->both[at] += s->p->skip_policy == PLAN_SKIP_RELAY ? 0 : c->packed_bytes;
-    s->both_skips[at]++;
+    s->both_skips[at] += c->counted;
     if (c->made >= a && c->needs_gradient) s->local[at] += c->bytes;
   }
   int64_t *const tables[] = {s->both, s->both_skips, s->local};

@@ -66,8 +66,11 @@ const char *sim_shortage_show(const sim_shortage *s, char out[128]) {
   return out;
 }
 
+#define HOST_BOUND_SHARE 0.25 /* of all devices' time spent waiting for the host */
+
 static bool host_bound(const sim_trial *trial) {
-  return trial->state == SIM_TRIAL_SIMULATED && trial->bound_name && strcmp(trial->bound_name, SIM_BOUND_HOST) == 0;
+  return trial->state == SIM_TRIAL_SIMULATED && trial->bound_name && strcmp(trial->bound_name, SIM_BOUND_HOST) == 0 &&
+         trial->bound_share >= HOST_BOUND_SHARE;
 }
 
 /* The least microbatch size of the same plan at which it no longer waits most for its host; 0: not known. */
@@ -85,8 +88,14 @@ static int size_without_host_bound(const sim_tune_result *result, const sim_tria
 }
 
 /* result NULL: nothing is known of other trials */
-static const char *why_slower(dp_arena *arena, const sim_tune_result *result, const sim_trial *trial, double slower) {
+static const char *why_slower(dp_arena *arena, const sim_tune_result *result, const sim_trial *trial,
+                              const sim_trial *best) {
+  const double slower = 100 * (trial->step_s / best->step_s - 1);
+  const int workers = trial->candidate.stages * trial->candidate.replicas;
+  const int best_workers = best->candidate.stages * best->candidate.replicas;
   const int percent = (int)(100 * trial->bound_share + 0.5);
+  if (workers < best_workers)
+    return dp_arena_printf(arena, "slower by %.1f %%: %d of %d devices work", slower, workers, best_workers);
   if (host_bound(trial)) {
     const int size = result ? size_without_host_bound(result, trial) : 0;
     if (size > 0)
@@ -99,6 +108,8 @@ static const char *why_slower(dp_arena *arena, const sim_tune_result *result, co
     return dp_arena_printf(arena, "slower by %.1f %%: %d unit%s recomputed, else worker %d needs %.1f of %.1f GB",
                            slower, trial->candidate.recomputed_units, trial->candidate.recomputed_units == 1 ? "" : "s",
                            without->worker, (double)without->peak_bytes / 1e9, (double)without->limit_bytes / 1e9);
+  if (trial->candidate.recompute == PLAN_RECOMPUTE_ALL && best->candidate.recompute != PLAN_RECOMPUTE_ALL)
+    return dp_arena_printf(arena, "slower by %.1f %%: every forward is computed twice", slower);
   if (!trial->bound_name) return dp_arena_printf(arena, "slower by %.1f %%: bound by compute", slower);
   return dp_arena_printf(arena, "slower by %.1f %%: %s %d %%", slower, trial->bound_name, percent);
 }
@@ -123,7 +134,7 @@ static const char *why_lost(dp_arena *arena, const sim_tune_result *result, cons
     return dp_arena_printf(arena, "as fast, with %.1f instead of %.1f GB on the fullest worker%s",
                            (double)trial->peak_bytes / 1e9, (double)best->peak_bytes / 1e9,
                            sim_candidate_lossiness(&trial->candidate) > 0 ? ", and lossy" : "");
-  return why_slower(arena, result, trial, slower);
+  return why_slower(arena, result, trial, best);
 }
 
 const char *sim_trial_why_lost(const sim_trial *trial, const sim_trial *best, dp_arena *arena) {

@@ -235,7 +235,7 @@ START_TEST(errors_name_line_and_value) {
       {BASE "[plan]\ndevices = [0, 1, 2]\nstages = 2\n",
        "s.toml:12: plan.devices: found 3 entries for 2 stages * 1 replicas, allowed: 2"},
       {BASE "[plan]\nrecompute = 3\n",
-       "s.toml:12: plan.recompute: found 3, allowed: none, all, or a list of unit names or indices"},
+       "s.toml:12: plan.recompute: found 3, allowed: none, all, auto, or a list of unit names or indices"},
       {BASE "[plan]\nrecompute = [-1]\n", "s.toml:12: plan.recompute: found -1, allowed: unit names or indices from 0"},
       {BASE "[plan]\nmicrobatches = 1000000\nchunks = 4\nschedule = \"interleaved\"\nstages = 4\ndata_parallel = 2\n",
        "s.toml:12: plan: found 4 stages * 2 replicas * 4 chunks * 1000000 microbatches = 32000000 passes a step, "
