@@ -6,6 +6,8 @@
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
+#include "cli/json.h"
+#include "sim/assumptions.h"
 
 const char *cli_folder_gnuplot(void) {
   const char *given = getenv("GNUPLOT");
@@ -17,30 +19,70 @@ const char *cli_folder_gnuplot(void) {
 #endif
 }
 
-void cli_folder_run(const plan_scenario *scenario, const sim_prediction *prediction, const cli_values *values,
-                    report_bound bounds[SIM_MAX_BOUNDS], report_run *run) {
+static dp_status add_assumptions(const plan_scenario *scenario, const sim_efficiency *efficiency,
+                                 const sim_prediction *prediction, cli_folder_view *view, dp_error *error) {
+  const sim_assumption *rows = NULL;
+  int count = 0;
+  DP_TRY(sim_assumptions_of(scenario, efficiency, prediction, &view->arena, &rows, &count, error));
+  report_assumption *made = DP_ARENA_NEW(&view->arena, report_assumption, (size_t)count);
+  if (!made) return dp_fail_memory(error);
+  for (int i = 0; i < count; i++)
+    made[i] = (report_assumption){rows[i].what, rows[i].value, rows[i].source, rows[i].error_band};
+  view->run.assumptions = made;
+  view->run.assumption_count = count;
+  return DP_OK;
+}
+
+dp_status cli_folder_view_of(const plan_scenario *scenario, const sim_efficiency *efficiency,
+                             const sim_prediction *prediction, const cli_values *values, cli_folder_view *view,
+                             dp_error *error) {
+  *view = (cli_folder_view){0};
   for (int b = 0; b < prediction->bound_count; b++)
-    bounds[b] = (report_bound){prediction->bounds[b].name, prediction->bounds[b].share};
-  *run = (report_run){.name = scenario->name,
-                      .origin = "predicted",
-                      .scenario_file = values->arguments[0],
-                      .assignments = values->sets,
-                      .assignment_count = values->set_count,
-                      .graph = &prediction->graph,
-                      .cluster = &scenario->cluster,
-                      .program = &prediction->program,
-                      .timeline = &prediction->timeline,
-                      .metrics = &prediction->metrics,
-                      .memory = &prediction->memory,
-                      .memory_limit_bytes = prediction->memory_limit_bytes,
-                      .fits = prediction->fits,
-                      .tightest_worker = prediction->tightest_worker,
-                      .bounds = bounds,
-                      .bound_count = prediction->bound_count,
-                      .error_band = prediction->error_band,
-                      .usd_per_million_samples = prediction->usd_per_million_samples,
-                      .joules_per_sample = prediction->joules_per_sample,
-                      .job_steps = scenario->training ? scenario->steps : 0};
+    view->bounds[b] = (report_bound){prediction->bounds[b].name, prediction->bounds[b].share};
+  view->run = (report_run){.name = scenario->name,
+                           .origin = "predicted",
+                           .scenario_file = values->arguments[0],
+                           .assignments = values->sets,
+                           .assignment_count = values->set_count,
+                           .graph = &prediction->graph,
+                           .cluster = &scenario->cluster,
+                           .program = &prediction->program,
+                           .timeline = &prediction->timeline,
+                           .metrics = &prediction->metrics,
+                           .memory = &prediction->memory,
+                           .memory_limit_bytes = prediction->memory_limit_bytes,
+                           .fits = prediction->fits,
+                           .tightest_worker = prediction->tightest_worker,
+                           .bounds = view->bounds,
+                           .bound_count = prediction->bound_count,
+                           .error_band = prediction->error_band,
+                           .usd_per_million_samples = prediction->usd_per_million_samples,
+                           .joules_per_sample = prediction->joules_per_sample,
+                           .job_steps = scenario->training ? scenario->steps : 0};
+  const dp_status status = add_assumptions(scenario, efficiency, prediction, view, error);
+  if (status != DP_OK) cli_folder_view_free(view);
+  return status;
+}
+
+void cli_folder_view_free(cli_folder_view *view) {
+  dp_arena_free(&view->arena);
+  *view = (cli_folder_view){0};
+}
+
+json_t *cli_folder_assumptions(const report_run *run) {
+  json_t *list = json_array();
+  bool done = list != NULL;
+  for (int i = 0; done && i < run->assumption_count; i++) {
+    const report_assumption *row = &run->assumptions[i];
+    json_t *object = json_object();
+    done = json_array_append_new(list, object) == 0 && cli_json_put(object, "what", json_string(row->what)) &&
+           cli_json_put(object, "value", json_string(row->value)) &&
+           cli_json_put(object, "source", json_string(row->source)) &&
+           cli_json_put(object, "error_band", row->error_band > 0 ? json_real(row->error_band) : json_null());
+  }
+  if (done) return list;
+  json_decref(list);
+  return NULL;
 }
 
 dp_status cli_folder_write(const report_run *run, const json_t *tune, const char *folder, bool plots, dp_error *error) {

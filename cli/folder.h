@@ -9,10 +9,22 @@
 #include "reports/report.h"
 #include "sim/predict.h"
 
-/* A prediction as reports/ sees it; everything is borrowed, `bounds` too. `values` has the scenario's file and --set.
+/* A prediction as reports/ sees it, with what it rests on. Borrows the arguments; free the rest with cli_folder_free.
  */
-void cli_folder_run(const plan_scenario *scenario, const sim_prediction *prediction, const cli_values *values,
-                    report_bound bounds[SIM_MAX_BOUNDS], report_run *run);
+typedef struct cli_folder_view {
+  report_run run;
+  report_bound bounds[SIM_MAX_BOUNDS];
+  dp_arena arena;
+} cli_folder_view;
+
+/* `values` has the scenario's file and --set. */
+dp_status cli_folder_view_of(const plan_scenario *scenario, const sim_efficiency *efficiency,
+                             const sim_prediction *prediction, const cli_values *values, cli_folder_view *view,
+                             dp_error *error);
+void cli_folder_view_free(cli_folder_view *view);
+
+/* The same rows as JSON, for tune.json; NULL: no memory. */
+json_t *cli_folder_assumptions(const report_run *run);
 
 /* Writes the folder and says so on stderr. `tune`: the search that found the plan, or NULL. */
 dp_status cli_folder_write(const report_run *run, const json_t *tune, const char *folder, bool plots, dp_error *error);

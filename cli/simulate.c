@@ -61,15 +61,25 @@ static dp_status talk(const report_run *run, dp_error *error) {
   return DP_OK;
 }
 
-static dp_status report(const plan_scenario *scenario, const sim_prediction *prediction, const cli_values *values,
-                        dp_error *error) {
-  report_bound bounds[SIM_MAX_BOUNDS];
-  report_run run;
-  cli_folder_run(scenario, prediction, values, bounds, &run);
+static dp_status tell(const report_run *run, const cli_values *values, dp_error *error) {
   if (values->slots[SLOT_OUT].given)
-    DP_TRY(cli_folder_write(&run, NULL, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error));
-  DP_TRY(values->slots[SLOT_JSON].given ? print_json(&run, error) : print_summary(&run, error));
-  return talk(&run, error);
+    DP_TRY(cli_folder_write(run, NULL, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error));
+  DP_TRY(values->slots[SLOT_JSON].given ? print_json(run, error) : print_summary(run, error));
+  return talk(run, error);
+}
+
+static dp_status predict(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
+                         dp_error *error) {
+  sim_prediction prediction;
+  cli_folder_view view;
+  DP_TRY(sim_predict(scenario, efficiency, &prediction, error));
+  dp_status status = cli_folder_view_of(scenario, efficiency, &prediction, values, &view, error);
+  if (status == DP_OK) {
+    status = tell(&view.run, values, error);
+    cli_folder_view_free(&view);
+  }
+  sim_prediction_free(&prediction);
+  return status;
 }
 
 static dp_status run_command(const cli_values *values, dp_error *error) {
@@ -82,14 +92,9 @@ static dp_status run_command(const cli_values *values, dp_error *error) {
     return dp_fail(error, DP_BAD_INPUT, "simulate: found --no-plots, allowed: only with --out DIR");
   plan_scenario scenario;
   sim_efficiency *efficiency = NULL;
-  sim_prediction prediction;
   DP_TRY(plan_scenario_read(values->arguments[0], values->sets, values->set_count, &scenario, error));
   dp_status status = sim_efficiency_read(NULL, &efficiency, error);
-  if (status == DP_OK) status = sim_predict(&scenario, efficiency, &prediction, error);
-  if (status == DP_OK) {
-    status = report(&scenario, &prediction, values, error);
-    sim_prediction_free(&prediction);
-  }
+  if (status == DP_OK) status = predict(&scenario, efficiency, values, error);
   sim_efficiency_free(efficiency);
   plan_scenario_free(&scenario);
   return status;

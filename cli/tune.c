@@ -177,10 +177,34 @@ static double now_s(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static void show_point(void *data, uint64_t done, uint64_t total, const sim_trial *best) {
+  dp_progress *progress = data;
+  (void)best;
+  progress->total = total;
+  dp_progress_update(progress, done, NULL);
+}
+
+/* How the answer changes with devices, batch and K: tune.json's `studies`. */
+static dp_status study(const plan_scenario *scenario, const sim_efficiency *efficiency, const sim_tune_result *result,
+                       int threads, json_t *json, dp_error *error) {
+  dp_progress progress;
+  sim_study study;
+  json_t *studies = NULL;
+  dp_progress_begin(&progress, "studies", 0);
+  const sim_tune_options how = {
+      .threads = threads, .stop = &stop_asked, .progress = show_point, .progress_data = &progress};
+  dp_status status = sim_study_run(scenario, efficiency, result, &how, &study, error);
+  dp_progress_end(&progress);
+  if (status != DP_OK) return status;
+  status = cli_study_json(&study, &studies, error);
+  sim_study_free(&study);
+  if (status != DP_OK) return status;
+  return cli_json_put(json, "studies", studies) ? DP_OK : dp_fail_memory(error);
+}
+
 /* The folder of the best plan; where nothing fits, of the one that is least over. */
 static dp_status write_folder(const plan_scenario *scenario, const sim_efficiency *efficiency,
-                              const sim_tune_result *result, const json_t *json, const cli_values *values,
-                              dp_error *error) {
+                              const sim_tune_result *result, json_t *json, const cli_values *values, dp_error *error) {
   const int index = result->best >= 0 ? result->best : result->nearest;
   if (index < 0) {
     fprintf(stderr, "diffpipe: note: wrote nothing: no plan could be simulated\n");
@@ -190,54 +214,75 @@ static dp_status write_folder(const plan_scenario *scenario, const sim_efficienc
   if (!global_batch) return DP_BAD_INPUT;
   const plan_scenario chosen = sim_tune_scenario(scenario, &result->trials[index].candidate, global_batch);
   sim_prediction prediction;
-  report_bound bounds[SIM_MAX_BOUNDS];
-  report_run run;
+  cli_folder_view view;
   DP_TRY(sim_predict(&chosen, efficiency, &prediction, error));
-  cli_folder_run(&chosen, &prediction, values, bounds, &run);
-  const dp_status status =
-      cli_folder_write(&run, json, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error);
+  dp_status status = cli_folder_view_of(&chosen, efficiency, &prediction, values, &view, error);
+  if (status == DP_OK) {
+    json_t *studies = json_object_get(json, "studies");
+    if (studies && !cli_json_put(studies, "assumptions", cli_folder_assumptions(&view.run)))
+      status = dp_fail_memory(error);
+    if (status == DP_OK)
+      status =
+          cli_folder_write(&view.run, json, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error);
+    cli_folder_view_free(&view);
+  }
   sim_prediction_free(&prediction);
   return status;
 }
 
+typedef struct answer {
+  sim_tune_result result;
+  sim_baselines baselines;
+  double search_s;
+  json_t *json;
+} answer;
+
+/* Everything that Ctrl-C may end: the search, the other planners' plans, the studies of a folder. `told` is zeroed. */
 static dp_status search(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
-                        dp_error *error) {
+                        answer *told, dp_error *error) {
   dp_progress progress;
   dp_progress_begin(&progress, "tune", 0);
+  const int threads = values->slots[SLOT_THREADS].given ? (int)values->slots[SLOT_THREADS].integer : 0;
   const sim_tune_options how = {
-      .threads = values->slots[SLOT_THREADS].given ? (int)values->slots[SLOT_THREADS].integer : 0,
-      .stop = &stop_asked,
-      .progress = show_progress,
-      .progress_data = &progress};
+      .threads = threads, .stop = &stop_asked, .progress = show_progress, .progress_data = &progress};
+  const double from_s = now_s();
+  dp_status status = sim_tune(scenario, efficiency, &how, &told->result, error);
+  told->search_s = now_s() - from_s;
+  if (status == DP_OK && values->slots[SLOT_BASELINES].given)
+    status = sim_baselines_find(scenario, efficiency, &told->result, &how, &told->baselines, error);
+  dp_progress_end(&progress);
+  if (status == DP_OK)
+    status = cli_tune_json(&told->result, values->slots[SLOT_ALL].given, told->search_s, &told->json, error);
+  if (status == DP_OK && values->slots[SLOT_BASELINES].given &&
+      !cli_json_put(told->json, "baselines", cli_baselines_json(&told->baselines)))
+    status = dp_fail_memory(error);
+  if (status == DP_OK && values->slots[SLOT_OUT].given)
+    status = study(scenario, efficiency, &told->result, threads, told->json, error);
+  return status;
+}
+
+static dp_status tell(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
+                      const answer *told, dp_error *error) {
+  if (values->slots[SLOT_OUT].given)
+    DP_TRY(write_folder(scenario, efficiency, &told->result, told->json, values, error));
+  if (values->slots[SLOT_JSON].given) return print_json(told->json, error);
+  print_tables(scenario, values->arguments[0], &told->result, values->slots[SLOT_ALL].given, told->search_s);
+  if (values->slots[SLOT_BASELINES].given) cli_baselines_print(&told->baselines, &told->result);
+  return DP_OK;
+}
+
+static dp_status tune(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
+                      dp_error *error) {
+  answer told = {.json = NULL};
   struct sigaction caught = {.sa_handler = ask_stop}, before;
   (void)sigaction(SIGINT, &caught, &before);
-  const double from_s = now_s();
-  sim_tune_result result;
-  const dp_status status = sim_tune(scenario, efficiency, &how, &result, error);
-  const double search_s = now_s() - from_s;
-  const bool compares = values->slots[SLOT_BASELINES].given;
-  sim_baselines baselines = {.count = 0};
-  dp_status told = DP_OK;
-  if (status == DP_OK && compares) told = sim_baselines_find(scenario, efficiency, &result, &how, &baselines, error);
+  dp_status status = search(scenario, efficiency, values, &told, error);
   (void)sigaction(SIGINT, &before, NULL);
-  dp_progress_end(&progress);
-  if (status != DP_OK) return status;
-  const bool all = values->slots[SLOT_ALL].given;
-  json_t *json = NULL;
-  if (told == DP_OK) told = cli_tune_json(&result, all, search_s, &json, error);
-  if (told == DP_OK && compares && !cli_json_put(json, "baselines", cli_baselines_json(&baselines)))
-    told = dp_fail_memory(error);
-  if (told == DP_OK && values->slots[SLOT_OUT].given)
-    told = write_folder(scenario, efficiency, &result, json, values, error);
-  if (told == DP_OK && values->slots[SLOT_JSON].given)
-    told = print_json(json, error);
-  else if (told == DP_OK)
-    print_tables(scenario, values->arguments[0], &result, all, search_s);
-  if (told == DP_OK && compares && !values->slots[SLOT_JSON].given) cli_baselines_print(&baselines, &result);
-  json_decref(json);
-  sim_baselines_free(&baselines);
-  sim_tune_result_free(&result);
-  return told;
+  if (status == DP_OK) status = tell(scenario, efficiency, values, &told, error);
+  json_decref(told.json);
+  sim_baselines_free(&told.baselines);
+  sim_tune_result_free(&told.result);
+  return status;
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
@@ -251,7 +296,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
   sim_efficiency *efficiency = NULL;
   DP_TRY(plan_scenario_read_job(values->arguments[0], values->sets, values->set_count, &scenario, error));
   dp_status status = sim_efficiency_read(NULL, &efficiency, error);
-  if (status == DP_OK) status = search(&scenario, efficiency, values, error);
+  if (status == DP_OK) status = tune(&scenario, efficiency, values, error);
   sim_efficiency_free(efficiency);
   plan_scenario_free(&scenario);
   return status;

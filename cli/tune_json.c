@@ -63,3 +63,42 @@ dp_status cli_tune_json(const sim_tune_result *result, bool all, double search_s
   json_decref(root);
   return dp_fail_memory(error);
 }
+
+/* ---- studies ---- */
+
+static bool add_point(json_t *list, const char *key, int64_t value, const sim_study_point *point) {
+  json_t *row = point->found ? cli_trial_json(&point->trial) : json_object();
+  return json_array_append_new(list, row) == 0 && cli_json_put(row, key, json_integer(value)) &&
+         cli_json_put(row, "fits", json_boolean(point->fits));
+}
+
+static bool add_k(json_t *list, const sim_study_k *point) {
+  json_t *row = json_object();
+  return json_array_append_new(list, row) == 0 && cli_json_put(row, "k", json_integer(point->k)) &&
+         cli_json_put(row, "skip_bytes", json_integer(point->skip_bytes)) &&
+         cli_json_put(row, "peak_memory_bytes", json_integer(point->peak_bytes)) &&
+         cli_json_put(row, "step_s", json_real(point->step_s)) &&
+         cli_json_put(row, "throughput_samples_per_s", json_real(point->throughput_samples_per_s)) &&
+         cli_json_put(row, "fits", json_boolean(point->fits)) &&
+         cli_json_put(row, "quality", json_string(point->k ? "not measured" : "exact"));
+}
+
+dp_status cli_study_json(const sim_study *study, json_t **json, dp_error *error) {
+  json_t *root = json_object(), *devices = json_array(), *batches = json_array(), *ks = json_array();
+  bool done = root && cli_json_put(root, "devices", devices) && cli_json_put(root, "batch", batches) &&
+              cli_json_put(root, "k", ks) && cli_json_put(root, "stopped", json_boolean(study->stopped));
+  for (int i = 0; done && i < study->device_count; i++)
+    done = add_point(devices, "devices", study->devices[i].devices, &study->devices[i]);
+  for (int i = 0; done && i < study->batch_count; i++)
+    done = add_point(batches, "global_batch", study->batches[i].global_batch, &study->batches[i]);
+  for (int i = 0; done && i < study->k_count; i++) done = add_k(ks, &study->ks[i]);
+  char layout[256];
+  if (done && study->k_count)
+    done = cli_json_put(root, "k_layout", json_string(sim_candidate_show(&study->k_layout, layout)));
+  if (done) {
+    *json = root;
+    return DP_OK;
+  }
+  json_decref(root);
+  return dp_fail_memory(error);
+}

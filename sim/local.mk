@@ -1,6 +1,7 @@
 noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
 	sim/baseline.c sim/baseline.h \
+	sim/assumptions.c sim/assumptions.h \
 	sim/cost.c sim/cost.h \
 	sim/efficiency.c sim/efficiency.h \
 	sim/engine.c sim/engine.h \
@@ -22,5 +23,7 @@ libsim_a_SOURCES = \
 	sim/tune_answer.c \
 	sim/tune_refine.c \
 	sim/tune_space.c sim/tune_space.h \
+	sim/study.c sim/study.h \
+	sim/tune.c sim/tune.h \
 	sim/whatif.c sim/whatif.h
 SIM_LIBS = libsim.a $(PLAN_LIBS)

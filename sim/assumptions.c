@@ -1,0 +1,169 @@
+#include "sim/assumptions.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/efficiency.h"
+
+typedef struct collector {
+  const plan_scenario *scenario;
+  const sim_efficiency *efficiency;
+  const sim_implementation *implementation;
+  dp_arena *arena;
+  DP_ARRAY(sim_assumption) rows;
+  bool failed;
+} collector;
+
+static void add(collector *c, const char *what, const char *value, const char *source, double error_band) {
+  const sim_assumption row = {what, value, source && source[0] ? source : "not stated", error_band};
+  if (!what || !value || !row.source || !dp_array_push(&c->rows, row)) c->failed = true;
+}
+
+static const char *string_of(const dp_node *table, const char *key) {
+  const dp_node *node = dp_node_get(table, key);
+  return node && node->kind == DP_NODE_STRING ? node->string : "";
+}
+
+/* ---- cards and links ---- */
+
+static const char *checked(collector *c, const plan_device_model *model) {
+  const char *verified = model->verified && model->verified[0] ? model->verified : "nothing";
+  if (!model->recalled || !model->recalled[0]) return dp_arena_printf(c->arena, "verified: %s", verified);
+  return dp_arena_printf(c->arena, "verified: %s; from memory: %s", verified, model->recalled);
+}
+
+static void add_device(collector *c, const plan_device *device) {
+  const plan_device_model *model = device->model;
+  const graph_dtype precision = c->scenario->model_options.precision;
+  const sim_cost_context context = {.efficiency = c->efficiency,
+                                    .implementation = c->implementation,
+                                    .device = device,
+                                    .precision = precision,
+                                    .host_issue_factor = 1};
+  const char *says = checked(c, model);
+  if (model->source && model->source[0] && says) says = dp_arena_printf(c->arena, "%s; %s", model->source, says);
+  add(c, dp_arena_printf(c->arena, "%s: data sheet", model->name),
+      dp_arena_printf(c->arena, "%.4g TFLOP/s %s, %.4g GB/s, %.4g GB, %.4g W",
+                      model->peak_flops_per_s[precision] / 1e12, graph_dtype_name(precision),
+                      model->memory_bandwidth_bytes_per_s / 1e9, (double)model->memory_bytes / 1e9, model->tdp_w),
+      says, sim_cost_error_band(&context));
+  if (model->achieved_flops_per_s > 0)
+    add(c, dp_arena_printf(c->arena, "%s: best matrix product", model->name),
+        dp_arena_printf(c->arena, "%.4g TFLOP/s bf16", model->achieved_flops_per_s / 1e12), model->achieved_source, 0);
+  if (model->price_usd_per_h > 0)
+    add(c, dp_arena_printf(c->arena, "%s: price", model->name),
+        dp_arena_printf(c->arena, "%.4g USD/h a card", model->price_usd_per_h), model->price_source, 0);
+}
+
+static void add_devices(collector *c) {
+  const plan_cluster *cluster = &c->scenario->cluster;
+  for (size_t d = 0; d < cluster->devices.count; d++) {
+    bool seen = false;
+    for (size_t e = 0; e < d && !seen; e++) seen = cluster->devices.items[e].model == cluster->devices.items[d].model;
+    if (!seen) add_device(c, &cluster->devices.items[d]);
+  }
+}
+
+static void add_links(collector *c) {
+  const plan_cluster *cluster = &c->scenario->cluster;
+  const plan_link_model *told[64];
+  int told_count = 0;
+  for (size_t l = 0; l < cluster->links.count && told_count < 64; l++) {
+    const plan_link_model *model = cluster->links.items[l].model;
+    bool seen = model == NULL;
+    for (int t = 0; t < told_count && !seen; t++) seen = told[t] == model;
+    if (seen) continue;
+    told[told_count++] = model;
+    add(c, dp_arena_printf(c->arena, "link %s", model->name),
+        dp_arena_printf(c->arena, "%.4g GB/s one way of %.4g, %.3g us%s", model->bandwidth_bytes_per_s / 1e9,
+                        fmax(model->theoretical_bytes_per_s, model->bandwidth_bytes_per_s) / 1e9,
+                        model->latency_s * 1e6, model->verified ? "" : "; not verified"),
+        model->source, 0);
+  }
+}
+
+/* ---- how ops run ---- */
+
+static void add_curves(collector *c, const graph *model) {
+  static const char *const names[GRAPH_CLASS_COUNT] = {[GRAPH_CLASS_GEMM] = "matrix products",
+                                                       [GRAPH_CLASS_CONVOLUTION] = "convolutions",
+                                                       [GRAPH_CLASS_ATTENTION] = "attention",
+                                                       [GRAPH_CLASS_MEMORY] = "memory-bound ops"};
+  const dp_node *list = dp_node_get(c->efficiency->document.root, "curve");
+  bool present[GRAPH_CLASS_COUNT] = {false};
+  for (size_t o = 0; o < model->ops.count; o++)
+    if (model->ops.items[o].forward.kernels) present[model->ops.items[o].forward.op_class] = true;
+  for (size_t i = 0; list && i < c->efficiency->curves.count && i < list->count;
+       i++) { /* rows and curves in one order */
+    const sim_curve *curve = &c->efficiency->curves.items[i];
+    const bool attention = curve->op_class == GRAPH_CLASS_ATTENTION;
+    if (curve->backward || !present[curve->op_class]) continue;
+    if (attention && curve->backend != c->implementation->attention_backend) continue;
+    const sim_curve *back = sim_efficiency_curve(c->efficiency, curve->op_class, 1, curve->backend, curve->head_dim);
+    const char *what = attention ? dp_arena_printf(c->arena, "attention, heads of %lld", (long long)curve->head_dim)
+                                 : names[curve->op_class];
+    add(c, what,
+        dp_arena_printf(c->arena, "up to %.0f %% of the peak forward, %.0f %% backward",
+                        100 * curve->share[curve->points - 1], 100 * (back ? back->share[back->points - 1] : 0)),
+        string_of(list->items[i], "source"), 0);
+  }
+}
+
+static void add_implementation(collector *c) {
+  const dp_node *list = dp_node_get(c->efficiency->document.root, "implementation");
+  for (size_t i = 0; list && i < list->count; i++) {
+    const char *name = string_of(list->items[i], "name");
+    if (strcmp(name, c->implementation->name) != 0) continue;
+    add(c, dp_arena_printf(c->arena, "ops are run: %s", name),
+        dp_arena_printf(
+            c->arena, "%s; %.2g GB of context, %.2g GB of workspace a device",
+            c->implementation->measured ? "whole models were compared with it" : "no whole model was compared with it",
+            c->implementation->context_bytes / 1e9, c->implementation->workspace_bytes / 1e9),
+        string_of(list->items[i], "source"), c->implementation->measured ? 0 : c->efficiency->band_unmeasured);
+  }
+}
+
+static void add_all(collector *c, const sim_prediction *prediction) {
+  const plan_scenario *scenario = c->scenario;
+  if (scenario->synthetic) {
+    add(c, "units", "cost what the scenario says, on any device", "the scenario", 0);
+    add_links(c);
+    return;
+  }
+  add(c, "the step", dp_arena_printf(c->arena, "± %.0f %%, one standard deviation", 100 * prediction->error_band),
+      string_of(dp_node_get(c->efficiency->document.root, "error_band"), "source"), prediction->error_band);
+  add_devices(c);
+  if (scenario->cluster.price_usd_per_h > 0)
+    add(c, "price of the cluster", dp_arena_printf(c->arena, "%.2f USD/h", scenario->cluster.price_usd_per_h),
+        scenario->cluster.file && scenario->cluster.file[0] ? "the cluster's file, else the sum of its cards"
+                                                            : "the scenario, else the sum of its cards",
+        0);
+  if (scenario->cluster.power_w > 0)
+    add(c, "power of the cluster",
+        dp_arena_printf(c->arena, "%.4g kW, all cards at their full power", scenario->cluster.power_w / 1e3),
+        "data sheets and the cluster's file", 0);
+  add_links(c);
+  if (prediction->plan.replicas > 1)
+    add(c, "all-reduces", "NCCL's own cost model: ring or tree, the cheaper",
+        string_of(scenario->catalogue.nccl_document.root, "source"), 0);
+  add_curves(c, &prediction->graph);
+  add_implementation(c);
+}
+
+dp_status sim_assumptions_of(const plan_scenario *scenario, const sim_efficiency *efficiency,
+                             const sim_prediction *prediction, dp_arena *arena, const sim_assumption **assumptions,
+                             int *count, dp_error *error) {
+  collector c = {.scenario = scenario, .efficiency = efficiency, .arena = arena};
+  DP_TRY(sim_efficiency_implementation(efficiency, scenario->implementation,
+                                       plan_scenario_node(scenario, "task", "implementation"), &c.implementation,
+                                       error));
+  add_all(&c, prediction);
+  sim_assumption *rows = c.failed ? NULL : DP_ARENA_NEW(arena, sim_assumption, c.rows.count);
+  if (rows) {
+    memcpy(rows, c.rows.items, c.rows.count * sizeof *rows);
+    *assumptions = rows;
+    *count = (int)c.rows.count;
+  }
+  dp_array_free(&c.rows);
+  return rows ? DP_OK : dp_fail_memory(error);
+}

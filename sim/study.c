@@ -1,0 +1,186 @@
+#include "sim/study.h"
+
+#include <string.h>
+
+typedef struct studier {
+  const plan_scenario *scenario;
+  const sim_efficiency *efficiency;
+  const sim_tune_result *result;
+  const sim_tune_options *options;
+  sim_study *study;
+  int64_t global_batch;
+  uint64_t done, total;
+  dp_error *error;
+} studier;
+
+static bool stopped(studier *s) {
+  if (s->options->stop && *s->options->stop) s->study->stopped = true;
+  return s->study->stopped;
+}
+
+static void tell(studier *s) {
+  s->done++;
+  if (s->options->progress) s->options->progress(s->options->progress_data, s->done, s->total, NULL);
+}
+
+static void take(const sim_tune_result *result, sim_study_point *point) {
+  const int index = result->best >= 0 ? result->best : result->nearest;
+  point->found = index >= 0;
+  point->fits = result->best >= 0;
+  if (point->found) point->trial = result->trials[index];
+  point->trial.why = NULL; /* it belongs to the result */
+}
+
+/* DP_OK with *there false where the search has no plan to try. */
+static dp_status search(studier *s, const plan_scenario *changed, sim_study_point *point, bool *there) {
+  const sim_tune_options quiet = {.threads = s->options->threads, .stop = s->options->stop};
+  sim_tune_result result;
+  dp_error trouble = DP_ERROR_INIT;
+  *there = false;
+  const dp_status status = sim_tune(changed, s->efficiency, &quiet, &result, &trouble);
+  if (status == DP_BAD_INPUT) return DP_OK;
+  if (status != DP_OK) return dp_fail(s->error, status, "%s", trouble.text);
+  if (result.stopped && stopped(s)) {
+    sim_tune_result_free(&result);
+    return DP_OK;
+  }
+  take(&result, point);
+  *there = true;
+  sim_tune_result_free(&result);
+  return DP_OK;
+}
+
+/* Shares of the cluster: who uses a quarter of the devices pays a quarter. */
+static dp_status study_devices(studier *s) {
+  const int all = (int)s->scenario->cluster.devices.count;
+  for (int n = 1;; n = 2 * n < all ? 2 * n : all) {
+    if (stopped(s)) return DP_OK;
+    sim_study_point point = {.devices = n, .global_batch = s->global_batch};
+    bool there = true;
+    if (n == all) {
+      take(s->result, &point);
+    } else {
+      plan_scenario changed = *s->scenario;
+      changed.global_batch = s->global_batch;
+      changed.cluster.devices.count = (size_t)n;
+      changed.cluster.price_usd_per_h *= (double)n / all;
+      changed.cluster.power_w *= (double)n / all;
+      DP_TRY(search(s, &changed, &point, &there));
+    }
+    if (there) s->study->devices[s->study->device_count++] = point;
+    tell(s);
+    if (n == all) return DP_OK;
+  }
+}
+
+static dp_status study_batches(studier *s) {
+  static const int times[][2] = {{1, 4}, {1, 2}, {1, 1}, {2, 1}, {4, 1}};
+  for (int i = 0; i < 5; i++) {
+    if (stopped(s)) return DP_OK;
+    sim_study_point point = {.devices = (int)s->scenario->cluster.devices.count,
+                             .global_batch = s->global_batch * times[i][0] / times[i][1]};
+    bool there = s->global_batch % times[i][1] == 0 && point.global_batch <= INT32_MAX;
+    if (there && point.global_batch == s->global_batch) {
+      take(s->result, &point);
+    } else if (there) {
+      plan_scenario changed = *s->scenario;
+      changed.global_batch = point.global_batch;
+      DP_TRY(search(s, &changed, &point, &there));
+    }
+    if (there) s->study->batches[s->study->batch_count++] = point;
+    tell(s);
+  }
+  return DP_OK;
+}
+
+/* ---- K ---- */
+
+/* The fastest plan that fits, exact, with stages between which skips can travel; -1: none. */
+static int layout_for_k(const sim_tune_result *result) {
+  int found = -1;
+  for (int i = 0; i < result->trial_count; i++) {
+    const sim_trial *trial = &result->trials[i];
+    if (trial->state != SIM_TRIAL_SIMULATED || !trial->fits || trial->candidate.stages < 2) continue;
+    if (trial->candidate.skip_policy == PLAN_SKIP_COMPRESS) continue;
+    if (found < 0 || trial->step_s < result->trials[found].step_s) found = i;
+  }
+  return found;
+}
+
+static int64_t next_k(const sim_tune_result *result, int64_t after) {
+  int64_t least = 0;
+  for (int i = 0; i < result->trial_count; i++) {
+    const int64_t k = result->trials[i].candidate.k;
+    if (k > after && (least == 0 || k < least)) least = k;
+  }
+  return least;
+}
+
+static dp_status study_k(studier *s, int64_t k) {
+  sim_candidate candidate = s->study->k_layout;
+  candidate.k = k;
+  if (k) candidate.skip_policy = PLAN_SKIP_COMPRESS;
+  const plan_scenario changed = sim_tune_scenario(s->scenario, &candidate, s->global_batch);
+  sim_prediction prediction;
+  dp_error trouble = DP_ERROR_INIT;
+  const dp_status status = sim_predict(&changed, s->efficiency, &prediction, &trouble);
+  if (status == DP_BAD_INPUT) return DP_OK; /* a K that this layout cannot take */
+  if (status != DP_OK) return dp_fail(s->error, status, "%s", trouble.text);
+  sim_study_k row = {.k = k,
+                     .skip_bytes = prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP],
+                     .step_s = prediction.metrics.step_s,
+                     .throughput_samples_per_s = prediction.metrics.throughput_samples_per_s,
+                     .fits = prediction.fits};
+  for (int w = 0; w < prediction.memory.worker_count; w++)
+    if (prediction.memory.workers[w].peak_bytes > row.peak_bytes)
+      row.peak_bytes = prediction.memory.workers[w].peak_bytes;
+  sim_prediction_free(&prediction);
+  s->study->ks[s->study->k_count++] = row;
+  return DP_OK;
+}
+
+static dp_status study_ks(studier *s) {
+  const int layout = layout_for_k(s->result);
+  int count = 0;
+  for (int64_t k = next_k(s->result, 0); k; k = next_k(s->result, k)) count++;
+  if (layout < 0 || count == 0) return DP_OK;
+  s->study->ks = DP_ARENA_NEW(&s->study->arena, sim_study_k, (size_t)count + 1);
+  if (!s->study->ks) return dp_fail_memory(s->error);
+  s->study->k_layout = s->result->trials[layout].candidate;
+  DP_TRY(study_k(s, 0));
+  for (int64_t k = next_k(s->result, 0); k && !stopped(s); k = next_k(s->result, k)) DP_TRY(study_k(s, k));
+  return DP_OK;
+}
+
+static dp_status run(studier *s) {
+  s->global_batch = sim_tune_global_batch(s->scenario, s->error);
+  if (!s->global_batch) return DP_BAD_INPUT;
+  enum { MAX_POINTS = 40 }; /* doublings of an int, and all */
+  s->study->devices = DP_ARENA_NEW(&s->study->arena, sim_study_point, MAX_POINTS);
+  s->study->batches = DP_ARENA_NEW(&s->study->arena, sim_study_point, MAX_POINTS);
+  if (!s->study->devices || !s->study->batches) return dp_fail_memory(s->error);
+  s->total = 1 + 5;
+  for (size_t n = 1; n < s->scenario->cluster.devices.count; n *= 2) s->total++;
+  DP_TRY(study_ks(s)); /* the quick one first: it should be there when the user stops the others */
+  DP_TRY(study_devices(s));
+  return study_batches(s);
+}
+
+dp_status sim_study_run(const plan_scenario *scenario, const sim_efficiency *efficiency, const sim_tune_result *result,
+                        const sim_tune_options *options, sim_study *study, dp_error *error) {
+  memset(study, 0, sizeof *study);
+  studier s = {.scenario = scenario,
+               .efficiency = efficiency,
+               .result = result,
+               .options = options,
+               .study = study,
+               .error = error};
+  const dp_status status = run(&s);
+  if (status != DP_OK) sim_study_free(study);
+  return status;
+}
+
+void sim_study_free(sim_study *study) {
+  dp_arena_free(&study->arena);
+  memset(study, 0, sizeof *study);
+}
