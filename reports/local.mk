@@ -2,13 +2,17 @@ noinst_LIBRARIES += libreports.a
 libreports_a_SOURCES = \
 	reports/folder.c \
 	reports/gnuplot.c \
+	reports/draw.c reports/draw.h \
 	reports/flows.c reports/flows.h \
 	reports/json.c reports/json.h \
 	reports/metrics_json.c \
 	reports/page.c reports/page.h \
 	reports/page_answer.c \
+	reports/page_plan.c \
+	reports/page_search.c \
 	reports/plot_bounds.c \
 	reports/plot_memory.c \
+	reports/plot_search.c \
 	reports/plot_timeline.c \
 	reports/plots.c reports/plots.h \
 	reports/read.c reports/read.h \

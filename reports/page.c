@@ -62,22 +62,34 @@ static void details(report_page *page) {
   report_write_table(page->writer, &page->tables.tables[REPORT_TABLE_RESULT]);
 }
 
-static void traffic(report_page *page) { report_write_table(page->writer, &page->tables.tables[REPORT_TABLE_TRAFFIC]); }
-
 static bool always(const report_files *files) {
   (void)files;
   return true;
 }
+
+static const dp_node *studies(const report_files *files, const char *name) {
+  return report_node_list(dp_node_get(files->tune, "studies"), name);
+}
+static bool has_front(const report_files *files) { return report_node_list(files->tune, "front") != NULL; }
+static bool has_points(const report_files *files) { return studies(files, "devices") || studies(files, "batch"); }
+static bool has_k(const report_files *files) { return studies(files, "k") != NULL; }
+static bool has_lost(const report_files *files) { return report_node_list(files->tune, "rejected") != NULL; }
+static bool has_assumptions(const report_files *files) { return files->run.assumption_count > 0; }
 
 static const struct {
   const char *id, *title;
   bool (*wanted)(const report_files *files);
   void (*write)(report_page *page);
 } sections[] = {
-    {"run", "The run", always, details},
+    {"plan", "The plan on the cluster", always, report_page_plan},
     {"step", "The step", always, timeline},
     {"memory-by-class", "Memory", always, memory},
-    {"traffic", "Traffic", always, traffic},
+    {"other-plans", "Other good plans", has_front, report_page_front},
+    {"scaling", "Scaling", has_points, report_page_scaling},
+    {"lossy-skips", "Lossy skips", has_k, report_page_k},
+    {"lost", "Why not another plan", has_lost, report_page_lost},
+    {"run", "The run in full", always, details},
+    {"assumptions", "Assumptions", has_assumptions, report_page_assumptions},
 };
 enum { SECTION_COUNT = sizeof sections / sizeof sections[0] };
 

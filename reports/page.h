@@ -27,5 +27,11 @@ const char *report_page_text(report_page *page, const char *format, ...) __attri
 bool report_page_plot(report_page *page, int plot);
 
 void report_page_answer(report_page *page);
+void report_page_plan(report_page *page);
+void report_page_front(report_page *page);
+void report_page_scaling(report_page *page);
+void report_page_k(report_page *page);
+void report_page_lost(report_page *page);
+void report_page_assumptions(report_page *page);
 
 #endif

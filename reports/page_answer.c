@@ -123,8 +123,8 @@ static void write_plan(report_page *page) {
   if (found) {
     dp_str_add(&text, found);
   } else {
-    report_describe_plan(&page->files->run, &text);
-    dp_str_add(&text, "; ");
+    report_layout(page->files->run.program->plan, &text);
+    dp_str_add(&text, "; a step is ");
     report_describe_batch(&page->files->run, &text);
   }
   report_write_text(page->writer, "plan", text_of(page, &text));
@@ -133,7 +133,14 @@ static void write_plan(report_page *page) {
 
 static void write_search(report_page *page) {
   const dp_node *tune = page->files->tune;
-  if (!tune) return;
+  if (!tune) {
+    const char *file = page->files->run.scenario_file;
+    report_write_text(
+        page->writer, "note",
+        report_page_text(page, "This is the plan that the scenario gives. `diffpipe tune %s` looks for a better one.",
+                         file ? file : "SCENARIO"));
+    return;
+  }
   const bool stopped = report_node_true(tune, "stopped");
   report_write_text(
       page->writer, "note",

@@ -21,6 +21,13 @@ const report_plot report_plots[REPORT_PLOT_COUNT] = {
     [REPORT_PLOT_MEMORY] = {"memory", "Peak memory of each worker by class, against what its device has.", true, always,
                             report_plot_memory},
     [REPORT_PLOT_BOUNDS] = {"bounds", "What all workers' time goes to.", true, always, report_plot_bounds},
+    [REPORT_PLOT_FRONT] = {"front", "The Pareto front: each point is a plan of the table.", false,
+                           report_plot_has_front, report_plot_front},
+    [REPORT_PLOT_DEVICES] = {"devices", "Throughput against the devices that may be used.", false,
+                             report_plot_has_devices, report_plot_devices},
+    [REPORT_PLOT_BATCH] = {"batch", "Throughput against the global batch.", false, report_plot_has_batch,
+                           report_plot_batch},
+    [REPORT_PLOT_K] = {"k", "Skip traffic of a step against K.", false, report_plot_has_k, report_plot_k},
 };
 
 void report_plot_quote(const char *text, dp_str *out) {

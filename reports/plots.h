@@ -47,7 +47,16 @@ typedef struct report_plot {
                      dp_error *error);
 } report_plot;
 
-enum { REPORT_PLOT_TIMELINE, REPORT_PLOT_MEMORY, REPORT_PLOT_BOUNDS, REPORT_PLOT_COUNT };
+enum {
+  REPORT_PLOT_TIMELINE,
+  REPORT_PLOT_MEMORY,
+  REPORT_PLOT_BOUNDS,
+  REPORT_PLOT_FRONT,
+  REPORT_PLOT_DEVICES,
+  REPORT_PLOT_BATCH,
+  REPORT_PLOT_K,
+  REPORT_PLOT_COUNT
+};
 extern const report_plot report_plots[REPORT_PLOT_COUNT];
 
 dp_status report_plot_timeline(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
@@ -56,6 +65,19 @@ dp_status report_plot_memory(const report_plot_source *source, FILE *data, dp_st
                              dp_error *error);
 dp_status report_plot_bounds(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
                              dp_error *error);
+
+dp_status report_plot_front(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                            dp_error *error);
+dp_status report_plot_devices(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                              dp_error *error);
+dp_status report_plot_batch(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                            dp_error *error);
+dp_status report_plot_k(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                        dp_error *error);
+bool report_plot_has_front(const report_plot_source *source);
+bool report_plot_has_devices(const report_plot_source *source);
+bool report_plot_has_batch(const report_plot_source *source);
+bool report_plot_has_k(const report_plot_source *source);
 
 /* Writes plots/NAME.tsv, plots/NAME.gp and, when gnuplot runs, NAME.svg and NAME.png of every plot that is wanted, and
  * removes what an earlier run left of the others; `missing_only`: of those that have no NAME.svg, and nothing is

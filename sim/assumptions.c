@@ -41,7 +41,8 @@ static void add_device(collector *c, const plan_device *device) {
                                     .precision = precision,
                                     .host_issue_factor = 1};
   const char *says = checked(c, model);
-  if (model->source && model->source[0] && says) says = dp_arena_printf(c->arena, "%s; %s", model->source, says);
+  if (model->source && model->source[0] && says && strcmp(model->source, model->verified) != 0)
+    says = dp_arena_printf(c->arena, "%s; %s", model->source, says);
   add(c, dp_arena_printf(c->arena, "%s: data sheet", model->name),
       dp_arena_printf(c->arena, "%.4g TFLOP/s %s, %.4g GB/s, %.4g GB, %.4g W",
                       model->peak_flops_per_s[precision] / 1e12, graph_dtype_name(precision),
@@ -103,8 +104,10 @@ static void add_curves(collector *c, const graph *model) {
     const char *what = attention ? dp_arena_printf(c->arena, "attention, heads of %lld", (long long)curve->head_dim)
                                  : names[curve->op_class];
     add(c, what,
-        dp_arena_printf(c->arena, "up to %.0f %% of the peak forward, %.0f %% backward",
-                        100 * curve->share[curve->points - 1], 100 * (back ? back->share[back->points - 1] : 0)),
+        dp_arena_printf(c->arena, "up to %.0f %% of the %s forward, %.0f %% backward",
+                        100 * curve->share[curve->points - 1],
+                        curve->op_class == GRAPH_CLASS_MEMORY ? "bandwidth" : "peak",
+                        100 * (back ? back->share[back->points - 1] : 0)),
         string_of(list->items[i], "source"), 0);
   }
 }

@@ -1,0 +1,500 @@
+#include "reports/draw.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reports/flows.h"
+#include "reports/tables.h"
+
+enum {
+  WIDTH = 1116,  /* of the picture; all in its pixels */
+  HOST_PAD = 14, /* around the boxes of a host */
+  HEAD = 24,     /* a host's name */
+  LEVEL = 17,    /* an arc above the boxes */
+  MAX_LEVELS = 6,
+  PER_LINE = 8,  /* boxes */
+  ALL_ROWS = 16, /* up to so many workers all replicas are drawn */
+  MAX_CHUNK_ROWS = 4,
+  ROW = 15,     /* a line of text */
+  BETWEEN = 16, /* lines of boxes */
+  RING = 30,    /* the band of an all-reduce under a line, or between two */
+  MAX_EDGES = 256
+};
+
+typedef struct box {
+  int worker, line, column;
+  double x, y;
+} box;
+
+typedef struct edge {
+  int a, b; /* boxes, a < b */
+  int64_t kind_bytes[PLAN_TRAFFIC_COUNT];
+  int level;
+} edge;
+
+typedef struct drawing {
+  const report_files *files;
+  dp_str *out;
+  int ranks, replicas, shown_replicas, shown_ranks;
+  box boxes[REPORT_DRAWN_WORKERS];
+  int box_count, line_count, columns;
+  double box_width, box_height, gap;
+  edge edges[MAX_EDGES];
+  int edge_count, left_out;
+  int64_t gradient_bytes; /* most that a worker sends in its all-reduce */
+  double line_top[REPORT_DRAWN_WORKERS + 1];
+  int line_levels[REPORT_DRAWN_WORKERS];
+  double height;
+} drawing;
+
+bool report_transfer_read(const report_files *files, const dp_node *row, int *from, int *to,
+                          int64_t kind_bytes[PLAN_TRAFFIC_COUNT]) {
+  const int workers = files->metrics.worker_count;
+  const dp_node *a = dp_node_get(row, "from"), *b = dp_node_get(row, "to");
+  if (!a || !b || a->kind != DP_NODE_INTEGER || b->kind != DP_NODE_INTEGER) return false;
+  if (a->integer < 0 || a->integer >= workers || b->integer < 0 || b->integer >= workers) return false;
+  *from = (int)a->integer;
+  *to = (int)b->integer;
+  for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) kind_bytes[k] = report_node_integer(row, plan_traffic_names[k]);
+  return true;
+}
+
+/* ---- what is drawn where ---- */
+
+static const plan_device *device_of(const drawing *d, int worker) {
+  return &d->files->cluster.devices.items[d->files->plan.devices[worker]];
+}
+
+static void choose_boxes(drawing *d) {
+  d->ranks = d->files->plan.ranks;
+  d->replicas = d->files->plan.replicas;
+  const bool all = d->ranks * d->replicas <= ALL_ROWS;
+  if (d->ranks == 1) { /* replicas side by side */
+    d->shown_ranks = 1;
+    d->shown_replicas = all ? d->replicas : PER_LINE;
+    d->columns = d->shown_replicas <= PER_LINE ? d->shown_replicas : PER_LINE;
+    for (int r = 0; r < d->shown_replicas; r++)
+      d->boxes[d->box_count++] = (box){.worker = r, .line = r / d->columns, .column = r % d->columns};
+    d->line_count = (d->shown_replicas + d->columns - 1) / d->columns;
+    return;
+  }
+  d->shown_ranks = d->ranks < REPORT_DRAWN_WORKERS ? d->ranks : REPORT_DRAWN_WORKERS;
+  d->shown_replicas = all ? d->replicas : 1;
+  const int lines = (d->shown_ranks + PER_LINE - 1) / PER_LINE; /* of a replica, evenly filled */
+  d->columns = (d->shown_ranks + lines - 1) / lines;
+  for (int r = 0; r < d->shown_replicas; r++)
+    for (int k = 0; k < d->shown_ranks; k++)
+      d->boxes[d->box_count++] =
+          (box){.worker = r * d->ranks + k, .line = r * lines + k / d->columns, .column = k % d->columns};
+  d->line_count = lines * d->shown_replicas;
+}
+
+static int box_of(const drawing *d, int worker) {
+  const int replica = worker / d->ranks, rank = worker % d->ranks;
+  return replica < d->shown_replicas && rank < d->shown_ranks ? replica * d->shown_ranks + rank : -1;
+}
+
+static int chunk_rows(const drawing *d) {
+  const int chunks = d->files->plan.chunks_per_rank;
+  return chunks <= MAX_CHUNK_ROWS ? chunks : MAX_CHUNK_ROWS;
+}
+
+static int64_t llmax(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* What travels between two shown workers, both ways together; all-reduces apart. */
+static void collect_edges(drawing *d) {
+  for (size_t i = 0; i < d->files->transfers->count; i++) {
+    int64_t bytes[PLAN_TRAFFIC_COUNT];
+    int from, to;
+    if (!report_transfer_read(d->files, d->files->transfers->items[i], &from, &to, bytes)) continue;
+    if (bytes[PLAN_TRAFFIC_GRADIENT] > d->gradient_bytes) d->gradient_bytes = bytes[PLAN_TRAFFIC_GRADIENT];
+    bytes[PLAN_TRAFFIC_GRADIENT] = 0;
+    int a = box_of(d, from), b = box_of(d, to), e = 0;
+    if (a < 0 || b < 0 || a == b || report_flow_bytes(bytes) == 0) continue;
+    if (a > b) {
+      const int swap = a;
+      a = b;
+      b = swap;
+    }
+    while (e < d->edge_count && (d->edges[e].a != a || d->edges[e].b != b)) e++;
+    if (e == MAX_EDGES) {
+      d->left_out++;
+      continue;
+    }
+    if (e == d->edge_count) d->edges[d->edge_count++] = (edge){.a = a, .b = b};
+    for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) d->edges[e].kind_bytes[k] += bytes[k];
+  }
+}
+
+/* A thousandth of the largest is not worth a line; nor is such a part of a transfer worth a figure. */
+static void drop_small_edges(drawing *d) {
+  int64_t most = 0;
+  int kept = 0;
+  for (int e = 0; e < d->edge_count; e++) most = llmax(most, report_flow_bytes(d->edges[e].kind_bytes));
+  for (int e = 0; e < d->edge_count; e++) {
+    edge one = d->edges[e];
+    for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++)
+      if (one.kind_bytes[k] < most / 1000) one.kind_bytes[k] = 0;
+    if (report_flow_bytes(one.kind_bytes))
+      d->edges[kept++] = one;
+    else
+      d->left_out++;
+  }
+  d->edge_count = kept;
+}
+
+static bool on_one_line(const drawing *d, const edge *e) { return d->boxes[e->a].line == d->boxes[e->b].line; }
+static int reach_of(const edge *e) { return e->b - e->a; }
+
+static int by_reach(const void *x, const void *y) {
+  const edge *a = x, *b = y;
+  if (reach_of(a) != reach_of(b)) return reach_of(a) - reach_of(b);
+  return a->a - b->a;
+}
+
+/* Arcs: short ones below, each on the lowest level on which it overlaps none; what has no level is left out. */
+static void choose_levels(drawing *d) {
+  if (d->edge_count) qsort(d->edges, (size_t)d->edge_count, sizeof *d->edges, by_reach);
+  for (int e = 0; e < d->edge_count; e++) {
+    edge *one = &d->edges[e];
+    one->level = -1;
+    if (reach_of(one) == 1) continue; /* a straight line, or the step to the next line */
+    if (!on_one_line(d, one)) {
+      d->left_out++;
+      continue;
+    }
+    for (int level = 0; level < MAX_LEVELS && one->level < 0; level++) {
+      bool taken = false;
+      for (int f = 0; f < e && !taken; f++)
+        taken = d->edges[f].level == level && d->edges[f].a < one->b && one->a < d->edges[f].b;
+      if (!taken) one->level = level;
+    }
+    const int line = d->boxes[one->a].line;
+    if (one->level < 0)
+      d->left_out++;
+    else if (one->level + 1 > d->line_levels[line])
+      d->line_levels[line] = one->level + 1;
+  }
+}
+
+/* A band under every line of replicas in a row; between the last line of a replica and the next one. */
+static bool has_ring_under(const drawing *d, int line) {
+  const int lines = d->line_count / (d->ranks == 1 ? 1 : d->shown_replicas);
+  if (d->replicas == 1 || d->gradient_bytes == 0) return false;
+  return d->ranks == 1 || (line + 1) % lines == 0;
+}
+
+static void place_boxes(drawing *d) {
+  d->gap = d->ranks == 1 ? 12 : 54;
+  d->box_width = (WIDTH - 2 * HOST_PAD - (d->columns - 1) * d->gap) / d->columns;
+  if (d->box_width > 230) d->box_width = 230;
+  d->box_height = 26 + ROW * (chunk_rows(d) + 2) + 16;
+  double y = 0;
+  for (int line = 0; line < d->line_count; line++) {
+    d->line_top[line] = y;
+    y += HEAD + LEVEL * d->line_levels[line] + d->box_height + HOST_PAD + (has_ring_under(d, line) ? RING : BETWEEN);
+  }
+  d->line_top[d->line_count] = y;
+  d->height = y;
+  for (int i = 0; i < d->box_count; i++) {
+    box *b = &d->boxes[i];
+    b->x = HOST_PAD + b->column * (d->box_width + d->gap);
+    b->y = d->line_top[b->line] + HEAD + LEVEL * d->line_levels[b->line];
+  }
+}
+
+/* ---- strokes ---- */
+
+static void add_label(drawing *d, double x, double y, const char *anchor, const char *class, const char *text) {
+  dp_arena arena = {0};
+  const char *clean = report_text_clean(&arena, text);
+  dp_str_addf(d->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s%s%s>", x, y, anchor, class ? " class=\"" : "",
+              class ? class : "", class ? "\"" : "");
+  if (clean) report_html_escape(clean, d->out);
+  dp_str_add(d->out, "</text>\n");
+  if (!clean) d->out->failed = true;
+  dp_arena_free(&arena);
+}
+
+static const char *gigabytes(double bytes, char out[32]) {
+  const double gb = bytes / 1e9;
+  (void)snprintf(out, 32,
+                 gb >= 100      ? "%.0f"
+                 : gb >= 9.995  ? "%.1f"
+                 : gb >= 0.095  ? "%.2f"
+                 : gb >= 0.0005 ? "%.3f"
+                                : "<.001",
+                 gb);
+  return out;
+}
+
+static int main_kind(const int64_t bytes[PLAN_TRAFFIC_COUNT]) {
+  int most = 0;
+  for (int k = 1; k < PLAN_TRAFFIC_COUNT; k++)
+    if (bytes[k] > bytes[most]) most = k;
+  return most;
+}
+
+/* A line of text a kind, in its colour, centred. */
+static void add_amounts(drawing *d, const edge *e, double x, double y) {
+  for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) {
+    char class[32], figure[32];
+    if (e->kind_bytes[k] == 0) continue;
+    (void)snprintf(class, sizeof class, "k-%s", plan_traffic_names[k]);
+    add_label(d, x, y, "middle", class, gigabytes((double)e->kind_bytes[k], figure));
+    y += 13;
+  }
+}
+
+static void add_arc_amounts(drawing *d, const edge *e, double x, double y) {
+  int kinds = 0;
+  dp_str_addf(d->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" class=\"halo\">", x, y);
+  for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) {
+    char figure[32];
+    if (e->kind_bytes[k] == 0) continue;
+    dp_str_addf(d->out, "%s<tspan class=\"k-%s\">", kinds++ ? " + " : "", plan_traffic_names[k]);
+    report_html_escape(gigabytes((double)e->kind_bytes[k], figure), d->out);
+    dp_str_add(d->out, "</tspan>");
+  }
+  dp_str_add(d->out, "</text>\n");
+}
+
+static void draw_edge(drawing *d, const edge *e) {
+  const box *a = &d->boxes[e->a], *b = &d->boxes[e->b];
+  const char *kind = plan_traffic_names[main_kind(e->kind_bytes)];
+  if (reach_of(e) == 1 && on_one_line(d, e)) {
+    const double x0 = a->x + d->box_width, y = a->y + 22;
+    dp_str_addf(d->out, "<path class=\"k-%s\" d=\"M%.1f %.1fH%.1f\"/>\n", kind, x0, y, b->x);
+    add_amounts(d, e, x0 + d->gap / 2, y + 15);
+    return;
+  }
+  if (reach_of(e) == 1) { /* on to the next line of a long replica */
+    const double x0 = a->x + d->box_width / 2, y0 = a->y + d->box_height, x1 = b->x + d->box_width / 2,
+                 y = d->line_top[b->line] - BETWEEN / 2.0;
+    dp_str_addf(d->out, "<path class=\"k-%s\" d=\"M%.1f %.1fV%.1fH%.1fV%.1f\"/>\n", kind, x0, y0, y, x1, b->y);
+    add_arc_amounts(d, e, (x0 + x1) / 2, y + 4);
+    return;
+  }
+  if (e->level < 0) return;
+  const double x0 = a->x + d->box_width / 2 + 9, x1 = b->x + d->box_width / 2 - 9;
+  const double y = a->y - 8 - LEVEL * e->level;
+  dp_str_addf(d->out,
+              "<path class=\"k-%s\" d=\"M%.1f %.1fV%.1fQ%.1f %.1f %.1f %.1fH%.1fQ%.1f %.1f %.1f %.1fV%.1f\"/>\n", kind,
+              x0, a->y, y + 5, x0, y, x0 + 5, y, x1 - 5, x1, y, x1, y + 5, b->y);
+}
+
+/* After all arcs, so that no line crosses a figure. */
+static void label_arc(drawing *d, const edge *e) {
+  const box *a = &d->boxes[e->a], *b = &d->boxes[e->b];
+  if (e->level < 0) return;
+  add_arc_amounts(d, e, (a->x + b->x + d->box_width) / 2, a->y - 4 - LEVEL * e->level);
+}
+
+static void draw_host(drawing *d, int from, int to, int last_line) {
+  const box *first = &d->boxes[from], *last = &d->boxes[to];
+  const int node = device_of(d, first->worker)->node;
+  const double x = first->x - HOST_PAD, right = last->x + d->box_width + HOST_PAD, y = d->line_top[first->line];
+  const double bottom = d->boxes[to].y + d->box_height + HOST_PAD;
+  (void)last_line;
+  const char *name = device_of(d, first->worker)->name, *slash = name ? strchr(name, '/') : NULL;
+  dp_str label = {0};
+  if (slash)
+    dp_str_addf(&label, "%.*s", (int)(slash - name), name);
+  else
+    dp_str_addf(&label, "node %d", node);
+  if (d->replicas > 1 && d->ranks > 1) {
+    const int r0 = first->worker / d->ranks, r1 = last->worker / d->ranks;
+    if (r0 == r1)
+      dp_str_addf(&label, " · replica %d", r0);
+    else
+      dp_str_addf(&label, " · replicas %d to %d", r0, r1);
+  }
+  dp_str_addf(d->out, "<rect class=\"host\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"9\"/>\n", x, y,
+              right - x, bottom - y);
+  add_label(d, x + HOST_PAD, y + 17, "start", "soft", dp_str_text(&label));
+  dp_str_free(&label);
+}
+
+/* Boxes of one node that stand side by side share a host; lines of the same extent on one node are joined. */
+static void draw_hosts(drawing *d) {
+  for (int i = 0; i < d->box_count;) {
+    const int node = device_of(d, d->boxes[i].worker)->node;
+    int end = i; /* of the run on this line */
+    while (end + 1 < d->box_count && d->boxes[end + 1].line == d->boxes[i].line &&
+           device_of(d, d->boxes[end + 1].worker)->node == node)
+      end++;
+    int last = end;
+    const bool whole = d->boxes[i].column == 0 && d->boxes[end].column == d->columns - 1;
+    while (whole && last + d->columns < d->box_count) { /* whole lines of the node below */
+      bool same = true;
+      for (int j = last + 1; j <= last + d->columns && same; j++)
+        same = device_of(d, d->boxes[j].worker)->node == node && d->boxes[j].line == d->boxes[last].line + 1;
+      if (!same) break;
+      last += d->columns;
+    }
+    draw_host(d, i, last, d->boxes[last].line);
+    i = last + 1;
+  }
+}
+
+static void add_chunks(drawing *d, const box *b, double x, double *y) {
+  const plan_plan *plan = &d->files->plan;
+  const int rank = b->worker % d->ranks;
+  int told = 0, more = 0;
+  for (int c = 0; c < plan->chunk_count; c++) {
+    char text[64];
+    if (plan->chunks[c].rank != rank) continue;
+    if (told == MAX_CHUNK_ROWS - 1 && plan->chunks_per_rank > MAX_CHUNK_ROWS) {
+      more++;
+      continue;
+    }
+    const int first = plan->chunks[c].first_unit, last = first + plan->chunks[c].unit_count - 1;
+    (void)snprintf(text, sizeof text, first == last ? "unit %d" : "units %d–%d", first, last);
+    add_label(d, x, *y += ROW, "start", NULL, text);
+    told++;
+  }
+  if (more) {
+    char text[64];
+    (void)snprintf(text, sizeof text, "and %d more chunks", more);
+    add_label(d, x, *y += ROW, "start", "soft", text);
+  }
+}
+
+static int64_t parameters_of(const report_files *files, int rank) {
+  int64_t sum = 0;
+  for (size_t c = 0; c < files->chunks->count; c++)
+    if (report_node_integer(files->chunks->items[c], "rank") == rank)
+      sum += report_node_integer(files->chunks->items[c], "parameters");
+  return sum;
+}
+
+static void draw_box(drawing *d, const box *b) {
+  const plan_device *device = device_of(d, b->worker);
+  const double peak = (double)d->files->memory.workers[b->worker].peak_bytes,
+               limit = (double)d->files->run.memory_limit_bytes[b->worker];
+  const double inner = d->box_width - 20, x = b->x + 10;
+  const char *name = device->name ? device->name : "", *slash = strchr(name, '/');
+  char text[96], count[32], used[32];
+  dp_str_addf(d->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"6\"/>\n",
+              peak > limit ? "device over" : "device", b->x, b->y, d->box_width, d->box_height);
+  double y = b->y + 18;
+  (void)snprintf(text, sizeof text, "%.14s", slash ? slash + 1 : name);
+  add_label(d, x, y, "start", "name", text);
+  if (d->box_width > 150 && device->model) {
+    (void)snprintf(text, sizeof text, "%.20s", device->model->name);
+    add_label(d, b->x + d->box_width - 10, y, "end", "soft", text);
+  }
+  y += 3;
+  add_chunks(d, b, x, &y);
+  (void)snprintf(text, sizeof text, d->box_width > 140 ? "%s parameters" : "%s par.",
+                 dp_format_count((double)parameters_of(d->files, b->worker % d->ranks), count));
+  add_label(d, x, y += ROW, "start", NULL, text);
+  (void)snprintf(text, sizeof text, d->box_width > 120 ? "%s of %.1f GB" : "%s of %.0f GB", gigabytes(peak, used),
+                 limit / 1e9);
+  add_label(d, x, y += ROW, "start", peak > limit ? "bad" : NULL, text);
+  y += 7;
+  dp_str_addf(d->out, "<rect class=\"room\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"6\" rx=\"3\"/>\n", x, y,
+              inner);
+  dp_str_addf(d->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"6\" rx=\"3\"/>\n",
+              peak > limit ? "used over" : "used", x, y, inner * (limit > 0 ? fmin(1, peak / limit) : 1));
+}
+
+/* ---- all-reduces, the other replicas ---- */
+
+static void draw_rings(drawing *d) {
+  if (d->replicas == 1 || d->gradient_bytes == 0) return;
+  char figure[32];
+  dp_str label = {0};
+  dp_str_addf(&label, "gradients, all-reduced by %d replicas: a worker sends up to %s", d->replicas,
+              gigabytes((double)d->gradient_bytes, figure));
+  for (int line = 0; line < d->line_count; line++) {
+    if (!has_ring_under(d, line)) continue;
+    double left = WIDTH, right = 0, y = 0;
+    for (int i = 0; i < d->box_count; i++) {
+      const box *b = &d->boxes[i];
+      if (b->line != line) continue;
+      const double x = b->x + d->box_width / 2;
+      y = b->y + d->box_height + HOST_PAD + 8;
+      left = fmin(left, x);
+      right = fmax(right, x);
+      dp_str_addf(d->out, "<path class=\"k-gradient\" d=\"M%.1f %.1fV%.1f\"/>\n", x, b->y + d->box_height, y);
+      /* and down to the same rank of the next replica */
+      for (int j = i + 1; d->ranks > 1 && j < d->box_count; j++)
+        if (d->boxes[j].worker == b->worker + d->ranks)
+          dp_str_addf(d->out, "<path class=\"k-gradient\" d=\"M%.1f %.1fV%.1f\"/>\n", x, y, d->boxes[j].y);
+    }
+    if (d->ranks == 1 && right > left)
+      dp_str_addf(d->out, "<path class=\"k-gradient\" d=\"M%.1f %.1fH%.1f\"/>\n", left, y, right);
+    if (line == 0 || d->ranks == 1 || line + 1 == d->line_count)
+      add_label(d, d->ranks == 1 ? (left + right) / 2 : left + 8, y + (d->ranks == 1 ? 15 : 14),
+                d->ranks == 1 ? "middle" : "start", "k-gradient halo", dp_str_text(&label));
+    if (d->ranks > 1) break; /* said once */
+  }
+  dp_str_free(&label);
+}
+
+static void draw_others(drawing *d) {
+  if (d->shown_replicas == d->replicas) return;
+  const int first = d->shown_replicas * d->ranks, last = d->ranks * d->replicas - 1;
+  const char *from = device_of(d, first)->name, *to = device_of(d, last)->name;
+  const double y = d->height;
+  dp_str label = {0};
+  dp_str_addf(&label, "%d more replicas hold the same: workers %d to %d, on %s to %s", d->replicas - d->shown_replicas,
+              first, last, from ? from : "", to ? to : "");
+  dp_str_addf(d->out, "<rect class=\"host more\" x=\"0\" y=\"%.1f\" width=\"%d\" height=\"34\" rx=\"9\"/>\n", y, WIDTH);
+  add_label(d, HOST_PAD, y + 22, "start", NULL, dp_str_text(&label));
+  d->height += 34 + BETWEEN;
+  dp_str_free(&label);
+}
+
+static void draw_legend(drawing *d) {
+  bool seen[PLAN_TRAFFIC_COUNT] = {false};
+  double x = 2;
+  const double y = d->height + 10;
+  for (int e = 0; e < d->edge_count; e++)
+    for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) seen[k] = seen[k] || d->edges[e].kind_bytes[k];
+  seen[PLAN_TRAFFIC_GRADIENT] = d->gradient_bytes > 0 && d->replicas > 1;
+  for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) {
+    if (!seen[k]) continue;
+    dp_str_addf(d->out, "<path class=\"k-%s\" d=\"M%.1f %.1fH%.1f\"/>\n", plan_traffic_names[k], x, y, x + 24);
+    add_label(d, x + 31, y + 4, "start", NULL, plan_traffic_names[k]);
+    x += 60 + 7 * (double)strlen(plan_traffic_names[k]);
+  }
+  if (x > 2) add_label(d, x, y + 4, "start", "soft", "GB a step, both ways together");
+  d->height += x > 2 ? 24 : 0;
+}
+
+void report_draw_plan(const report_files *files, dp_str *svg, dp_str *note) {
+  dp_str body = {0};
+  drawing *d = calloc(1, sizeof *d);
+  if (!d) {
+    svg->failed = true;
+    return;
+  }
+  d->files = files;
+  d->out = &body;
+  choose_boxes(d);
+  collect_edges(d);
+  drop_small_edges(d);
+  choose_levels(d);
+  place_boxes(d);
+  draw_hosts(d);
+  draw_rings(d);
+  for (int e = 0; e < d->edge_count; e++) draw_edge(d, &d->edges[e]);
+  for (int e = 0; e < d->edge_count; e++) label_arc(d, &d->edges[e]);
+  for (int i = 0; i < d->box_count; i++) draw_box(d, &d->boxes[i]);
+  draw_others(d);
+  draw_legend(d);
+  dp_str_addf(svg,
+              "<svg class=\"drawing\" viewBox=\"0 0 %d %.0f\" role=\"img\" aria-label=\"The plan on the cluster\">\n",
+              WIDTH, ceil(d->height + 2));
+  dp_str_add(svg, dp_str_text(&body));
+  dp_str_add(svg, "</svg>\n");
+  if (d->left_out) dp_str_addf(note, "%d small transfers are only in the table. ", d->left_out);
+  if (d->shown_ranks < d->ranks) dp_str_addf(note, "The first %d of %d stages are drawn. ", d->shown_ranks, d->ranks);
+  if (body.failed) svg->failed = true;
+  dp_str_free(&body);
+  free(d);
+}
