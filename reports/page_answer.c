@@ -72,15 +72,16 @@ static void add_setting(const char *assignment, int *on_line, dp_str *out) {
   add_word(assignment, out);
 }
 
-static void add_value(const dp_node *node, dp_str *out) {
+/* Within a list a text is quoted, as in TOML. */
+static void add_value(const dp_node *node, bool quoted, dp_str *out) {
   char shown[80];
   if (node->kind == DP_NODE_STRING) {
-    dp_str_add(out, node->string);
+    dp_str_addf(out, quoted ? "\"%s\"" : "%s", node->string);
   } else if (node->kind == DP_NODE_ARRAY) {
     dp_str_add(out, "[");
     for (size_t i = 0; i < node->count; i++) {
       if (i) dp_str_add(out, ",");
-      add_value(node->items[i], out);
+      add_value(node->items[i], true, out);
     }
     dp_str_add(out, "]");
   } else {
@@ -98,9 +99,10 @@ static const char *command(report_page *page, const dp_node *plan) {
   for (int i = 0; i < run->assignment_count; i++)
     if (!plan || strncmp(run->assignments[i], "plan.", 5) != 0) add_setting(run->assignments[i], &on_line, &text);
   for (size_t i = 0; plan && i < plan->count; i++) {
+    if (strcmp(plan->items[i]->key, "recomputed_units") == 0) continue; /* what "auto" came to, no key of [plan] */
     dp_str_clear(&setting);
     dp_str_addf(&setting, "plan.%s=", plan->items[i]->key);
-    add_value(plan->items[i], &setting);
+    add_value(plan->items[i], false, &setting);
     add_setting(dp_str_text(&setting), &on_line, &text);
   }
   char *kept = dp_arena_strdup(&page->arena, dp_str_text(&text)); /* not cleaned: it has lines */

@@ -23,12 +23,21 @@ static void tell(studier *s) {
   if (s->options->progress) s->options->progress(s->options->progress_data, s->done, s->total, NULL);
 }
 
-static void take(const sim_tune_result *result, sim_study_point *point) {
+/* A copy that outlives the result. */
+static dp_status take(studier *s, const sim_tune_result *result, sim_study_point *point) {
   const int index = result->best >= 0 ? result->best : result->nearest;
   point->found = index >= 0;
   point->fits = result->best >= 0;
-  if (point->found) point->trial = result->trials[index];
-  point->trial.why = NULL; /* it belongs to the result */
+  if (!point->found) return DP_OK;
+  point->trial = result->trials[index];
+  point->trial.why = NULL;
+  sim_candidate *candidate = &point->trial.candidate;
+  const char **skips = DP_ARENA_NEW(&s->study->arena, const char *, (size_t)candidate->skip_count);
+  if (!skips) return dp_fail_memory(s->error);
+  for (int i = 0; i < candidate->skip_count; i++)
+    if (!(skips[i] = dp_arena_strdup(&s->study->arena, candidate->skips[i]))) return dp_fail_memory(s->error);
+  candidate->skips = skips;
+  return DP_OK;
 }
 
 /* DP_OK with *there false where the search has no plan to try. */
@@ -44,10 +53,10 @@ static dp_status search(studier *s, const plan_scenario *changed, sim_study_poin
     sim_tune_result_free(&result);
     return DP_OK;
   }
-  take(&result, point);
+  const dp_status taken = take(s, &result, point);
   *there = true;
   sim_tune_result_free(&result);
-  return DP_OK;
+  return taken;
 }
 
 /* Shares of the cluster: who uses a quarter of the devices pays a quarter. */
@@ -58,7 +67,7 @@ static dp_status study_devices(studier *s) {
     sim_study_point point = {.devices = n, .global_batch = s->global_batch};
     bool there = true;
     if (n == all) {
-      take(s->result, &point);
+      DP_TRY(take(s, s->result, &point));
     } else {
       plan_scenario changed = *s->scenario;
       changed.global_batch = s->global_batch;
@@ -81,7 +90,7 @@ static dp_status study_batches(studier *s) {
                              .global_batch = s->global_batch * times[i][0] / times[i][1]};
     bool there = s->global_batch % times[i][1] == 0 && point.global_batch <= INT32_MAX;
     if (there && point.global_batch == s->global_batch) {
-      take(s->result, &point);
+      DP_TRY(take(s, s->result, &point));
     } else if (there) {
       plan_scenario changed = *s->scenario;
       changed.global_batch = point.global_batch;
@@ -101,7 +110,7 @@ static int layout_for_k(const sim_tune_result *result) {
   for (int i = 0; i < result->trial_count; i++) {
     const sim_trial *trial = &result->trials[i];
     if (trial->state != SIM_TRIAL_SIMULATED || !trial->fits || trial->candidate.stages < 2) continue;
-    if (trial->candidate.skip_policy == PLAN_SKIP_COMPRESS) continue;
+    if (sim_candidate_lossiness(&trial->candidate)) continue;
     if (found < 0 || trial->step_s < result->trials[found].step_s) found = i;
   }
   return found;
@@ -147,6 +156,8 @@ static dp_status study_ks(studier *s) {
   s->study->ks = DP_ARENA_NEW(&s->study->arena, sim_study_k, (size_t)count + 1);
   if (!s->study->ks) return dp_fail_memory(s->error);
   s->study->k_layout = s->result->trials[layout].candidate;
+  s->study->k_layout.skips = NULL; /* one policy for all of them */
+  s->study->k_layout.skip_count = 0;
   DP_TRY(study_k(s, 0));
   for (int64_t k = next_k(s->result, 0); k && !stopped(s); k = next_k(s->result, k)) DP_TRY(study_k(s, k));
   return DP_OK;
