@@ -123,3 +123,6 @@ EXTRA_DIST += scenarios/sdxl-8x8xa100-ib.expected.json
 CHECK_SUITES += tests/test_sim_grid
 tests_test_sim_grid_SOURCES = tests/test_sim_grid.c
 tests_test_sim_grid_LDADD = $(TEST_LIBS)
+BENCHES += tests/bench_tune
+tests_bench_tune_SOURCES = tests/bench_tune.c tests/bench.h
+tests_bench_tune_LDADD = $(SIM_LIBS)
