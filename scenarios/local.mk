@@ -41,3 +41,5 @@ dist_scenarios_DATA += \
 	scenarios/study-1f1b.toml
 dist_clusters_DATA += scenarios/clusters/8x8xa100-80gb-ib.toml
 dist_scenarios_DATA += scenarios/sdxl-8x8xa100-ib.toml
+dist_clusters_DATA += scenarios/clusters/4x1rtx4090-ethernet.toml
+dist_scenarios_DATA += scenarios/sdxl-4x1rtx4090-ethernet.toml

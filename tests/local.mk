@@ -126,3 +126,4 @@ tests_test_sim_grid_LDADD = $(TEST_LIBS)
 BENCHES += tests/bench_tune
 tests_bench_tune_SOURCES = tests/bench_tune.c tests/bench.h
 tests_bench_tune_LDADD = $(SIM_LIBS)
+EXTRA_DIST += scenarios/sdxl-4x1rtx4090-ethernet.expected.json
