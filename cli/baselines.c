@@ -17,7 +17,8 @@ void cli_baselines_print(const sim_baselines *baselines, const sim_tune_result *
   char plan[256];
   printf(
       "\nOther planners on the same devices: each with its best stages, replicas and microbatch size of the\n"
-      "same grid, nothing or all recomputed. Gain: of the best plan over it (GB = 1e9 bytes, of a step)\n"
+      "same grid, nothing or all recomputed (split as here: as needed too). Gain: of the best plan over it.\n"
+      "GB = 1e9 bytes, skips: of a step.\n"
       "  %-33s %9s %9s %8s %8s %7s\n",
       "", "samples/s", "gain", "skip GB", "bubble %", "peak GB");
   if (tuned->best >= 0) print_figures("the best plan", &tuned->trials[tuned->best], NAN);

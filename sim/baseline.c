@@ -24,15 +24,16 @@ typedef struct planner {
   plan_schedule schedule;
   plan_skip_policy skip_policy;
   bool one_stage, own_split;
+  bool may_choose; /* recomputes just what memory needs, as the search does */
 } planner;
 
 static const planner planners[SIM_BASELINE_COUNT] = {
-    [SIM_BASELINE_REPLICAS] = {PLAN_1F1B, PLAN_SKIP_DIRECT, true, false},
-    [SIM_BASELINE_EQUAL_PARAMETERS] = {PLAN_1F1B, PLAN_SKIP_RELAY, false, true},
-    [SIM_BASELINE_EQUAL_TRAINABLE] = {PLAN_1F1B, PLAN_SKIP_RELAY, false, true},
-    [SIM_BASELINE_EQUAL_UNITS] = {PLAN_1F1B, PLAN_SKIP_DIRECT, false, true},
-    [SIM_BASELINE_STRAIGHT] = {PLAN_1F1B, PLAN_SKIP_DIRECT, false, false},
-    [SIM_BASELINE_FOLDED] = {PLAN_FOLDED, PLAN_SKIP_DIRECT, false, false},
+    [SIM_BASELINE_REPLICAS] = {PLAN_1F1B, PLAN_SKIP_DIRECT, true, false, false},
+    [SIM_BASELINE_EQUAL_PARAMETERS] = {PLAN_1F1B, PLAN_SKIP_RELAY, false, true, false},
+    [SIM_BASELINE_EQUAL_TRAINABLE] = {PLAN_1F1B, PLAN_SKIP_RELAY, false, true, false},
+    [SIM_BASELINE_EQUAL_UNITS] = {PLAN_1F1B, PLAN_SKIP_DIRECT, false, true, false},
+    [SIM_BASELINE_STRAIGHT] = {PLAN_1F1B, PLAN_SKIP_DIRECT, false, false, true},
+    [SIM_BASELINE_FOLDED] = {PLAN_FOLDED, PLAN_SKIP_DIRECT, false, false, true},
 };
 
 dp_status sim_baseline_split(sim_baseline_kind kind, const graph *model, int stages, int *cuts, dp_error *error) {
@@ -61,7 +62,7 @@ dp_status sim_baseline_split(sim_baseline_kind kind, const graph *model, int sta
 
 typedef struct point {
   int stages, replicas, size, microbatches;
-  bool recompute;
+  plan_recompute recompute;
 } point;
 
 typedef struct choice { /* a point as one planner would have it */
@@ -93,7 +94,7 @@ static bool same_point(const point *a, const point *b) {
 
 static dp_status make_grid(comparison *c, dp_error *error) {
   const bool may_recompute = c->scenario->training && !c->scenario->synthetic;
-  c->points = DP_ARENA_NEW(&c->arena, point, 2 * (size_t)c->tuned->trial_count);
+  c->points = DP_ARENA_NEW(&c->arena, point, PLAN_RECOMPUTE_CHOICES * (size_t)c->tuned->trial_count);
   if (!c->points) return dp_fail_memory(error);
   for (int t = 0; t < c->tuned->trial_count; t++) {
     const sim_candidate *from = &c->tuned->trials[t].candidate;
@@ -102,8 +103,8 @@ static dp_status make_grid(comparison *c, dp_error *error) {
     int i = 0;
     while (i < c->point_count && !same_point(&c->points[i], &made)) i++;
     if (i < c->point_count) continue;
-    for (int again = 0; again <= (may_recompute ? 1 : 0); again++) {
-      made.recompute = again == 1;
+    for (int again = 0; again < (may_recompute ? PLAN_RECOMPUTE_CHOICES : 1); again++) {
+      made.recompute = (plan_recompute)again;
       c->points[c->point_count++] = made;
     }
   }
@@ -132,7 +133,7 @@ static double least_s(const comparison *c, const choice *chosen, int first, int 
     const sim_unit_cost *units = chosen->prepared->kinds[k].units;
     double s = 0;
     for (int u = first; u < end; u++) {
-      s += (chosen->point->recompute ? 2 : 1) * units[u].device_s[SIM_FORWARD];
+      s += (chosen->point->recompute == PLAN_RECOMPUTE_ALL ? 2 : 1) * units[u].device_s[SIM_FORWARD];
       if (c->scenario->training) s += units[u].device_s[SIM_BACKWARD_INPUT] + units[u].device_s[SIM_BACKWARD_WEIGHT];
     }
     if (s < least) least = s;
@@ -176,6 +177,7 @@ static dp_status list_choices(const comparison *c, sim_baseline_kind kind, dp_ar
     while (made.prepared->microbatch_size != made.point->size) made.prepared++;
     const int chunks = made.point->stages * (how->schedule == PLAN_FOLDED ? 2 : 1);
     if (how->one_stage != (made.point->stages == 1) || chunks > (int)made.prepared->model.units.count) continue;
+    if (made.point->recompute == PLAN_RECOMPUTE_AUTO && !how->may_choose) continue;
     if (how->own_split) {
       made.cuts = DP_ARENA_NEW(arena, int, (size_t)made.point->stages);
       if (!made.cuts) return dp_fail_memory(error);

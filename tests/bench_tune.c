@@ -70,7 +70,7 @@ static void simulate_size(const char *name, const plan_scenario *job, const sim_
                                            .microbatch_size = size,
                                            .schedule = (plan_schedule)schedule,
                                            .skip_policy = PLAN_SKIP_DIRECT,
-                                           .recompute = again == 1};
+                                           .recompute = again ? PLAN_RECOMPUTE_ALL : PLAN_RECOMPUTE_NONE};
           simulate_one(name, job, prepared, &candidate, batch, sum);
         }
       }
