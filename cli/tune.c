@@ -70,16 +70,6 @@ static void print_plan_line(const sim_candidate *c, const char *scenario) {
   printf("\n");
 }
 
-/* "2x4 interleaved/4 8x4 recomputed" */
-static const char *brief(const sim_candidate *c, char out[128]) {
-  char chunks[16] = "", skips[40] = "";
-  if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, "/%d", c->chunks);
-  if (c->k) (void)snprintf(skips, sizeof skips, " K=%lld", (long long)c->k);
-  (void)snprintf(out, 128, "%dx%d %s%s %dx%d%s%s", c->stages, c->replicas, plan_schedule_names[c->schedule], chunks,
-                 c->microbatches, c->microbatch_size, c->recompute == PLAN_RECOMPUTE_ALL ? " recomputed" : "", skips);
-  return out;
-}
-
 static void print_front(const sim_tune_result *result) {
   printf(
       "\nPareto front: throughput, memory of the fullest worker, cost (GB = 1e9 bytes)\n"
@@ -89,7 +79,7 @@ static void print_front(const sim_tune_result *result) {
     char plan[128], step[32];
     printf("  %9.4g  %9s  %5.1f  %13.4g  %4.1f %%  %s\n", t->throughput_samples_per_s,
            dp_format_seconds(t->step_s, step), (double)t->peak_bytes / 1e9, t->usd_per_million_samples,
-           100 * t->bubble_ratio, brief(&t->candidate, plan));
+           100 * t->bubble_ratio, sim_candidate_brief(&t->candidate, plan));
   }
 }
 

@@ -30,13 +30,6 @@ typedef struct rows {
   int count;
 } rows;
 
-static const char *plan_text(const sim_hardware *h, char out[96]) {
-  const sim_candidate *c = &h->best.candidate;
-  (void)snprintf(out, 96, "%dx%d %s %dx%d%s", c->stages, c->replicas, plan_schedule_names[c->schedule], c->microbatches,
-                 c->microbatch_size, c->recompute == PLAN_RECOMPUTE_ALL ? " recomputed" : "");
-  return out;
-}
-
 static int most_helpful(const sim_hardware *h) {
   int most = 0;
   for (int r = 1; r < SIM_RESOURCE_COUNT; r++)
@@ -97,12 +90,12 @@ static void print_csv(const rows *all) {
   printf("\n");
   for (int i = 0; i < all->count; i++) {
     const sim_hardware *h = &all->items[i];
-    char plan[96];
+    char plan[128];
     print_csv_text(h->scenario.cluster.name);
     printf(",%zu,%s,%.9g,%.9g,%.9g,%lld,%.9g,", h->scenario.cluster.devices.count, h->fits ? "true" : "false",
            h->fits ? h->best.throughput_samples_per_s : 0, h->best.usd_per_million_samples, h->best.joules_per_sample,
            (long long)h->best.peak_bytes, sim_break_even_months(h, &all->items[0]));
-    print_csv_text(plan_text(h, plan));
+    print_csv_text(sim_candidate_brief(&h->best.candidate, plan));
     for (int r = 0; r < SIM_RESOURCE_COUNT; r++) printf(",%.6g", h->gain[r]);
     printf("\n");
   }
@@ -114,11 +107,11 @@ static void print_table(const rows *all) {
   printf("  %-22s %4s %10s %12s %9s  %s\n", "cluster", "GPUs", "samples/s", "USD/M smpl", "J/sample", "best plan");
   for (int i = 0; i < all->count; i++) {
     const sim_hardware *h = &all->items[i];
-    char plan[96], usd[32] = "?";
+    char plan[128], usd[32] = "?";
     if (h->best.usd_per_million_samples > 0) (void)snprintf(usd, sizeof usd, "%.4g", h->best.usd_per_million_samples);
     if (h->fits)
       printf("  %-22.22s %4zu %10.4g %12s %9.4g  %s\n", h->scenario.cluster.name, h->scenario.cluster.devices.count,
-             h->best.throughput_samples_per_s, usd, h->best.joules_per_sample, plan_text(h, plan));
+             h->best.throughput_samples_per_s, usd, h->best.joules_per_sample, sim_candidate_brief(&h->best.candidate, plan));
     else
       printf("  %-22.22s %4zu  does not fit: at least %.1f of %.1f GB a card\n", h->scenario.cluster.name,
              h->scenario.cluster.devices.count, (double)h->best.tightest.peak_bytes / 1e9,

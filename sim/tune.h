@@ -93,11 +93,13 @@ const char *sim_trial_why_lost(const sim_trial *trial, const sim_trial *best, dp
 plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candidate *candidate, int64_t global_batch);
 int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error); /* 0: error set */
 
-/* "4 stages x 2 replicas, folded, 16 microbatches of 4, all recomputed, skips direct" */
 /* "worker 2 needs 43.1 of 40.0 GB, 31.2 of it activations" */
 const char *sim_shortage_show(const sim_shortage *shortage, char out[128]);
 /* 0: every skip is exact; else the more, the more of them are compressed. */
 int sim_candidate_lossiness(const sim_candidate *candidate);
+/* "4 stages x 2 replicas, folded, 16 microbatches of 4, all recomputed, skips direct" */
 const char *sim_candidate_show(const sim_candidate *candidate, char out[256]);
+/* The same for a column of a table, stages x replicas, schedule, microbatches x size: "4x2 interleaved/4 16x4 recomputed" */
+const char *sim_candidate_brief(const sim_candidate *candidate, char out[128]);
 
 #endif

@@ -49,6 +49,15 @@ const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
   return out;
 }
 
+const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
+  char chunks[16] = "", skips[40] = "";
+  if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, "/%d", c->chunks);
+  if (c->k) (void)snprintf(skips, sizeof skips, " K=%lld", (long long)c->k);
+  (void)snprintf(out, 128, "%dx%d %s%s %dx%d%s%s", c->stages, c->replicas, plan_schedule_names[c->schedule], chunks,
+                 c->microbatches, c->microbatch_size, c->recompute == PLAN_RECOMPUTE_ALL ? " recomputed" : "", skips);
+  return out;
+}
+
 int sim_candidate_differences(const sim_candidate *a, const sim_candidate *b) {
   const bool schedule = a->schedule != b->schedule || a->chunks != b->chunks;
   const bool policy = a->skip_policy != b->skip_policy || (a->k != b->k && a->skip_count == b->skip_count);
