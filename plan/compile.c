@@ -1,4 +1,4 @@
-/* Instructions and their waits; copying a replica. */
+/* Instructions and their waits; copying a pipeline. */
 #include "plan/compile.h"
 
 #include <limits.h>
@@ -193,27 +193,28 @@ static dp_status make_waits(plan_compiler *c) {
   uint64_t total = 0;
   for (uint32_t i = 1; i <= c->instructions; i++) {
     total += first[i];
-    if (total * (uint64_t)c->plan->replicas > UINT32_MAX)
+    if (total * (uint64_t)plan_copy_count(c->plan) > UINT32_MAX)
       return dp_fail(c->error, DP_BAD_INPUT, "plan: found more than %u dependencies", UINT32_MAX);
     first[i] = (uint32_t)total;
   }
   c->waits = (uint32_t)total;
-  program->waits = PLAN_KEEP(c, uint32_t, total * (uint64_t)c->plan->replicas);
+  program->waits = PLAN_KEEP(c, uint32_t, total * (uint64_t)plan_copy_count(c->plan));
   if (!program->waits) return dp_fail_memory(c->error);
   for (int r = 0; r < c->plan->ranks; r++) rank_waits(c, r, false);
   return DP_OK;
 }
 
-/* ---- replicas ---- */
+/* ---- replicas and members of tensor groups ---- */
 
-static void copy_replica(plan_compiler *c, uint32_t replica) {
+static void copy_pipeline(plan_compiler *c, uint32_t copy) {
   plan_program *program = c->program;
-  const uint32_t workers = replica * (uint32_t)c->plan->ranks, first_instruction = replica * c->instructions;
-  const uint32_t first_work = replica * c->works, first_message = replica * c->messages;
+  const uint32_t workers = copy * (uint32_t)c->plan->ranks, first_instruction = copy * c->instructions;
+  const uint32_t first_work = copy * c->works, first_message = copy * c->messages;
+  const uint32_t first_group = copy % (uint32_t)plan_tensor(c->plan) * c->groups;
   for (uint32_t r = 0; r < (uint32_t)c->plan->ranks; r++)
-    program->worker_lane[workers + r] = program->worker_lane[r] + replica * c->lanes;
+    program->worker_lane[workers + r] = program->worker_lane[r] + copy * c->lanes;
   for (uint32_t l = 0; l < c->lanes; l++) {
-    plan_lane *lane = &program->lanes[replica * c->lanes + l];
+    plan_lane *lane = &program->lanes[copy * c->lanes + l];
     *lane = program->lanes[l];
     lane->worker += workers;
     lane->first += first_instruction;
@@ -226,13 +227,16 @@ static void copy_replica(plan_compiler *c, uint32_t replica) {
     if (opcode == PLAN_SEND || opcode == PLAN_RECV) {
       instruction->peer += first_instruction;
       instruction->class_id += first_message;
-    } else if (opcode != PLAN_ALL_REDUCE) { /* groups and their classes are common to all replicas */
+    } else if (opcode == PLAN_ALL_REDUCE) { /* groups and their classes are common to the replicas of a member */
+      instruction->peer += first_group;
+      instruction->class_id += first_group;
+    } else {
       instruction->class_id += first_work;
     }
-    program->wait_first[first_instruction + i + 1] = program->wait_first[i + 1] + replica * c->waits;
+    program->wait_first[first_instruction + i + 1] = program->wait_first[i + 1] + copy * c->waits;
   }
   for (uint32_t i = 0; i < c->waits; i++)
-    program->waits[replica * c->waits + i] = program->waits[i] + first_instruction;
+    program->waits[copy * c->waits + i] = program->waits[i] + first_instruction;
   for (uint32_t i = 0; i < c->works; i++) {
     program->works[first_work + i] = program->works[i];
     program->works[first_work + i].worker += workers;
@@ -254,7 +258,7 @@ static dp_status compile(plan_compiler *c) {
   for (int r = 0; r < ranks; r++) make_compute(c, r);
   for (int r = 0; r < ranks; r++) make_transfers(c, r);
   DP_TRY(make_waits(c));
-  for (int i = 1; i < c->plan->replicas; i++) copy_replica(c, (uint32_t)i);
+  for (int i = 1; i < plan_copy_count(c->plan); i++) copy_pipeline(c, (uint32_t)i);
   c->program->worker_lane[c->program->worker_count] = c->program->lane_count;
   return DP_OK;
 }

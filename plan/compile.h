@@ -1,6 +1,6 @@
 /* The compiler's parts and what they share; internal to plan/.
  *
- * One replica is compiled, then copied. Why the result cannot deadlock: let level(x) be the length of the longest chain
+ * One pipeline is compiled, then copied for replicas and members of tensor groups. Why the result cannot deadlock: let level(x) be the length of the longest chain
  * of compute steps that ends with x, over the orders of the ranks and the chain of chunks alone (no transfers). Every
  * dependency that transfers add points from a lower to a higher level, if a message is put just below
  *   limit(message) = least level, over this message and those after it on its lane, of the steps that wait for it:
@@ -44,7 +44,8 @@ typedef struct plan_compiler {
   uint32_t *first_step;
   int *level;
   uint32_t *instruction;                                /* the step's last part */
-  uint32_t lanes, instructions, works, messages, waits; /* of one replica */
+  uint32_t lanes, instructions, works, messages, waits; /* of one pipeline */
+  uint32_t groups;                                      /* of all-reduces, of one member's replicas */
   uint32_t *cursor;                                     /* [lane] instructions written */
   uint32_t *optimizer_work;                             /* [rank] */
   uint32_t *sends;                                      /* [flow * items + microbatch of the sender] */

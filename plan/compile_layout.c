@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/shard.h"
 #include "plan/compile.h"
 
 enum { MAX_PARTS = 255 };
@@ -151,14 +152,15 @@ static dp_status lay_out_lanes(plan_compiler *c) {
     if (keys[l].kind == PLAN_LANE_COLLECTIVE) size[l] = parts;
     total += size[l];
   }
-  if (total * (uint64_t)plan->replicas >= PLAN_NO_PEER / 2)
-    return dp_fail(c->error, DP_BAD_INPUT, "plan: found %.3g instructions, allowed: at most %u",
-                   (double)total * plan->replicas, PLAN_NO_PEER / 2);
+  const uint32_t copies = (uint32_t)plan_copy_count(plan);
+  if (total * (uint64_t)copies >= PLAN_NO_PEER / 2)
+    return dp_fail(c->error, DP_BAD_INPUT, "plan: found %.3g instructions, allowed: at most %u", (double)total * copies,
+                   PLAN_NO_PEER / 2);
   plan_program *program = c->program;
   c->instructions = (uint32_t)total;
   program->worker_count = plan_worker_count(plan);
-  program->lane_count = unique * (uint32_t)plan->replicas;
-  program->instruction_count = c->instructions * (uint32_t)plan->replicas;
+  program->lane_count = unique * copies;
+  program->instruction_count = c->instructions * copies;
   program->worker_lane = PLAN_KEEP(c, uint32_t, program->worker_count + 1);
   program->lanes = PLAN_KEEP(c, plan_lane, program->lane_count);
   program->instructions = PLAN_KEEP(c, plan_instruction, program->instruction_count);
@@ -206,6 +208,36 @@ static int64_t gradient_bytes(const plan_compiler *c, uint32_t first, uint32_t c
   return parameters * (c->plan->gradient_fp32 ? 4 : graph_dtype_bytes(c->graph->precision));
 }
 
+/* What a member sends in one direction of a unit. */
+static int64_t unit_tensor_bytes(const plan_compiler *c, const graph_unit *unit, bool backward) {
+  int64_t bytes = 0;
+  for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
+    const graph_op *op = &c->graph->ops.items[o];
+    bytes += graph_collective_sent_bytes(backward ? &op->backward_input : &op->forward, plan_tensor(c->plan));
+  }
+  return bytes;
+}
+
+/* Units run forward again where they are recomputed; the optimizer step begins with the sum of partial gradients. */
+static int64_t work_tensor_bytes(const plan_compiler *c, const plan_work *work) {
+  const plan_plan *plan = c->plan;
+  int64_t bytes = 0;
+  if (plan_tensor(plan) == 1) return 0;
+  if (work->opcode == PLAN_OPTIMIZER_STEP) {
+    const graph_work sum = {.collective = GRAPH_COLLECTIVE_ALL_REDUCE,
+                            .collective_bytes = plan_partial_gradient_bytes(plan, c->graph, (int)work->worker)};
+    return graph_collective_sent_bytes(&sum, plan_tensor(plan));
+  }
+  for (uint32_t u = work->first_unit; u < work->first_unit + work->unit_count; u++) {
+    const graph_unit *unit = &c->graph->units.items[u];
+    const bool input = work->opcode == PLAN_BACKWARD || work->opcode == PLAN_BACKWARD_INPUT;
+    if (input) bytes += unit_tensor_bytes(c, unit, true);
+    if (work->opcode == PLAN_FORWARD || (input && plan->recompute && plan->recompute[u]))
+      bytes += unit_tensor_bytes(c, unit, false);
+  }
+  return bytes;
+}
+
 static dp_status make_works(plan_compiler *c) {
   const plan_plan *plan = c->plan;
   plan_program *program = c->program;
@@ -216,7 +248,7 @@ static dp_status make_works(plan_compiler *c) {
                                   : 2u) +
              (uint32_t)(c->chunks[k].parts > 1 ? c->chunks[k].parts : 0);
   c->works = count;
-  program->work_count = count * (uint32_t)plan->replicas;
+  program->work_count = count * (uint32_t)plan_copy_count(plan);
   program->works = PLAN_KEEP(c, plan_work, program->work_count);
   if (!program->works) return dp_fail_memory(c->error);
   c->optimizer_work = PLAN_SCRATCH(c, uint32_t, plan->ranks);
@@ -228,7 +260,7 @@ static dp_status make_works(plan_compiler *c) {
       plan_compile_chunk *chunk = &c->chunks[k];
       const plan_chunk *units = &plan->chunks[k];
       const plan_work whole = {
-          PLAN_FORWARD, 0, 1, (uint16_t)k, (uint32_t)r, (uint32_t)units->first_unit, (uint32_t)units->unit_count};
+          PLAN_FORWARD, 0, 1, (uint16_t)k, (uint32_t)r, (uint32_t)units->first_unit, (uint32_t)units->unit_count, 0};
       const uint8_t opcodes[PLAN_PASS_COUNT] = {PLAN_FORWARD, c->split_backward ? PLAN_BACKWARD_INPUT : PLAN_BACKWARD,
                                                 PLAN_BACKWARD_WEIGHT};
       for (int pass = 0; pass < (!plan->training ? 1 : c->split_backward ? 3 : 2); pass++) {
@@ -254,8 +286,10 @@ static dp_status make_works(plan_compiler *c) {
                           (uint16_t)c->rank_chunks[c->rank_first[r]],
                           (uint32_t)r,
                           (uint32_t)first->first_unit,
-                          (uint32_t)first->unit_count};
+                          (uint32_t)first->unit_count,
+                          0};
   }
+  for (uint32_t w = 0; w < count; w++) program->works[w].tensor_bytes = work_tensor_bytes(c, &program->works[w]);
   return DP_OK;
 }
 
@@ -263,7 +297,7 @@ static dp_status make_messages(plan_compiler *c) {
   const plan_plan *plan = c->plan;
   plan_program *program = c->program;
   c->messages = (uint32_t)c->traffic.flow_count;
-  program->message_count = c->messages * (uint32_t)plan->replicas;
+  program->message_count = c->messages * (uint32_t)plan_copy_count(plan);
   program->messages = PLAN_KEEP(c, plan_message, program->message_count);
   if (!program->messages) return dp_fail_memory(c->error);
   program->message_tensors = c->traffic.tensors;
@@ -284,36 +318,43 @@ static dp_status make_messages(plan_compiler *c) {
   return DP_OK;
 }
 
-/* A collective class and a group for each part of each chunk's last backward: the same for all replicas. */
+/* A collective class and a group for each part of each chunk's last backward and each member of the tensor group: the same
+ * for all replicas. */
 static dp_status make_collectives(plan_compiler *c) {
   const plan_plan *plan = c->plan;
   plan_program *program = c->program;
   if (!plan->training || plan->replicas == 1) return DP_OK;
   uint32_t count = 0;
   for (int k = 0; k < plan->chunk_count; k++) count += (uint32_t)c->chunks[k].parts;
+  c->groups = count;
+  count *= (uint32_t)plan_tensor(plan);
   program->collectives = PLAN_KEEP(c, plan_collective, count);
   program->group_class = PLAN_KEEP(c, uint32_t, count);
   program->group_members = PLAN_KEEP(c, uint32_t, program->worker_count);
   if (!program->collectives || !program->group_class || !program->group_members) return dp_fail_memory(c->error);
   program->collective_count = program->group_count = count;
   program->group_member_count = (uint32_t)program->worker_count;
+  const int tensor = plan_tensor(plan);
   for (int r = 0; r < plan->ranks; r++)
-    for (int i = 0; i < plan->replicas; i++)
-      program->group_members[r * plan->replicas + i] = (uint32_t)(i * plan->ranks + r);
+    for (int m = 0; m < tensor; m++)
+      for (int i = 0; i < plan->replicas; i++)
+        program->group_members[(r * tensor + m) * plan->replicas + i] = (uint32_t)plan_worker_of(plan, i, m, r);
   count = 0;
-  for (int k = 0; k < plan->chunk_count; k++) {
-    c->chunks[k].first_group = count;
-    for (int p = 0; p < c->chunks[k].parts; p++, count++) {
-      uint32_t first, units;
-      cut_part(c, k, p, &first, &units);
-      program->group_class[count] = count;
-      program->collectives[count] = (plan_collective){.bytes = gradient_bytes(c, first, units),
-                                                      .first_member = (uint32_t)(plan->chunks[k].rank * plan->replicas),
-                                                      .member_count = (uint32_t)plan->replicas,
-                                                      .chunk = (uint16_t)k,
-                                                      .part = (uint8_t)p};
+  for (int m = 0; m < tensor; m++)
+    for (int k = 0; k < plan->chunk_count; k++) {
+      if (m == 0) c->chunks[k].first_group = count;
+      for (int p = 0; p < c->chunks[k].parts; p++, count++) {
+        uint32_t first, units;
+        cut_part(c, k, p, &first, &units);
+        program->group_class[count] = count;
+        program->collectives[count] = (plan_collective){
+            .bytes = gradient_bytes(c, first, units),
+            .first_member = (uint32_t)((plan->chunks[k].rank * tensor + m) * plan->replicas),
+            .member_count = (uint32_t)plan->replicas,
+            .chunk = (uint16_t)k,
+            .part = (uint8_t)p};
+      }
     }
-  }
   return DP_OK;
 }
 

@@ -43,7 +43,7 @@ static int64_t aligned(int64_t bytes) { return (bytes + PLAN_ALIGNMENT - 1) / PL
 static dp_status index_program(planner *p) {
   const plan_program *program = p->keeper.program;
   const plan_plan *plan = p->keeper.plan;
-  const size_t items = (size_t)p->keeper.items, messages = program->message_count / (size_t)plan->replicas;
+  const size_t items = (size_t)p->keeper.items, messages = program->message_count / (size_t)plan_copy_count(plan);
   p->chunks = SCRATCH(p, positions, plan->chunk_count);
   p->sends = SCRATCH(p, uint32_t, messages * items);
   p->recvs = SCRATCH(p, uint32_t, messages * items);
@@ -271,7 +271,7 @@ static dp_status lay_out(planner *p, const plan_program *program, const graph *g
   if (!p->memory->workers) return dp_fail_memory(p->error);
   for (int r = 0; r < plan->ranks; r++) {
     DP_TRY(lay_out_rank(p, r, &p->memory->workers[r]));
-    for (int i = 1; i < plan->replicas; i++) p->memory->workers[i * plan->ranks + r] = p->memory->workers[r];
+    for (int i = 1; i < plan_copy_count(plan); i++) p->memory->workers[i * plan->ranks + r] = p->memory->workers[r];
   }
   return DP_OK;
 }

@@ -60,8 +60,14 @@ static void communication(walker *w, uint32_t first_lane, uint32_t end_lane, pla
 
 static void compute_times(const plan_timeline *timeline, const plan_lane *lane, plan_worker_metrics *metrics) {
   for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
-    const double length_s = timeline->end_s[i] - timeline->start_s[i];
-    const uint8_t opcode = timeline->program->instructions[i].opcode;
+    double length_s = timeline->end_s[i] - timeline->start_s[i];
+    const plan_instruction *instruction = &timeline->program->instructions[i];
+    const uint8_t opcode = instruction->opcode;
+    if (timeline->work_tensor_s) {
+      const double tensor_s = timeline->work_tensor_s[instruction->class_id];
+      metrics->tensor_s += tensor_s < length_s ? tensor_s : length_s;
+      length_s -= tensor_s < length_s ? tensor_s : length_s;
+    }
     metrics->compute_s += length_s;
     if (opcode == PLAN_FORWARD)
       metrics->forward_s += length_s;
@@ -77,6 +83,13 @@ static void traffic(const plan_program *program, const plan_lane *lane, plan_wor
                     plan_metrics *metrics) {
   for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
     const uint32_t class_id = program->instructions[i].class_id;
+    if (lane->kind == PLAN_LANE_COMPUTE) {
+      const int64_t bytes = program->works[class_id].tensor_bytes;
+      worker->sent_bytes += bytes;
+      worker->received_bytes += bytes;
+      metrics->comm_bytes_by_kind[PLAN_TRAFFIC_TENSOR] += bytes;
+      continue;
+    }
     if (lane->kind == PLAN_LANE_COLLECTIVE) {
       const plan_collective *collective = &program->collectives[class_id];
       const int64_t n = collective->member_count,
@@ -118,10 +131,10 @@ dp_status plan_metrics_of(const plan_timeline *timeline, plan_metrics *metrics, 
     plan_worker_metrics *worker = &metrics->workers[w];
     const uint32_t first = program->worker_lane[w], end = program->worker_lane[w + 1];
     compute_times(timeline, &program->lanes[first], worker);
-    for (uint32_t l = first + 1; l < end; l++) traffic(program, &program->lanes[l], worker, metrics);
+    for (uint32_t l = first; l < end; l++) traffic(program, &program->lanes[l], worker, metrics);
     communication(&walk, first, end, worker);
-    worker->idle_s = timeline->step_s - worker->compute_s;
-    busy_s += worker->compute_s;
+    worker->idle_s = timeline->step_s - worker->compute_s - worker->tensor_s;
+    busy_s += worker->compute_s + worker->tensor_s;
   }
   free(walk.head);
   for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) metrics->comm_bytes += metrics->comm_bytes_by_kind[k];

@@ -12,8 +12,6 @@ void plan_plan_free(plan_plan *plan) {
   *plan = (plan_plan){0};
 }
 
-int plan_worker_count(const plan_plan *plan) { return plan->ranks * plan->replicas; }
-
 int plan_schedule_chunk_rank(plan_schedule schedule, int ranks, int chunk) {
   if (schedule == PLAN_FOLDED || schedule == PLAN_ZB_V) return chunk < ranks ? chunk : 2 * ranks - 1 - chunk;
   return chunk % ranks;
@@ -37,6 +35,14 @@ bool plan_skip_is_compressed(const plan_plan *plan, const graph *g, int tensor, 
   if (compressed_bytes >= t->bytes) return false;
   *bytes = compressed_bytes;
   return true;
+}
+
+int64_t plan_partial_gradient_bytes(const plan_plan *plan, const graph *g, int rank) {
+  int64_t parameters = 0;
+  for (int c = 0; c < plan->chunk_count; c++)
+    for (int u = 0; plan->chunks[c].rank == rank && u < plan->chunks[c].unit_count; u++)
+      parameters += g->units.items[plan->chunks[c].first_unit + u].partial_parameters;
+  return parameters * (plan->gradient_fp32 ? 4 : graph_dtype_bytes(g->precision));
 }
 
 /* ---- plan.json ---- */
@@ -116,6 +122,7 @@ void *plan_plan_json(const plan_plan *plan, const graph *g, const plan_cluster *
       set(object, "schedule", json_string(plan_schedule_names[plan->schedule])) |
       set(object, "stages", json_integer(plan->ranks)) | set(object, "chunks", json_integer(plan->chunks_per_rank)) |
       set(object, "data_parallel", json_integer(plan->replicas)) |
+      set(object, "tensor_parallel", json_integer(plan_tensor(plan))) |
       set(object, "microbatches", json_integer(plan->microbatches)) |
       set(object, "microbatch_size", json_integer(plan->microbatch_size)) |
       set(object, "denoise_steps", json_integer(plan->denoise_steps)) |

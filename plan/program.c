@@ -4,7 +4,7 @@
 
 const char *const plan_opcode_names[] = {
     "FORWARD", "BACKWARD", "BACKWARD_INPUT", "BACKWARD_WEIGHT", "SEND", "RECV", "ALL_REDUCE", "OPTIMIZER_STEP", NULL};
-const char *const plan_traffic_names[] = {"boundary", "skip", "gradient", "latent", NULL};
+const char *const plan_traffic_names[] = {"boundary", "skip", "gradient", "latent", "tensor", NULL};
 
 void plan_program_free(plan_program *program) {
   dp_arena_free(&program->arena);

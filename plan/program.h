@@ -53,13 +53,15 @@ typedef struct plan_instruction {
   uint32_t peer;      /* see above, else PLAN_NO_PEER */
 } plan_instruction;
 
-/* Equal work, costed once: compute of one chunk on one worker. */
+/* Equal work, costed once: compute of one chunk on one worker, with the collectives of its tensor group, which are part of
+ * the instruction: the members run the same instructions in the same order. */
 typedef struct plan_work {
   uint8_t opcode;
   uint8_t part, parts; /* backward split into buckets: part `part` of `parts`, from the chunk's end to its start */
   uint16_t chunk;                  /* OPTIMIZER_STEP: the rank's first chunk */
   uint32_t worker;
   uint32_t first_unit, unit_count; /* the units this part covers */
+  int64_t tensor_bytes; /* that the worker sends in those collectives */
 } plan_work;
 
 typedef enum plan_traffic {
@@ -67,9 +69,10 @@ typedef enum plan_traffic {
   PLAN_TRAFFIC_SKIP,     /* skip tensors and their gradients */
   PLAN_TRAFFIC_GRADIENT, /* weight gradients between replicas (bytes that each worker sends) */
   PLAN_TRAFFIC_LATENT,   /* sampling: the last stage's output back to the first */
+  PLAN_TRAFFIC_TENSOR,   /* collectives of tensor groups (bytes that each member sends) */
   PLAN_TRAFFIC_COUNT
 } plan_traffic;
-extern const char *const plan_traffic_names[]; /* "boundary", "skip", "gradient", "latent", NULL */
+extern const char *const plan_traffic_names[]; /* "boundary", "skip", "gradient", "latent", "tensor", NULL */
 
 /* What one SEND moves: all tensors from one chunk to another, one microbatch, one direction. */
 typedef struct plan_message {
@@ -110,7 +113,9 @@ typedef struct plan_program {
  * What is sent where follows from the graph's liveness and the skip policy. One message carries all tensors from one
  * chunk to another, for one microbatch and direction; neighbour chunks on two ranks always have one each way, of 0
  * bytes if need be, for the order rests on it. A rank gets a tensor once, for the first of its chunks that uses it. In
- * training the gradients of what needs one come back the same way. Replicas are alike.
+ * training the gradients of what needs one come back the same way. Replicas are alike, and so are the members of a tensor
+ * group: each sends whole tensors to its peer of the same number. `graph` is then a member's share; gradients are reduced
+ * among the replicas of each member.
  *
  * Transfers of one lane run in the order in which the sender's compute makes the messages; both ends have that order. A
  * SEND waits for the compute that makes it. A RECV waits for the compute instruction PLAN_PREFETCH before its consumer,

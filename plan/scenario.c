@@ -6,6 +6,7 @@
 #include "base/allowed.h"
 #include "base/file.h"
 #include "base/schema.h"
+#include "graph/shard.h"
 #include "plan/describe.h"
 
 static const char *const precision_choices[] = {"fp32", "fp16", "bf16", NULL}; /* in the order of graph_dtype */
@@ -188,7 +189,7 @@ static dp_status read_task(const dp_node *table, plan_scenario *scenario, dp_err
 /* ---- [plan] ---- */
 
 typedef struct plan_keys {
-  int64_t stages, chunks, data_parallel, microbatches, microbatch_size, k, gradient_buckets;
+  int64_t stages, chunks, data_parallel, tensor_parallel, microbatches, microbatch_size, k, gradient_buckets;
   int schedule, skip_policy;
   const dp_node *split, *recompute, *devices, *skips;
 } plan_keys;
@@ -196,11 +197,14 @@ typedef struct plan_keys {
 #define ROW(key, type, min, max, help) \
   { #key, type, offsetof(plan_keys, key), false, min, max, NULL, help }
 static const dp_field plan_fields[] = {
-    ROW(stages, DP_FIELD_INTEGER, 1, 65536, "pipeline workers of a replica; default devices / data_parallel"),
+    ROW(stages, DP_FIELD_INTEGER, 1, 65536,
+        "of a replica's pipeline; default devices / data_parallel / tensor_parallel"),
     ROW(split, DP_FIELD_NODE, 0, 0,
         "cut points, ascending unit indices, stages * chunks - 1 of them; default balanced"),
     ROW(chunks, DP_FIELD_INTEGER, 1, 65535, "chunks a worker; default 1; interleaved, folded and zb-v 2"),
     ROW(data_parallel, DP_FIELD_INTEGER, 1, 65536, "replicas; default 1"),
+    ROW(tensor_parallel, DP_FIELD_INTEGER, 1, GRAPH_MAX_TENSOR_PARALLEL,
+        "workers that share each stage, by heads and channels; default 1"),
     {"schedule", DP_FIELD_CHOICE, offsetof(plan_keys, schedule), false, 0, 0, plan_schedule_names, "default 1f1b"},
     ROW(microbatches, DP_FIELD_INTEGER, 1, 1e6,
         "per replica and step; default from task.global_batch, else 4 * stages"),
@@ -210,7 +214,7 @@ static const dp_field plan_fields[] = {
     ROW(skips, DP_FIELD_NODE, 0, 0, "list of \"UNIT=POLICY\": skips made in that unit, apart from skip_policy"),
     ROW(k, DP_FIELD_INTEGER, 1, 1e9, "values a sample that a compressed skip keeps"),
     ROW(recompute, DP_FIELD_NODE, 0, 0, "\"none\", \"all\", \"auto\" (what memory needs), or a list of unit names or indices"),
-    ROW(devices, DP_FIELD_NODE, 0, 0, "device of each worker, replica by replica; default in order"),
+    ROW(devices, DP_FIELD_NODE, 0, 0, "device of each worker: by replica, tensor member, stage; default in order"),
     ROW(gradient_buckets, DP_FIELD_INTEGER, 1, 255, "parts of a gradient's all-reduce; default 4"),
 };
 #undef ROW
@@ -279,6 +283,7 @@ static dp_status read_plan(const dp_node *table, plan_scenario *scenario, dp_err
   scenario->stages = keys.stages;
   scenario->chunks = keys.chunks;
   scenario->data_parallel = keys.data_parallel;
+  scenario->tensor_parallel = keys.tensor_parallel;
   scenario->microbatches = keys.microbatches;
   scenario->microbatch_size = keys.microbatch_size;
   scenario->k = keys.k;
@@ -307,7 +312,7 @@ static dp_status read_plan(const dp_node *table, plan_scenario *scenario, dp_err
 /* ---- [search]: read again by the tuner; here so that a typing error is never silent ---- */
 
 typedef struct search_keys {
-  const dp_node *stages, *data_parallel, *chunks, *microbatch_sizes, *schedules, *skip_policies, *k, *recompute;
+  const dp_node *stages, *data_parallel, *tensor_parallel, *chunks, *microbatch_sizes, *schedules, *skip_policies, *k, *recompute;
   int64_t max_stages, max_trials;
   double max_seconds;
   bool allow_lossy_skips;
@@ -319,6 +324,7 @@ static const dp_field search_fields[] = {
     ROW(stages, DP_FIELD_NODE, 0, 0, "list of stage counts to try; default all that the devices allow"),
     ROW(max_stages, DP_FIELD_INTEGER, 1, 65536, "default the number of devices"),
     ROW(data_parallel, DP_FIELD_NODE, 0, 0, "list of replica counts to try"),
+    ROW(tensor_parallel, DP_FIELD_NODE, 0, 0, "list of tensor group sizes to try; default 1"),
     ROW(chunks, DP_FIELD_NODE, 0, 0, "list of chunks a worker to try, interleaved"),
     ROW(microbatch_sizes, DP_FIELD_NODE, 0, 0, "list of microbatch sizes to try"),
     ROW(schedules, DP_FIELD_NODE, 0, 0, "list of schedules to try"),
@@ -362,6 +368,7 @@ static dp_status read_search(const dp_node *table, plan_scenario *scenario, dp_e
                         error));
   DP_TRY(check_integers(keys.stages, "search.stages", 65536, scenario, error));
   DP_TRY(check_integers(keys.data_parallel, "search.data_parallel", 65536, scenario, error));
+  DP_TRY(check_integers(keys.tensor_parallel, "search.tensor_parallel", GRAPH_MAX_TENSOR_PARALLEL, scenario, error));
   DP_TRY(check_integers(keys.chunks, "search.chunks", 65535, scenario, error));
   DP_TRY(check_integers(keys.microbatch_sizes, "search.microbatch_sizes", 65536, scenario, error));
   DP_TRY(check_integers(keys.k, "search.k", 1000000000, scenario, error));
@@ -525,6 +532,25 @@ static dp_status blame_scenario(const plan_scenario *scenario, const dp_error *r
     }
   }
   return dp_fail(error, reason->status, "%s", text);
+}
+
+/* The share of one of `tensor` members; takes the whole model. */
+static dp_status take_share(const plan_scenario *scenario, int tensor, graph *whole, graph *share, dp_error *error) {
+  dp_error reason = DP_ERROR_INIT;
+  memset(share, 0, sizeof *share);
+  const dp_status status = graph_shard(whole, tensor, share, &reason);
+  graph_free(whole);
+  if (status != DP_BAD_INPUT) return status == DP_OK ? DP_OK : dp_fail(error, status, "%s", reason.text);
+  return dp_fail_at(error, plan_scenario_node(scenario, "plan", "tensor_parallel"), "plan.tensor_parallel: %s",
+                    reason.text);
+}
+
+dp_status plan_scenario_share(const plan_scenario *scenario, int64_t microbatch_size, int tensor, graph *out,
+                              dp_error *error) {
+  if (tensor <= 1) return plan_scenario_graph(scenario, microbatch_size, out, error);
+  graph whole;
+  DP_TRY(plan_scenario_graph(scenario, microbatch_size, &whole, error));
+  return take_share(scenario, tensor, &whole, out, error);
 }
 
 dp_status plan_scenario_graph(const plan_scenario *scenario, int64_t microbatch_size, graph *out, dp_error *error) {

@@ -30,7 +30,7 @@ typedef struct plan_scenario {
   const char *implementation;               /* how ops are run, a row of catalogue/efficiency.toml; "fused" by default */
   bool cuda_graphs;                         /* host issues one launch a chunk instead of one a kernel */
   /* [plan]: 0 or NULL = not given */
-  int64_t stages, chunks, data_parallel, microbatches, microbatch_size, k, gradient_buckets;
+  int64_t stages, chunks, data_parallel, tensor_parallel, microbatches, microbatch_size, k, gradient_buckets;
   int schedule, skip_policy;                /* -1: not given */
   const char *const *skips; size_t skip_count; /* "UNIT=POLICY": skips made in that unit that have a policy of their own */
   const dp_node *skips_node;                /* where they stand; NULL: not in a file */
@@ -41,9 +41,10 @@ typedef struct plan_scenario {
 } plan_scenario;
 
 /* Defaults. task: kind "train", optimizer "adamw", trainable "full", lora_rank 16, steps 1 (sampling 50), gradients fp32,
- * CUDA graphs on. plan: data_parallel 1; stages = devices / data_parallel; schedule 1f1b; chunks 1 (interleaved, folded
+ * CUDA graphs on. plan: data_parallel 1; tensor_parallel 1; stages = devices / data_parallel / tensor_parallel; schedule 1f1b; chunks 1 (interleaved, folded
  * and zb-v 2); skips direct; no recomputation; gradient_buckets 1, with data parallel 4; microbatch_size 1;
- * microbatches from global_batch, without it 4 * stages (sampling: stages); workers take devices in order.
+ * microbatches from global_batch, without it 4 * stages (sampling: stages); workers take devices in order, the members of a
+ * tensor group neighbouring ones.
  *
  * Reads, applies the assignments ("plan.stages=4"), resolves paths, reads catalogue and cluster, checks everything that
  * can be checked without building the graph. */
@@ -59,6 +60,9 @@ const dp_node *plan_scenario_node(const plan_scenario *scenario, const char *tab
 void plan_scenario_free(plan_scenario *scenario);
 /* The [model] graph for a microbatch size (times two with guidance). */
 dp_status plan_scenario_graph(const plan_scenario *scenario, int64_t microbatch_size, graph *graph, dp_error *error);
+/* The share that one member of a tensor group has of it (graph/shard.h); the whole for `tensor` 1. */
+dp_status plan_scenario_share(const plan_scenario *scenario, int64_t microbatch_size, int tensor, graph *graph,
+                              dp_error *error);
 /* Settles stages, data_parallel, microbatches, microbatch_size against global_batch and the cluster:
  * global_batch = microbatches * microbatch_size * data_parallel; two of them give the third; contradictions are errors
  * at the key. Fills everything of the plan but chunks, order and recompute. */

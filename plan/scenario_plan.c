@@ -1,5 +1,6 @@
 /* From a scenario's [plan] and [task] to a plan: every count settled, or the contradiction named at its key. */
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "plan/scenario.h"
@@ -7,7 +8,7 @@
 enum { MAX_COMPUTE_STEPS = 1 << 22, MAX_CHUNKS = 65535, MAX_CHUNK_UNITS = 1 << 26 };
 
 typedef struct counts {
-  int64_t devices, stages, replicas, chunks, microbatches, microbatch_size, steps;
+  int64_t devices, stages, replicas, tensor, chunks, microbatches, microbatch_size, steps;
 } counts;
 
 static dp_status settle_workers(const plan_scenario *s, counts *c, dp_error *error) {
@@ -18,18 +19,32 @@ static dp_status settle_workers(const plan_scenario *s, counts *c, dp_error *err
     return dp_fail_at(error, plan_scenario_node(s, "plan", "data_parallel"),
                       "plan.data_parallel: found %lld, allowed: at most %lld, the %s", (long long)c->replicas,
                       (long long)c->devices, where);
-  c->stages = s->stages ? s->stages : c->devices / c->replicas;
-  if (c->stages * c->replicas > c->devices)
+  c->tensor = s->tensor_parallel ? s->tensor_parallel : 1;
+  if (s->synthetic && c->tensor > 1)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "tensor_parallel"),
+                      "plan.tensor_parallel: found %lld with synthetic units, allowed: 1", (long long)c->tensor);
+  if (c->tensor * c->replicas > c->devices)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "tensor_parallel"),
+                      "plan.tensor_parallel: found %lld with data_parallel = %lld, allowed: at most %lld, since there are "
+                      "%lld %s",
+                      (long long)c->tensor, (long long)c->replicas, (long long)(c->devices / c->replicas),
+                      (long long)c->devices, where);
+  const int64_t copies = c->replicas * c->tensor;
+  char tensor[48] = "";
+  if (c->tensor > 1) (void)snprintf(tensor, sizeof tensor, " and tensor_parallel = %lld", (long long)c->tensor);
+  c->stages = s->stages ? s->stages : c->devices / copies;
+  if (c->stages * copies > c->devices)
     return dp_fail_at(error, plan_scenario_node(s, "plan", "stages"),
-                      "plan.stages: found %lld with data_parallel = %lld, %lld workers, allowed: at most %lld stages, "
+                      "plan.stages: found %lld with data_parallel = %lld%s, %lld workers, allowed: at most %lld stages, "
                       "since there are %lld %s",
-                      (long long)c->stages, (long long)c->replicas, (long long)(c->stages * c->replicas),
-                      (long long)(c->devices / c->replicas), (long long)c->devices, where);
-  if (s->device_map_count && c->stages * c->replicas != c->devices)
+                      (long long)c->stages, (long long)c->replicas, tensor, (long long)(c->stages * copies),
+                      (long long)(c->devices / copies), (long long)c->devices, where);
+  if (c->tensor > 1) (void)snprintf(tensor, sizeof tensor, " * %lld tensor members", (long long)c->tensor);
+  if (s->device_map_count && c->stages * copies != c->devices)
     return dp_fail_at(error, plan_scenario_node(s, "plan", "devices"),
-                      "plan.devices: found %lld entries for %lld stages * %lld replicas, allowed: %lld",
-                      (long long)c->devices, (long long)c->stages, (long long)c->replicas,
-                      (long long)(c->stages * c->replicas));
+                      "plan.devices: found %lld entries for %lld stages * %lld replicas%s, allowed: %lld",
+                      (long long)c->devices, (long long)c->stages, (long long)c->replicas, tensor,
+                      (long long)(c->stages * copies));
   return DP_OK;
 }
 
@@ -116,23 +131,27 @@ static dp_status check_size(const plan_scenario *s, const counts *c, dp_error *e
                       "task.global_batch: found %lld, which makes microbatches of %lld samples, allowed: at most 65536",
                       (long long)s->global_batch, (long long)c->microbatch_size);
   const double passes =
-      (double)c->stages * (double)c->replicas * (double)c->chunks * (double)c->microbatches * (double)c->steps;
+      (double)c->stages * (double)(c->replicas * c->tensor) * (double)c->chunks * (double)c->microbatches * (double)c->steps;
+  char tensor[48] = "";
+  if (c->tensor > 1) (void)snprintf(tensor, sizeof tensor, " * %lld tensor members", (long long)c->tensor);
   if (passes > MAX_COMPUTE_STEPS)
     return dp_fail_at(error, plan_scenario_node(s, "plan", "microbatches"),
-                      "plan: found %lld stages * %lld replicas * %lld chunks * %lld microbatches%s = %.9g passes a "
+                      "plan: found %lld stages * %lld replicas%s * %lld chunks * %lld microbatches%s = %.9g passes a "
                       "step, allowed: at most %d",
-                      (long long)c->stages, (long long)c->replicas, (long long)c->chunks, (long long)c->microbatches,
-                      c->steps > 1 ? " * denoise steps" : "", passes, MAX_COMPUTE_STEPS);
+                      (long long)c->stages, (long long)c->replicas, tensor, (long long)c->chunks,
+                      (long long)c->microbatches, c->steps > 1 ? " * denoise steps" : "", passes, MAX_COMPUTE_STEPS);
   return DP_OK;
 }
 
-static dp_status place(const plan_scenario *s, const counts *c, plan_plan *plan, dp_error *error) {
-  const size_t workers = (size_t)(c->stages * c->replicas);
-  plan->devices = DP_ARENA_NEW(&plan->arena, int, workers);
+/* Workers take devices in order; a tensor group, which talks most, neighbouring ones, then come stages, then replicas. */
+static dp_status place(const plan_scenario *s, plan_plan *plan, dp_error *error) {
+  const int workers = plan_worker_count(plan), tensor = plan_tensor(plan);
+  plan->devices = DP_ARENA_NEW(&plan->arena, int, (size_t)workers);
   uint8_t *taken = DP_ARENA_NEW(&plan->arena, uint8_t, s->cluster.devices.count);
   if (!plan->devices || !taken) return dp_fail_memory(error);
-  for (size_t w = 0; w < workers; w++) {
-    const int device = s->device_map ? (int)s->device_map[w] : (int)w;
+  for (int w = 0; w < workers; w++) {
+    const int group = plan_worker_replica(plan, w) * plan->ranks + plan_worker_rank(plan, w);
+    const int device = s->device_map ? (int)s->device_map[w] : group * tensor + plan_worker_member(plan, w);
     if (taken[device])
       return dp_fail_at(error, plan_scenario_node(s, "plan", "devices"),
                         "plan.devices: found device %d twice, allowed: once", device);
@@ -144,7 +163,7 @@ static dp_status place(const plan_scenario *s, const counts *c, plan_plan *plan,
 
 static dp_status check_precision(const plan_scenario *s, const plan_plan *plan, dp_error *error) {
   const graph_dtype precision = s->model_options.precision;
-  for (int w = 0; !s->synthetic && w < plan->ranks * plan->replicas; w++) {
+  for (int w = 0; !s->synthetic && w < plan_worker_count(plan); w++) {
     const plan_device *device = &s->cluster.devices.items[plan->devices[w]];
     if (device->model->peak_flops_per_s[precision] > 0) continue;
     const char *other = device->model->peak_flops_per_s[GRAPH_FP16] > 0 ? "fp16 or fp32" : "fp32";
@@ -167,6 +186,7 @@ static dp_status settle(const plan_scenario *s, plan_plan *plan, dp_error *error
   plan->chunks_per_rank = (int)c.chunks;
   plan->chunk_count = (int)(c.stages * c.chunks);
   plan->replicas = (int)c.replicas;
+  plan->tensor = (int)c.tensor;
   plan->schedule = schedule;
   plan->microbatches = (int)c.microbatches;
   plan->microbatch_size = (int)c.microbatch_size;
@@ -176,7 +196,7 @@ static dp_status settle(const plan_scenario *s, plan_plan *plan, dp_error *error
   plan->optimizer = s->optimizer;
   plan->gradient_fp32 = s->gradient_fp32;
   plan->gradient_buckets = s->gradient_buckets ? (int)s->gradient_buckets : c.replicas > 1 ? 4 : 1;
-  DP_TRY(place(s, &c, plan, error));
+  DP_TRY(place(s, plan, error));
   return check_precision(s, plan, error);
 }
 

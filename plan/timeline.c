@@ -20,6 +20,7 @@ void plan_timeline_free(plan_timeline *timeline) {
   free(timeline->start_s);
   free(timeline->end_s);
   free(timeline->issue_s);
+  free(timeline->work_tensor_s);
   *timeline = (plan_timeline){0};
 }
 

@@ -10,6 +10,7 @@ void reference_plan_shape(const reference_plan *wanted, const graph *g, plan_pla
                       .ranks = wanted->ranks,
                       .chunks_per_rank = v,
                       .replicas = wanted->replicas ? wanted->replicas : 1,
+                      .tensor = wanted->tensor,
                       .schedule = wanted->schedule,
                       .microbatches = wanted->microbatches,
                       .microbatch_size = 1,
@@ -230,5 +231,6 @@ reference_plan reference_random_plan(dp_random *random, int units, int *cuts) {
       left--;
     }
   wanted.cuts = cuts;
+  wanted.tensor = (int)dp_random_below(random, 4); /* 0 and 1: none */
   return wanted;
 }

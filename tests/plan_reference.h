@@ -9,7 +9,7 @@
 #include "plan/timeline.h"
 
 typedef struct reference_plan {
-  int ranks, chunks_per_rank, replicas, microbatches, denoise_steps, gradient_buckets;
+  int ranks, chunks_per_rank, replicas, tensor, microbatches, denoise_steps, gradient_buckets;
   plan_schedule schedule;
   plan_skip_policy skip_policy;
   int64_t k;

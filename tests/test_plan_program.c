@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/schema.h"
+#include "graph/shard.h"
 #include "tests/plan_reference.h"
 #include "tests/suite.h"
 
@@ -262,6 +263,93 @@ START_TEST(replicas_reduce_their_gradients_by_parts) {
 }
 END_TEST
 
+/* ---- tensor groups ---- */
+
+/* Gradients are reduced among the replicas of each member; a member's messages go to its peer of the same number. */
+START_TEST(members_reduce_their_own_gradients) {
+  reference_chain(4, 1, 2, 1, 100, &model);
+  const reference_plan wanted = {
+      .ranks = 2, .schedule = PLAN_1F1B, .microbatches = 2, .replicas = 3, .tensor = 2, .gradient_buckets = 2};
+  compile(&wanted);
+  ck_assert_int_eq(program.worker_count, 2 * 3 * 2);
+  ck_assert_uint_eq(program.group_count, 2 * 2 * 2); /* stages, parts, members */
+  for (int w = 0; w < program.worker_count; w++)
+    ck_assert_int_eq(plan_worker_of(&plan, plan_worker_replica(&plan, w), plan_worker_member(&plan, w),
+                                    plan_worker_rank(&plan, w)),
+                     w);
+  for (uint32_t i = 0; i < program.instruction_count; i++) {
+    const plan_instruction *reduce = &program.instructions[i];
+    if (reduce->opcode != PLAN_ALL_REDUCE) continue;
+    const int worker = (int)program.lanes[plan_instruction_lane(&program, i)].worker;
+    const plan_collective *collective = &program.collectives[reduce->class_id];
+    ck_assert_uint_eq(collective->member_count, 3);
+    ck_assert_int_eq(collective->bytes, 1000 * 4);
+    for (uint32_t m = 0; m < 3; m++) {
+      const int other = (int)program.group_members[collective->first_member + m];
+      ck_assert_int_eq(plan_worker_rank(&plan, other), plan_worker_rank(&plan, worker));
+      ck_assert_int_eq(plan_worker_member(&plan, other), plan_worker_member(&plan, worker));
+      ck_assert_int_eq(plan_worker_replica(&plan, other), (int)m);
+    }
+  }
+  for (uint32_t m = 0; m < program.message_count; m++) {
+    const int from = (int)program.messages[m].from_worker, to = (int)program.messages[m].to_worker;
+    ck_assert_int_eq(plan_worker_member(&plan, from), plan_worker_member(&plan, to));
+    ck_assert_int_eq(plan_worker_replica(&plan, from), plan_worker_replica(&plan, to));
+  }
+  reference_play(&program, &model, 0, 0, NULL, &timeline);
+  plan_metrics metrics;
+  ck_assert_int_eq(plan_metrics_of(&timeline, &metrics, &error), DP_OK);
+  ck_assert_double_eq_tol(metrics.throughput_samples_per_s, 2 * 3 / timeline.step_s, 1e-12); /* members add none */
+  ck_assert_int_eq(metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY], 2 * 2 * 100 * 6);
+  plan_metrics_free(&metrics);
+}
+END_TEST
+
+/* A layer that is split by output channels and one by input channels: the second sums up forward, the first backward. The
+ * time is a part of the instructions. */
+START_TEST(collectives_of_a_tensor_group_are_part_of_the_work) {
+  graph whole = {0};
+  const graph_model_options options = {.batch = 2, .height = 8, .width = 8, .frames = 1, .precision = GRAPH_BF16};
+  graph_builder *b = graph_build_begin(&whole, &options, NULL);
+  int x = graph_build_input(b, "x", 3, (const int64_t[]){2, 16, 8});
+  for (int u = 0; u < 2; u++) {
+    graph_build_unit(b, graph_build_name(b, "unit%d", u));
+    for (int l = 0; l < 2; l++)
+      x = graph_build_op(b, GRAPH_LINEAR, graph_build_name(b, "unit%d.linear%d", u, l),
+                         &(graph_attributes){.in_channels = 8, .out_channels = 8}, &x, 1);
+  }
+  graph_build_output(b, x);
+  ck_assert_int_eq(graph_build_finish(b, &error), DP_OK);
+  ck_assert_int_eq(graph_shard(&whole, 4, &model, &error), DP_OK);
+  graph_free(&whole);
+  const reference_plan wanted = {.ranks = 1, .schedule = PLAN_1F1B, .microbatches = 1, .tensor = 4};
+  compile(&wanted);
+  const int64_t one = 2 * 16 * 8 * 2 * 2 * 3 / 4; /* of bf16; a ring of 4 sends 2 * 3 / 4 of it */
+  for (uint32_t w = 0; w < program.work_count; w++) {
+    const plan_work *work = &program.works[w];
+    /* backward: what the second unit reads; the graph's input needs no gradient */
+    ck_assert_int_eq(work->tensor_bytes, work->opcode == PLAN_FORWARD ? 2 * one : work->opcode == PLAN_BACKWARD ? one : 0);
+  }
+  reference_play(&program, &model, 0, 0, NULL, &timeline); /* 2 forward, 2 backward */
+  timeline.work_tensor_s = calloc(program.work_count, sizeof(double));
+  for (uint32_t w = 0; w < program.work_count; w++)
+    if (program.works[w].opcode == PLAN_FORWARD) timeline.work_tensor_s[w] = 0.5;
+  plan_metrics metrics;
+  ck_assert_int_eq(plan_metrics_of(&timeline, &metrics, &error), DP_OK);
+  ck_assert_int_eq(metrics.comm_bytes_by_kind[PLAN_TRAFFIC_TENSOR], 4 * 3 * one);
+  ck_assert_int_eq(metrics.comm_bytes, 4 * 3 * one);
+  for (int w = 0; w < 4; w++) {
+    ck_assert_int_eq(metrics.workers[w].sent_bytes, 3 * one);
+    ck_assert_double_eq_tol(metrics.workers[w].tensor_s, 0.5, 1e-12);
+    ck_assert_double_eq_tol(metrics.workers[w].compute_s, 3.5, 1e-12);
+    ck_assert_double_eq_tol(metrics.workers[w].forward_s, 1.5, 1e-12);
+    ck_assert_double_eq_tol(metrics.workers[w].idle_s, 0, 1e-12);
+  }
+  ck_assert_double_eq_tol(metrics.bubble_ratio, 0, 1e-12);
+  plan_metrics_free(&metrics);
+}
+END_TEST
+
 /* ---- timelines by hand ---- */
 
 START_TEST(metrics_by_hand) {
@@ -487,6 +575,8 @@ int main(void) {
                                 local_policy_names_what_would_travel,
                                 the_latent_returns_to_the_first_stage,
                                 replicas_reduce_their_gradients_by_parts,
+                                members_reduce_their_own_gradients,
+                                collectives_of_a_tensor_group_are_part_of_the_work,
                                 metrics_by_hand,
                                 plans_as_json,
                                 a_deadlock_is_named,

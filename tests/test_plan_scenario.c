@@ -21,6 +21,7 @@ static void teardown(void) {
 #define EIGHT \
   "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H100-SXM5-80GB\"\ncount = 8\n" /* 6 to 10 */
 #define BASE HEAD SYNTHETIC EIGHT
+#define SD15 HEAD "[model]\nconfig = \"models/sd15_unet.json\"\n" EIGHT
 
 static dp_status parse(const char *text, dp_error *error) {
   teardown();
@@ -130,6 +131,29 @@ START_TEST(plan_keys_reach_the_plan) {
 }
 END_TEST
 
+/* Members of a tensor group take neighbouring devices, then come stages, then replicas; an own list goes by worker. */
+START_TEST(tensor_groups_are_placed) {
+  static const int in_order[] = {0, 2, 1, 3, 4, 6, 5, 7}; /* worker: (replica, member, stage) */
+  dp_error error = DP_ERROR_INIT;
+  ck_assert_int_eq(parse(SD15 "[plan]\ntensor_parallel = 2\ndata_parallel = 2\n", &error), DP_OK);
+  ck_assert_int_eq(plan_scenario_plan(&scenario, &plan, &error), DP_OK);
+  ck_assert(plan.ranks == 2 && plan.tensor == 2 && plan.replicas == 2 && plan_worker_count(&plan) == 8);
+  for (int w = 0; w < 8; w++) ck_assert_int_eq(plan.devices[w], in_order[w]);
+  teardown();
+  ck_assert_int_eq(parse(SD15 "[plan]\ntensor_parallel = 2\nstages = 2\ndevices = [7, 1, 0, 3]\n", &error), DP_OK);
+  ck_assert_int_eq(plan_scenario_plan(&scenario, &plan, &error), DP_OK);
+  ck_assert(plan.devices[0] == 7 && plan.devices[1] == 1 && plan.devices[2] == 0 && plan.devices[3] == 3);
+  graph share = {0};
+  ck_assert_int_eq(plan_scenario_share(&scenario, 1, 2, &share, &error), DP_OK);
+  ck_assert_int_eq(share.tensor_parallel, 2);
+  ck_assert_int_eq(share.model_parameters, 859520964);
+  graph_free(&share);
+  ck_assert_int_eq(plan_scenario_share(&scenario, 1, 7, &share, &error), DP_BAD_INPUT);
+  ck_assert_ptr_nonnull(strstr(error.text, "s.toml:11: plan.tensor_parallel: found a tensor group of 7, allowed: one "
+                                           "that divides some layer of the model"));
+}
+END_TEST
+
 START_TEST(installed_scenarios_are_read) {
   static const struct {
     const char *name;
@@ -217,6 +241,22 @@ START_TEST(errors_name_line_and_value) {
        "8 devices of the cluster"},
       {BASE "[plan]\ndata_parallel = 9\n",
        "s.toml:12: plan.data_parallel: found 9, allowed: at most 8, the devices of the cluster"},
+      {BASE "[plan]\ntensor_parallel = 2\n",
+       "s.toml:12: plan.tensor_parallel: found 2 with synthetic units, allowed: 1"},
+      {SD15 "[plan]\ntensor_parallel = 8\ndata_parallel = 2\n",
+       "s.toml:11: plan.tensor_parallel: found 8 with data_parallel = 2, allowed: at most 4, since there are 8 devices "
+       "of the cluster"},
+      {SD15 "[plan]\ntensor_parallel = 2\ndata_parallel = 2\nstages = 3\n",
+       "s.toml:13: plan.stages: found 3 with data_parallel = 2 and tensor_parallel = 2, 12 workers, allowed: at most 2 "
+       "stages, since there are 8 devices of the cluster"},
+      {SD15 "[plan]\ntensor_parallel = 2\nstages = 1\ndevices = [0]\n",
+       "s.toml:11: plan.tensor_parallel: found 2 with data_parallel = 1, allowed: at most 1, since there are 1 entries "
+       "of plan.devices"},
+      {SD15 "[plan]\ntensor_parallel = 2\nstages = 1\ndevices = [0, 1, 2]\n",
+       "s.toml:13: plan.devices: found 3 entries for 1 stages * 1 replicas * 2 tensor members, allowed: 2"},
+      {SD15 "[plan]\ntensor_parallel = 65\n", "s.toml:11: plan.tensor_parallel: found 65, allowed: an integer from 1 to 64"},
+      {SD15 "[search]\ntensor_parallel = [2, 100]\n",
+       "s.toml:11: search.tensor_parallel: found 100, allowed: integers from 1 to 64"},
       {BASE "[plan]\nschedule = \"folded\"\nchunks = 3\n",
        "s.toml:13: plan.chunks: found 3 with schedule = \"folded\", allowed: 2"},
       {BASE "[plan]\nchunks = 2\n", "s.toml:12: plan.chunks: found 2 with schedule = \"1f1b\", allowed: 1"},
@@ -292,6 +332,7 @@ int main(void) {
   tcase_add_test(tests, defaults_are_as_documented);
   tcase_add_test(tests, two_counts_give_the_third);
   tcase_add_test(tests, plan_keys_reach_the_plan);
+  tcase_add_test(tests, tensor_groups_are_placed);
   tcase_add_test(tests, installed_scenarios_are_read);
   tcase_add_test(tests, command_line_overrides_the_file);
   tcase_add_test(tests, errors_name_line_and_value);
