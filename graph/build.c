@@ -399,6 +399,7 @@ static void sum_up(graph_builder *b) {
     g->matrix_flops = graph_add(g->matrix_flops, unit->matrix_flops);
   }
   g->model_parameters = g->parameters;
+  g->model_trainable_parameters = g->trainable_parameters;
 }
 
 static void measure(graph_builder *b) {

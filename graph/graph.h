@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "graph/op.h"
 
-enum { GRAPH_MAX_RANK = 5, GRAPH_NONE = -1 };
+enum { GRAPH_MAX_RANK = 5, GRAPH_NONE = -1, GRAPH_MAX_TENSOR_PARALLEL = 64 };
 
 typedef enum graph_dtype { GRAPH_FP32, GRAPH_FP16, GRAPH_BF16, GRAPH_DTYPE_COUNT } graph_dtype;
 int64_t graph_dtype_bytes(graph_dtype dtype);
@@ -134,7 +134,7 @@ typedef struct graph {
   int64_t latent_bytes; /* one microbatch of latents: what a sampler hands from the last stage to the first */
   int tensor_parallel;  /* members of the tensor group of whose shares this graph is one; 1: the whole model */
   int whole_products;   /* products, convolutions and attentions that every member does whole: they cannot be split */
-  int64_t model_parameters; /* of the whole model; `parameters` are those of this share */
+  int64_t model_parameters, model_trainable_parameters; /* of the whole model; those above are of this share */
 } graph;
 
 void graph_free(graph *graph);

@@ -275,6 +275,7 @@ static dp_status finish(const sharder *s, graph *share, dp_error *error) {
   }
   share->latent_bytes = s->whole->latent_bytes;
   share->model_parameters = s->whole->parameters;
+  share->model_trainable_parameters = s->whole->trainable_parameters;
   share->tensor_parallel = s->degree;
   share->whole_products = s->whole_products;
   for (size_t u = 0; u < share->units.count; u++) share->units.items[u].partial_parameters = s->partial[u];

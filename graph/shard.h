@@ -30,8 +30,6 @@
 
 #include "graph/graph.h"
 
-enum { GRAPH_MAX_TENSOR_PARALLEL = 64 };
-
 /* Into `share` (zeroed by the caller), a graph that needs `whole` no more; degree 1 gives an equal graph. DP_BAD_INPUT
  * for synthetic units, and where nothing of the model can be split so. */
 dp_status graph_shard(const graph *whole, int degree, graph *share, dp_error *error);

@@ -235,8 +235,7 @@ static void copy_pipeline(plan_compiler *c, uint32_t copy) {
     }
     program->wait_first[first_instruction + i + 1] = program->wait_first[i + 1] + copy * c->waits;
   }
-  for (uint32_t i = 0; i < c->waits; i++)
-    program->waits[copy * c->waits + i] = program->waits[i] + first_instruction;
+  for (uint32_t i = 0; i < c->waits; i++) program->waits[copy * c->waits + i] = program->waits[i] + first_instruction;
   for (uint32_t i = 0; i < c->works; i++) {
     program->works[first_work + i] = program->works[i];
     program->works[first_work + i].worker += workers;

@@ -318,8 +318,8 @@ static dp_status make_messages(plan_compiler *c) {
   return DP_OK;
 }
 
-/* A collective class and a group for each part of each chunk's last backward and each member of the tensor group: the same
- * for all replicas. */
+/* A collective class and a group for each part of each chunk's last backward and each member of the tensor group: the
+ * same for all replicas. */
 static dp_status make_collectives(plan_compiler *c) {
   const plan_plan *plan = c->plan;
   plan_program *program = c->program;
@@ -347,12 +347,12 @@ static dp_status make_collectives(plan_compiler *c) {
         uint32_t first, units;
         cut_part(c, k, p, &first, &units);
         program->group_class[count] = count;
-        program->collectives[count] = (plan_collective){
-            .bytes = gradient_bytes(c, first, units),
-            .first_member = (uint32_t)((plan->chunks[k].rank * tensor + m) * plan->replicas),
-            .member_count = (uint32_t)plan->replicas,
-            .chunk = (uint16_t)k,
-            .part = (uint8_t)p};
+        program->collectives[count] =
+            (plan_collective){.bytes = gradient_bytes(c, first, units),
+                              .first_member = (uint32_t)((plan->chunks[k].rank * tensor + m) * plan->replicas),
+                              .member_count = (uint32_t)plan->replicas,
+                              .chunk = (uint16_t)k,
+                              .part = (uint8_t)p};
       }
     }
   return DP_OK;

@@ -231,12 +231,10 @@ double plan_nccl_nvlink_bytes_per_s(const plan_nccl_model *model, const plan_dev
   return floor(device->nvlink_bytes_per_s / link + 0.5) * model->nvlink_bytes_per_s[generation];
 }
 
-void plan_nccl_all_reduce(const plan_nccl_model *model, const plan_cluster *cluster, const int *devices, int count,
-                          double ring_bytes_per_s, double bytes, plan_nccl_cost *cost) {
-  plan_nccl_query query = {.op = PLAN_NCCL_ALL_REDUCE,
-                           .ranks = count,
+plan_nccl_query plan_nccl_query_of(const plan_nccl_model *model, const plan_cluster *cluster, const int *devices,
+                                   int count, double ring_bytes_per_s) {
+  plan_nccl_query query = {.ranks = count,
                            .nodes = 0,
-                           .bytes = bytes,
                            .intra = plan_cluster_weakest_kind(cluster, devices, count),
                            .bus_bytes_per_s = ring_bytes_per_s,
                            .arch = PLAN_NCCL_BLACKWELL};
@@ -254,5 +252,13 @@ void plan_nccl_all_reduce(const plan_nccl_model *model, const plan_cluster *clus
       query.bus_bytes_per_s = fmin(query.bus_bytes_per_s, plan_nccl_nvlink_bytes_per_s(model, device->model));
   }
   if (query.intra == PLAN_LINK_NETWORK) query.intra = nvlink ? PLAN_LINK_NVLINK : PLAN_LINK_PCIE;
+  return query;
+}
+
+void plan_nccl_all_reduce(const plan_nccl_model *model, const plan_cluster *cluster, const int *devices, int count,
+                          double ring_bytes_per_s, double bytes, plan_nccl_cost *cost) {
+  plan_nccl_query query = plan_nccl_query_of(model, cluster, devices, count, ring_bytes_per_s);
+  query.op = PLAN_NCCL_ALL_REDUCE;
+  query.bytes = bytes;
   (void)plan_nccl_time_s(model, &query, cost);
 }

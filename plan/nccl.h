@@ -71,6 +71,9 @@ plan_nccl_arch plan_nccl_arch_of(const plan_device_model *device);
 /* What NCCL makes of the device's NVLinks, one way, all together; 0 without NVLink. */
 double plan_nccl_nvlink_bytes_per_s(const plan_nccl_model *model, const plan_device_model *device);
 
+/* A query without op and bytes: these devices, in a ring whose slowest route reaches `ring_bytes_per_s`. */
+plan_nccl_query plan_nccl_query_of(const plan_nccl_model *model, const plan_cluster *cluster, const int *devices,
+                                   int count, double ring_bytes_per_s);
 /* An all-reduce of `bytes` over these devices, in a ring whose slowest route reaches `ring_bytes_per_s`. */
 void plan_nccl_all_reduce(const plan_nccl_model *model, const plan_cluster *cluster, const int *devices, int count,
                           double ring_bytes_per_s, double bytes, plan_nccl_cost *cost);

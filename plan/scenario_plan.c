@@ -24,21 +24,23 @@ static dp_status settle_workers(const plan_scenario *s, counts *c, dp_error *err
     return dp_fail_at(error, plan_scenario_node(s, "plan", "tensor_parallel"),
                       "plan.tensor_parallel: found %lld with synthetic units, allowed: 1", (long long)c->tensor);
   if (c->tensor * c->replicas > c->devices)
-    return dp_fail_at(error, plan_scenario_node(s, "plan", "tensor_parallel"),
-                      "plan.tensor_parallel: found %lld with data_parallel = %lld, allowed: at most %lld, since there are "
-                      "%lld %s",
-                      (long long)c->tensor, (long long)c->replicas, (long long)(c->devices / c->replicas),
-                      (long long)c->devices, where);
+    return dp_fail_at(
+        error, plan_scenario_node(s, "plan", "tensor_parallel"),
+        "plan.tensor_parallel: found %lld with data_parallel = %lld, allowed: at most %lld, since there are "
+        "%lld %s",
+        (long long)c->tensor, (long long)c->replicas, (long long)(c->devices / c->replicas), (long long)c->devices,
+        where);
   const int64_t copies = c->replicas * c->tensor;
   char tensor[48] = "";
   if (c->tensor > 1) (void)snprintf(tensor, sizeof tensor, " and tensor_parallel = %lld", (long long)c->tensor);
   c->stages = s->stages ? s->stages : c->devices / copies;
   if (c->stages * copies > c->devices)
-    return dp_fail_at(error, plan_scenario_node(s, "plan", "stages"),
-                      "plan.stages: found %lld with data_parallel = %lld%s, %lld workers, allowed: at most %lld stages, "
-                      "since there are %lld %s",
-                      (long long)c->stages, (long long)c->replicas, tensor, (long long)(c->stages * copies),
-                      (long long)(c->devices / copies), (long long)c->devices, where);
+    return dp_fail_at(
+        error, plan_scenario_node(s, "plan", "stages"),
+        "plan.stages: found %lld with data_parallel = %lld%s, %lld workers, allowed: at most %lld stages, "
+        "since there are %lld %s",
+        (long long)c->stages, (long long)c->replicas, tensor, (long long)(c->stages * copies),
+        (long long)(c->devices / copies), (long long)c->devices, where);
   if (c->tensor > 1) (void)snprintf(tensor, sizeof tensor, " * %lld tensor members", (long long)c->tensor);
   if (s->device_map_count && c->stages * copies != c->devices)
     return dp_fail_at(error, plan_scenario_node(s, "plan", "devices"),
@@ -130,8 +132,8 @@ static dp_status check_size(const plan_scenario *s, const counts *c, dp_error *e
     return dp_fail_at(error, plan_scenario_node(s, "task", "global_batch"),
                       "task.global_batch: found %lld, which makes microbatches of %lld samples, allowed: at most 65536",
                       (long long)s->global_batch, (long long)c->microbatch_size);
-  const double passes =
-      (double)c->stages * (double)(c->replicas * c->tensor) * (double)c->chunks * (double)c->microbatches * (double)c->steps;
+  const double passes = (double)c->stages * (double)(c->replicas * c->tensor) * (double)c->chunks *
+                        (double)c->microbatches * (double)c->steps;
   char tensor[48] = "";
   if (c->tensor > 1) (void)snprintf(tensor, sizeof tensor, " * %lld tensor members", (long long)c->tensor);
   if (passes > MAX_COMPUTE_STEPS)
@@ -143,7 +145,8 @@ static dp_status check_size(const plan_scenario *s, const counts *c, dp_error *e
   return DP_OK;
 }
 
-/* Workers take devices in order; a tensor group, which talks most, neighbouring ones, then come stages, then replicas. */
+/* Workers take devices in order; a tensor group, which talks most, neighbouring ones, then come stages, then replicas.
+ */
 static dp_status place(const plan_scenario *s, plan_plan *plan, dp_error *error) {
   const int workers = plan_worker_count(plan), tensor = plan_tensor(plan);
   plan->devices = DP_ARENA_NEW(&plan->arena, int, (size_t)workers);

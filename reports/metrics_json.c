@@ -13,19 +13,21 @@ static json_t *traffic(const plan_metrics *metrics) {
 
 static json_t *workers(const report_run *run) {
   json_t *array = json_array();
-  const int ranks = run->program->plan->ranks;
+  const plan_plan *plan = run->program->plan;
   for (int w = 0; w < run->metrics->worker_count; w++) {
     const plan_worker_metrics *m = &run->metrics->workers[w];
     json_t *o = json_object();
     report_json_set(&o, "device", report_json_text(report_device_name(run, w)));
-    report_json_set(&o, "rank", json_integer(w % ranks));
-    report_json_set(&o, "replica", json_integer(w / ranks));
+    report_json_set(&o, "rank", json_integer(plan_worker_rank(plan, w)));
+    report_json_set(&o, "replica", json_integer(plan_worker_replica(plan, w)));
+    report_json_set(&o, "tensor_member", json_integer(plan_worker_member(plan, w)));
     report_json_set(&o, "peak_memory_bytes", json_integer(run->memory->workers[w].peak_bytes));
     report_json_set(&o, "memory_limit_bytes", json_integer(run->memory_limit_bytes[w]));
     report_json_set(&o, "compute_s", report_json_number(m->compute_s));
     report_json_set(&o, "forward_s", report_json_number(m->forward_s));
     report_json_set(&o, "backward_s", report_json_number(m->backward_s));
     report_json_set(&o, "optimizer_s", report_json_number(m->optimizer_s));
+    report_json_set(&o, "tensor_s", report_json_number(m->tensor_s));
     report_json_set(&o, "comm_s", report_json_number(m->comm_s));
     report_json_set(&o, "exposed_comm_s", report_json_number(m->exposed_comm_s));
     report_json_set(&o, "idle_s", report_json_number(m->idle_s));

@@ -229,6 +229,7 @@ static void read_plan(reader *r, const dp_node *table) {
   plan->ranks = (int)integer(r, table, "stages", 1, PLAN_MAX_DEVICES);
   plan->chunks_per_rank = (int)integer(r, table, "chunks", 1, 65535);
   plan->replicas = (int)integer(r, table, "data_parallel", 1, PLAN_MAX_DEVICES / plan->ranks);
+  plan->tensor = (int)integer(r, table, "tensor_parallel", 1, GRAPH_MAX_TENSOR_PARALLEL);
   plan->microbatches = (int)integer(r, table, "microbatches", 1, INT32_MAX);
   plan->microbatch_size = (int)integer(r, table, "microbatch_size", 1, INT32_MAX);
   plan->denoise_steps = (int)integer(r, table, "denoise_steps", 1, INT32_MAX);

@@ -13,8 +13,10 @@ static json_t *texts(const char *const *items, int count) {
 static json_t *model_json(const graph *model) {
   json_t *o = json_object();
   report_json_set(&o, "class", report_json_text(model->class_name));
-  report_json_set(&o, "parameters", json_integer(model->parameters));
-  report_json_set(&o, "trainable_parameters", json_integer(model->trainable_parameters));
+  const bool share = model->tensor_parallel > 1;
+  report_json_set(&o, "parameters", json_integer(share ? model->model_parameters : model->parameters));
+  report_json_set(&o, "trainable_parameters",
+                  json_integer(share ? model->model_trainable_parameters : model->trainable_parameters));
   report_json_set(&o, "units", json_integer((json_int_t)model->units.count));
   report_json_set(&o, "height", json_integer(model->height));
   report_json_set(&o, "width", json_integer(model->width));

@@ -24,6 +24,7 @@ static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 void report_layout(const plan_plan *plan, dp_str *out) {
   dp_str_addf(out, "%s, %d stage%s", plan_schedule_names[plan->schedule], plan->ranks, plural(plan->ranks));
   if (plan->chunks_per_rank > 1) dp_str_addf(out, " of %d chunks", plan->chunks_per_rank);
+  if (plan_tensor(plan) > 1) dp_str_addf(out, " × %d tensor members", plan_tensor(plan));
   if (plan->replicas > 1) dp_str_addf(out, " × %d replicas", plan->replicas);
 }
 
@@ -83,9 +84,13 @@ void report_describe_model(const report_run *run, dp_str *text) {
   const graph *model = run->graph;
   char count[32];
   dp_str_addf(text, "%s", model->class_name ? model->class_name : "model");
-  if (model->parameters) dp_str_addf(text, ", %s parameters", dp_format_count((double)model->parameters, count));
-  if (model->trainable_parameters && model->trainable_parameters != model->parameters && run->program->plan->training)
-    dp_str_addf(text, " (%s trainable)", dp_format_count((double)model->trainable_parameters, count));
+  /* of the whole model, where the graph is a tensor member's share */
+  const bool share = model->tensor_parallel > 1;
+  const int64_t all = share ? model->model_parameters : model->parameters;
+  const int64_t trainable = share ? model->model_trainable_parameters : model->trainable_parameters;
+  if (all) dp_str_addf(text, ", %s parameters", dp_format_count((double)all, count));
+  if (trainable && trainable != all && run->program->plan->training)
+    dp_str_addf(text, " (%s trainable)", dp_format_count((double)trainable, count));
   dp_str_addf(text, ", %zu units", model->units.count);
   if (model->height) dp_str_addf(text, ", %lld × %lld pixels", (long long)model->height, (long long)model->width);
   if (model->frames > 1) dp_str_addf(text, " × %lld frames", (long long)model->frames);
@@ -126,6 +131,8 @@ void report_describe_plan(const report_run *run, dp_str *text) {
   const int workers = plan_worker_count(plan);
   dp_str_addf(text, " = %d worker%s; skips %s", workers, plural(workers), plan_skip_policy_names[plan->skip_policy]);
   if (plan->skip_policy == PLAN_SKIP_COMPRESS) dp_str_addf(text, " to %lld values", (long long)plan->k);
+  if (run->graph->whole_products)
+    dp_str_addf(text, "; %d products whole on every member", run->graph->whole_products);
   if (!plan->training) return;
   size_t again = 0;
   for (size_t u = 0; plan->recompute && u < run->graph->units.count; u++) again += plan->recompute[u] != 0;
@@ -237,7 +244,7 @@ static void build_traffic(const report_run *run, report_table *table) {
     const bool total = k == PLAN_TRAFFIC_COUNT;
     const int64_t sent = total ? metrics->comm_bytes : metrics->comm_bytes_by_kind[k];
     const double share = metrics->comm_bytes ? (double)sent / (double)metrics->comm_bytes : 0;
-    if (k == PLAN_TRAFFIC_LATENT && sent == 0) continue;
+    if ((k == PLAN_TRAFFIC_LATENT || k == PLAN_TRAFFIC_TENSOR) && sent == 0) continue;
     report_table_row(table, false);
     report_table_cell(table, "%s", total ? "all" : plan_traffic_names[k]);
     report_table_cell(table, "%s", dp_format_bytes((double)sent, bytes));
@@ -307,8 +314,10 @@ static void build_time(const report_run *run, report_table *table) {
   report_table_title(table, "Time by worker (%s; traffic in %s bytes; exposed: transfers while compute waits)", unit,
                      byte_scale > 1e8 ? "GB = 1e9" : "MB = 1e6");
   enum { FIGURES = 10 };
-  static const char *const heads[FIGURES] = {"compute", "forward", "backward", "optim.", "comm",
-                                             "exposed", "idle",    "busy",     "sent",   "recvd"};
+  const bool tensor = plan_tensor(run->program->plan) > 1; /* instead of the optimizer's: 100 columns */
+  const char *const heads[FIGURES] = {"compute", "forward", "backward", tensor ? "tensor" : "optim.",
+                                      "comm",    "exposed", "idle",     "busy",
+                                      "sent",    "recvd"};
   static const char *const formats[FIGURES] = {"%.1f", "%.1f", "%.1f",    "%.1f", "%.1f",
                                                "%.1f", "%.1f", "%.0f %%", "%.2f", "%.2f"};
   report_table_column(table, "worker", REPORT_RIGHT);
@@ -317,7 +326,7 @@ static void build_time(const report_run *run, report_table *table) {
   int figure_count = 0, busiest = 0;
   const char *used[MAX_FIGURES];
   for (int f = 0; f < FIGURES; f++) {
-    shown[f] = run->program->plan->training || (f != 2 && f != 3);
+    shown[f] = run->program->plan->training || (f != 2 && (f != 3 || tensor));
     if (!shown[f]) continue;
     report_table_column(table, heads[f], REPORT_RIGHT);
     used[figure_count++] = formats[f];
@@ -329,11 +338,11 @@ static void build_time(const report_run *run, report_table *table) {
   }
   for (int w = 0; w < workers; w++) {
     const plan_worker_metrics *m = &metrics->workers[w];
-    const double whole = m->compute_s + m->idle_s;
+    const double whole = m->compute_s + m->tensor_s + m->idle_s;
     const double values[FIGURES] = {m->compute_s * scale,
                                     m->forward_s * scale,
                                     m->backward_s * scale,
-                                    m->optimizer_s * scale,
+                                    (tensor ? m->tensor_s : m->optimizer_s) * scale,
                                     m->comm_s * scale,
                                     m->exposed_comm_s * scale,
                                     m->idle_s * scale,

@@ -85,6 +85,11 @@ double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_dire
   return context->implementation->kernel_share[op->kind] * work_s(context, work, direction != SIM_FORWARD);
 }
 
+double sim_cost_launch_s(const sim_cost_context *context, sim_direction direction) {
+  if (context->cuda_graphs) return 0;
+  return context->implementation->issue_s_per_kernel[direction != SIM_FORWARD] * context->host_issue_factor;
+}
+
 void sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units) {
   memset(units, 0, model->units.count * sizeof *units);
   for (size_t u = 0; u < model->units.count; u++) {
@@ -104,9 +109,7 @@ void sim_cost_units(const sim_cost_context *context, const graph *model, sim_uni
         cost->device_s[d] += seconds;
         cost->class_s[d][work->op_class] += seconds;
         /* a kernel that is fused away is not launched either */
-        if (!context->cuda_graphs && seconds > 0)
-          cost->issue_s[d] += work->kernels * context->implementation->issue_s_per_kernel[d != SIM_FORWARD] *
-                              context->host_issue_factor;
+        if (seconds > 0) cost->issue_s[d] += work->kernels * sim_cost_launch_s(context, (sim_direction)d);
       }
     }
   }

@@ -57,6 +57,9 @@ typedef struct sim_unit_cost {
 /* units[model->units.count]. Units with fixed costs have exactly those. */
 void sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units);
 
+/* Host seconds to launch one kernel of a direction; 0 with CUDA graphs. */
+double sim_cost_launch_s(const sim_cost_context *context, sim_direction direction);
+
 /* Host seconds to issue one instruction whatever is in it (a graph launch, bookkeeping). */
 double sim_cost_instruction_issue_s(const sim_cost_context *context);
 

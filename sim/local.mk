@@ -18,6 +18,7 @@ libsim_a_SOURCES = \
 	sim/predict_recompute.c \
 	sim/predict_run.c \
 	sim/predict_split.c \
+	sim/predict_tensor.c \
 	sim/prepared.c sim/prepared.h \
 	sim/tune.c sim/tune.h sim/tune_search.h \
 	sim/tune_answer.c \

@@ -11,13 +11,15 @@ static dp_status find_kinds(sim_predictor *p) {
   if (!p->kind_of_worker || !p->kinds) return dp_fail_memory(p->error);
   for (int w = 0; w < workers; w++) {
     const plan_device *device = &cluster->devices.items[sim_worker_device(plan, w)];
+    const int link = p->tensor_link_of_worker ? p->tensor_link_of_worker[w] : 0;
     int k = 0;
     while (k < p->kind_count &&
-           (p->kinds[k].device->model != device->model || p->kinds[k].device->compute_share != device->compute_share))
+           (p->kinds[k].device->model != device->model || p->kinds[k].device->compute_share != device->compute_share ||
+            p->kinds[k].link != link))
       k++;
     if (k == p->kind_count) {
       const sim_prepared_kind *kind = sim_prepared_kind_of(p->prepared, device);
-      p->kinds[k] = (sim_device_kind){.device = device, .context = kind->context, .units = kind->units};
+      p->kinds[k] = (sim_device_kind){.device = device, .context = kind->context, .units = kind->units, .link = link};
       p->kind_count++;
     }
     p->kind_of_worker[w] = k;
@@ -29,6 +31,7 @@ static dp_status cost_kinds(sim_predictor *p) {
   const size_t n = p->out->graph.units.count;
   for (int k = 0; k < p->kind_count; k++) {
     sim_device_kind *kind = &p->kinds[k];
+    DP_TRY(sim_predict_tensor_cost(p, kind));
     kind->recompute_prefix = SIM_SCRATCH(p, double, n + 1);
     kind->recompute_issue_prefix = SIM_SCRATCH(p, double, n + 1);
     if (!kind->recompute_prefix || !kind->recompute_issue_prefix) return dp_fail_memory(p->error);
@@ -58,9 +61,13 @@ void sim_predict_cost_recompute(sim_predictor *p) {
       kind->recompute_prefix[u + 1] = kind->recompute_prefix[u] + (again ? kind->units[u].device_s[SIM_FORWARD] : 0);
       kind->recompute_issue_prefix[u + 1] =
           kind->recompute_issue_prefix[u] + (again ? kind->units[u].issue_s[SIM_FORWARD] : 0);
+      if (kind->tensor_recompute_prefix)
+        kind->tensor_recompute_prefix[u + 1] =
+            kind->tensor_recompute_prefix[u] + (again ? sim_prefix_span(kind->tensor_prefix[SIM_FORWARD], u, 1) : 0);
       kind->model_s += sim_kind_unit_s(p, kind, u);
     }
   }
+  sim_predict_tensor_keep_step(p);
   /* the slowest kind among each rank's replicas, which all wait for it */
   for (int r = 0; r < ranks; r++) p->rank_kind[r] = p->kind_of_worker[r];
   for (int w = ranks; w < plan_worker_count(&p->out->plan); w++) {
@@ -162,6 +169,7 @@ static void find_cost(sim_predictor *p) {
 }
 
 static dp_status begin(sim_predictor *p) {
+  DP_TRY(sim_predict_tensor_links(p));
   DP_TRY(find_kinds(p));
   DP_TRY(set_recompute(p));
   DP_TRY(set_skips(p));
@@ -238,12 +246,15 @@ static dp_status predict_with(const plan_scenario *scenario, const sim_efficienc
   memset(out, 0, sizeof *out);
   dp_status status = plan_scenario_plan(scenario, &out->plan, error);
   if (status == DP_OK && !prepared) {
-    status = sim_prepare(scenario, efficiency, out->plan.microbatch_size, &out->own, error);
+    status =
+        sim_prepare_share(scenario, efficiency, out->plan.microbatch_size, plan_tensor(&out->plan), &out->own, error);
     prepared = &out->own;
   }
-  if (status == DP_OK && prepared->microbatch_size != out->plan.microbatch_size)
-    status = dp_fail(error, DP_INTERNAL, "prepared for microbatches of %lld, not %d",
-                     (long long)prepared->microbatch_size, out->plan.microbatch_size);
+  if (status == DP_OK && (prepared->microbatch_size != out->plan.microbatch_size ||
+                          prepared->model.tensor_parallel != plan_tensor(&out->plan)))
+    status = dp_fail(error, DP_INTERNAL, "prepared for microbatches of %lld on %d workers, not %d on %d",
+                     (long long)prepared->microbatch_size, prepared->model.tensor_parallel, out->plan.microbatch_size,
+                     plan_tensor(&out->plan));
   if (status == DP_OK) {
     out->graph = prepared->model;
     sim_predictor p = {.scenario = scenario, .prepared = prepared, .out = out, .error = error};

@@ -48,8 +48,8 @@ typedef struct sim_prediction {
 /* The scenario must outlive the prediction. */
 dp_status sim_predict(const plan_scenario *scenario, const sim_efficiency *efficiency, sim_prediction *prediction,
                       dp_error *error);
-/* The same for one of many plans of a job. `prepared`: of this scenario's job and the plan's microbatch size (another
- * size is an error); it must outlive the prediction. */
+/* The same for one of many plans of a job. `prepared`: of this scenario's job and the plan's microbatch size and tensor
+ * group (others are an error); it must outlive the prediction. */
 dp_status sim_predict_prepared(const plan_scenario *scenario, const sim_prepared *prepared, sim_prediction *prediction,
                                dp_error *error);
 sim_shortage sim_prediction_shortage(const sim_prediction *prediction);

@@ -10,6 +10,7 @@ enum {
   BOUND_MEMORY,
   BOUND_FIXED,
   BOUND_OPTIMIZER,
+  BOUND_TENSOR,
   BOUND_SLOWED,
   BOUND_HOST,
   BOUND_COMM,
@@ -22,14 +23,20 @@ static const char *const bound_names[BOUND_COUNT] = {"compute: matrix products",
                                                      "compute: memory-bound ops",
                                                      "compute",
                                                      "optimizer step",
+                                                     "tensor-parallel collectives",
                                                      "compute slowed by transfers",
                                                      SIM_BOUND_HOST,
                                                      "communication not hidden",
                                                      "pipeline bubble"};
 
-/* Splits a compute span over op classes in the proportion of its units' costs. */
-static void add_compute(const sim_predictor *p, const plan_work *work, double seconds, double *bound) {
+/* Splits a compute span over its tensor group's collectives and the op classes, in the proportion of its units' costs.
+ */
+static void add_compute(const sim_predictor *p, uint32_t class_id, double seconds, double *bound) {
+  const plan_work *work = &p->out->program.works[class_id];
   const sim_device_kind *kind = &p->kinds[p->kind_of_worker[work->worker]];
+  const double tensor_s = p->work_s[class_id] > 0 ? seconds * p->work_tensor_s[class_id] / p->work_s[class_id] : 0;
+  bound[BOUND_TENSOR] += tensor_s;
+  seconds -= tensor_s;
   if (work->opcode == PLAN_OPTIMIZER_STEP) {
     bound[BOUND_OPTIMIZER] += seconds;
     return;
@@ -90,13 +97,13 @@ dp_status sim_predict_bounds(sim_predictor *p) {
     bound[BOUND_COMM] += comm_s;
     bound[BOUND_BUBBLE] += idle_s - comm_s;
   }
-  const uint32_t replica_works = program->work_count / (uint32_t)out->plan.replicas;
+  const uint32_t pipeline_works = program->work_count / (uint32_t)plan_copy_count(&out->plan);
   for (uint32_t c = program->work_count; c-- > 0;) {
-    const plan_work *work = &program->works[c], *first = &program->works[c % replica_works];
-    if (c >= replica_works && p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker])
-      class_busy[c % replica_works] += class_busy[c]; /* replicas are alike */
+    const plan_work *work = &program->works[c], *first = &program->works[c % pipeline_works];
+    if (c >= pipeline_works && p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker])
+      class_busy[c % pipeline_works] += class_busy[c]; /* copies are alike */
     else
-      add_compute(p, work, class_busy[c], bound);
+      add_compute(p, c, class_busy[c], bound);
   }
   const double whole = out->metrics.step_s * program->worker_count;
   for (int b = 0; b < BOUND_COUNT; b++)

@@ -65,7 +65,8 @@ static dp_status lay_out_memory(sim_predictor *p) {
   sim_prediction *out = p->out;
   plan_memory_options options = {0, 0};
   if (!p->scenario->synthetic) {
-    options.runtime_bytes = sim_cost_runtime_bytes(&p->kinds[0].context, most_peers(&out->program));
+    options.runtime_bytes = sim_cost_runtime_bytes(
+        &p->kinds[0].context, most_peers(&out->program) + (plan_tensor(&out->plan) > 1)); /* its group's communicator */
     options.workspace_bytes = sim_cost_workspace_bytes(&p->kinds[0].context);
   }
   DP_TRY(plan_memory_layout(&out->program, &out->graph, &options, &out->memory, p->error));

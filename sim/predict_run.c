@@ -1,6 +1,7 @@
 #include "sim/predictor.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan/nccl.h"
@@ -24,7 +25,7 @@ static dp_status cost_compression(sim_predictor *p) {
   if (!plan_skip_is_used(plan, model, PLAN_SKIP_COMPRESS)) return DP_OK;
   for (uint32_t m = 0; m < program->message_count; m++) {
     const plan_message *message = &program->messages[m];
-    if (message->from_worker >= (uint32_t)plan->ranks) continue; /* replicas are alike */
+    if (message->from_worker >= (uint32_t)plan->ranks) continue; /* copies are alike */
     const int made = message->backward ? message->to_chunk : message->from_chunk;
     const int used = message->backward ? message->from_chunk : message->to_chunk;
     for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++) {
@@ -53,7 +54,8 @@ static int64_t rank_trainable_parameters(const sim_prediction *out, int rank) {
   return parameters;
 }
 
-static void cost_one_work(const sim_predictor *p, const plan_work *work, double *device_s, double *issue_s) {
+static void cost_one_work(const sim_predictor *p, const plan_work *work, double *device_s, double *issue_s,
+                          double *tensor_s) {
   const sim_prediction *out = p->out;
   const sim_device_kind *kind = &p->kinds[p->kind_of_worker[work->worker]];
   const int first = (int)work->first_unit, count = (int)work->unit_count;
@@ -80,16 +82,21 @@ static void cost_one_work(const sim_predictor *p, const plan_work *work, double 
     if (directions[d]) {
       s += sim_kind_span_s(kind, d, first, count);
       issue += sim_prefix_span(kind->issue_prefix[d], first, count);
+      if (kind->tensor_prefix[d]) *tensor_s += sim_prefix_span(kind->tensor_prefix[d], first, count);
     }
   if (directions[SIM_BACKWARD_INPUT]) {
     s += sim_prefix_span(kind->recompute_prefix, first, count);
     issue += sim_prefix_span(kind->recompute_issue_prefix, first, count);
+    if (kind->tensor_recompute_prefix) *tensor_s += sim_prefix_span(kind->tensor_recompute_prefix, first, count);
   }
   if (directions[SIM_FORWARD]) s += kind->compress_s[0][work->chunk] / parts;
   if (directions[SIM_BACKWARD_INPUT]) s += kind->compress_s[1][work->chunk] / parts;
-  if (work->opcode == PLAN_OPTIMIZER_STEP && !p->scenario->synthetic)
-    s = sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32,
-                           rank_trainable_parameters(out, (int)work->worker % out->plan.ranks));
+  if (work->opcode == PLAN_OPTIMIZER_STEP && !p->scenario->synthetic) {
+    const int rank = plan_worker_rank(&out->plan, (int)work->worker);
+    *tensor_s = sim_predict_tensor_optimizer_s(p, kind, rank);
+    s = *tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32,
+                                       rank_trainable_parameters(out, rank));
+  }
   *device_s = s;
   *issue_s = issue;
 }
@@ -98,15 +105,17 @@ static dp_status cost_works(sim_predictor *p) {
   const plan_program *program = &p->out->program;
   p->work_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_issue_s = SIM_SCRATCH(p, double, program->work_count);
-  if (!p->work_s || !p->work_issue_s) return dp_fail_memory(p->error);
-  const uint32_t replica_works = program->work_count / (uint32_t)p->out->plan.replicas;
+  p->work_tensor_s = SIM_SCRATCH(p, double, program->work_count);
+  if (!p->work_s || !p->work_issue_s || !p->work_tensor_s) return dp_fail_memory(p->error);
+  const uint32_t pipeline_works = program->work_count / (uint32_t)plan_copy_count(&p->out->plan);
   for (uint32_t w = 0; w < program->work_count; w++) {
-    const plan_work *work = &program->works[w], *first = &program->works[w % replica_works];
-    if (p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker] && work != first) { /* replicas are alike */
-      p->work_s[w] = p->work_s[w % replica_works];
-      p->work_issue_s[w] = p->work_issue_s[w % replica_works];
+    const plan_work *work = &program->works[w], *first = &program->works[w % pipeline_works];
+    if (p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker] && work != first) { /* copies are alike */
+      p->work_s[w] = p->work_s[w % pipeline_works];
+      p->work_issue_s[w] = p->work_issue_s[w % pipeline_works];
+      p->work_tensor_s[w] = p->work_tensor_s[w % pipeline_works];
     } else {
-      cost_one_work(p, work, &p->work_s[w], &p->work_issue_s[w]);
+      cost_one_work(p, work, &p->work_s[w], &p->work_issue_s[w], &p->work_tensor_s[w]);
     }
   }
   return DP_OK;
@@ -206,6 +215,12 @@ static dp_status run_engine(sim_predictor *p) {
                            .link_count = (int)cluster->links.count,
                            .worker_host = NULL};
   DP_TRY(plan_timeline_init(&out->program, &out->timeline, p->error));
+  if (p->tensor_link_of_worker) {
+    const size_t bytes = out->program.work_count * sizeof(double);
+    out->timeline.work_tensor_s = malloc(bytes);
+    if (!out->timeline.work_tensor_s) return dp_fail_memory(p->error);
+    memcpy(out->timeline.work_tensor_s, p->work_tensor_s, bytes);
+  }
   DP_TRY(sim_run(&input, &out->timeline, &out->statistics, p->error));
   return plan_metrics_of(&out->timeline, &out->metrics, p->error);
 }

@@ -2,13 +2,17 @@
 #ifndef DP_SIM_PREDICTOR_H
 #define DP_SIM_PREDICTOR_H
 
+#include "plan/nccl.h"
 #include "sim/predict.h"
 
-/* Workers with equal devices share unit costs. */
+/* Workers with equal devices, in tensor groups that communicate alike, share unit costs. */
 typedef struct sim_device_kind {
   const plan_device *device;
   sim_cost_context context;
-  const sim_unit_cost *units;
+  const sim_unit_cost *units; /* with the collectives of the tensor group in device_s and issue_s, not in class_s */
+  int link;                   /* of its tensor groups: into predictor.tensor_links */
+  double *tensor_prefix[3];   /* running sums of these collectives alone; NULL without tensor groups */
+  double *tensor_recompute_prefix;
   double *prefix[3];                                 /* [unit_count + 1] running sums of device_s by direction */
   double *issue_prefix[3];                           /* the same of issue_s */
   double model_s;                                    /* all units, both directions, with recomputation */
@@ -25,7 +29,11 @@ typedef struct sim_predictor {
   int kind_count;
   int *kind_of_worker;
   int *rank_kind; /* [rank] the slowest of its replicas */
+  plan_nccl_query *tensor_links; /* how tensor groups communicate; op and bytes are to be set */
+  int tensor_link_count;
+  int *tensor_link_of_worker; /* NULL without tensor groups */
   double *work_s, *work_issue_s;
+  double *work_tensor_s; /* the part of work_s that is collectives of the tensor group */
   sim_transfer *messages, *collectives;
   bool adapted; /* the balanced split, or as many microbatches in flight as wished, did not fit */
   dp_error *error;
@@ -44,6 +52,19 @@ static inline double sim_prefix_span(const double *prefix, int first, int count)
 double sim_kind_span_s(const sim_device_kind *kind, int direction, int first, int count);
 /* Seconds of a unit on a kind of device, forward and backward, with recomputation. */
 double sim_kind_unit_s(const sim_predictor *p, const sim_device_kind *kind, int unit);
+
+/* Tensor groups (predict_tensor.c). A collective runs on the compute lane, alone on the group's devices: NCCL's cost model
+ * at the pace of the slowest link of the ring, each link shared with the rings of the plan's other tensor groups, which
+ * mostly communicate at the same time. Members keep in step: all take as long as the slowest of them computes. Not
+ * modelled: pipeline transfers and gradient all-reduces that cross the same links meanwhile, and waiting for a member
+ * that such a transfer has delayed. */
+dp_status sim_predict_tensor_links(sim_predictor *p);
+/* Adds the collectives to a kind's units. */
+dp_status sim_predict_tensor_cost(sim_predictor *p, sim_device_kind *kind);
+/* The sum of a rank's partial gradients, before its optimizer step. */
+double sim_predict_tensor_optimizer_s(const sim_predictor *p, const sim_device_kind *kind, int rank);
+/* Every member of a group has the kind of its slowest. */
+void sim_predict_tensor_keep_step(sim_predictor *p);
 
 /* The scenario's split, else the balanced one. */
 dp_status sim_predict_set_chunks(sim_predictor *p);

@@ -34,18 +34,23 @@ static dp_status cost_kinds(const plan_scenario *scenario, const sim_efficiency 
   return DP_OK;
 }
 
-dp_status sim_prepare(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t microbatch_size,
-                      sim_prepared *prepared, dp_error *error) {
+dp_status sim_prepare_share(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t microbatch_size,
+                            int tensor, sim_prepared *prepared, dp_error *error) {
   memset(prepared, 0, sizeof *prepared);
   prepared->microbatch_size = microbatch_size;
   DP_TRY(sim_efficiency_implementation(efficiency, scenario->implementation,
                                        plan_scenario_node(scenario, "task", "implementation"),
                                        &prepared->implementation, error));
-  DP_TRY(plan_scenario_graph(scenario, microbatch_size, &prepared->model, error));
+  DP_TRY(plan_scenario_share(scenario, microbatch_size, tensor, &prepared->model, error));
   dp_status status = graph_peaks_new(&prepared->model, &prepared->peaks, error);
   if (status == DP_OK) status = cost_kinds(scenario, efficiency, prepared, error);
   if (status != DP_OK) sim_prepared_free(prepared);
   return status;
+}
+
+dp_status sim_prepare(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t microbatch_size,
+                      sim_prepared *prepared, dp_error *error) {
+  return sim_prepare_share(scenario, efficiency, microbatch_size, 1, prepared, error);
 }
 
 void sim_prepared_free(sim_prepared *prepared) {

@@ -274,9 +274,9 @@ START_TEST(members_reduce_their_own_gradients) {
   ck_assert_int_eq(program.worker_count, 2 * 3 * 2);
   ck_assert_uint_eq(program.group_count, 2 * 2 * 2); /* stages, parts, members */
   for (int w = 0; w < program.worker_count; w++)
-    ck_assert_int_eq(plan_worker_of(&plan, plan_worker_replica(&plan, w), plan_worker_member(&plan, w),
-                                    plan_worker_rank(&plan, w)),
-                     w);
+    ck_assert_int_eq(
+        plan_worker_of(&plan, plan_worker_replica(&plan, w), plan_worker_member(&plan, w), plan_worker_rank(&plan, w)),
+        w);
   for (uint32_t i = 0; i < program.instruction_count; i++) {
     const plan_instruction *reduce = &program.instructions[i];
     if (reduce->opcode != PLAN_ALL_REDUCE) continue;
@@ -305,8 +305,8 @@ START_TEST(members_reduce_their_own_gradients) {
 }
 END_TEST
 
-/* A layer that is split by output channels and one by input channels: the second sums up forward, the first backward. The
- * time is a part of the instructions. */
+/* A layer that is split by output channels and one by input channels: the second sums up forward, the first backward.
+ * The time is a part of the instructions. */
 START_TEST(collectives_of_a_tensor_group_are_part_of_the_work) {
   graph whole = {0};
   const graph_model_options options = {.batch = 2, .height = 8, .width = 8, .frames = 1, .precision = GRAPH_BF16};
@@ -328,7 +328,9 @@ START_TEST(collectives_of_a_tensor_group_are_part_of_the_work) {
   for (uint32_t w = 0; w < program.work_count; w++) {
     const plan_work *work = &program.works[w];
     /* backward: what the second unit reads; the graph's input needs no gradient */
-    ck_assert_int_eq(work->tensor_bytes, work->opcode == PLAN_FORWARD ? 2 * one : work->opcode == PLAN_BACKWARD ? one : 0);
+    ck_assert_int_eq(work->tensor_bytes, work->opcode == PLAN_FORWARD    ? 2 * one
+                                         : work->opcode == PLAN_BACKWARD ? one
+                                                                         : 0);
   }
   reference_play(&program, &model, 0, 0, NULL, &timeline); /* 2 forward, 2 backward */
   timeline.work_tensor_s = calloc(program.work_count, sizeof(double));
