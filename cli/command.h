@@ -16,6 +16,7 @@ typedef struct cli_command {
   dp_status (*run)(const cli_values *values, dp_error *error);
 } cli_command;
 
-extern const cli_command cli_formats, cli_inspect, cli_report, cli_simulate, cli_tune, cli_version, cli_whatif;
+extern const cli_command cli_advise, cli_formats, cli_inspect, cli_report, cli_simulate, cli_tune, cli_version,
+    cli_whatif;
 
 #endif

@@ -41,6 +41,11 @@ static const char catalogue[] =
     "curves; the\n"
     "heads of these files say what their keys mean.\n";
 
+static const char foreign[] =
+    "\n## diffusion-pipe: what `diffpipe advise` reads\n\n"
+    "These files are not ours: keys that are not below are listed and change nothing. What is not given has\n"
+    "diffusion-pipe's own default. doc/advise.md says what is made of them.\n";
+
 static const struct {
   const char *format; /* of the file that the tables belong to */
   size_t (*tables)(const plan_key_table **);
@@ -50,6 +55,8 @@ static const struct {
     {"diffpipe-cluster", plan_cluster_tables, cluster},
     {"diffpipe-cluster", plan_cluster_row_tables, ""},
     {"diffpipe-devices, diffpipe-links", plan_catalogue_tables, catalogue},
+    {"diffusion-pipe", plan_dpipe_tables, foreign},
+    {"diffusion-pipe dataset", plan_dpipe_dataset_tables, ""},
 };
 enum { PART_COUNT = sizeof parts / sizeof parts[0] };
 

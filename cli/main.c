@@ -8,8 +8,8 @@
 #endif
 #include "cli/command.h"
 
-static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune,   &cli_whatif,
-                                              &cli_report,  &cli_formats,  &cli_version};
+static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune,    &cli_whatif,
+                                              &cli_report,  &cli_advise,   &cli_formats, &cli_version};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out) {

@@ -18,6 +18,8 @@ struct graph_builder {
   const dp_node *config; /* NULL: built by hand */
   graph_trainable trainable;
   int64_t lora_rank;
+  bool lora_all_linear;
+  bool (*joins)(const char *unit);
   dp_status status;
   dp_error error;
   char name[256]; /* scratch */
@@ -27,8 +29,9 @@ struct graph_builder {
 static const char *const adapted[] = {".to_q",       ".to_k",       ".to_v",       ".to_out.0",
                                       ".add_q_proj", ".add_k_proj", ".add_v_proj", ".to_add_out"};
 
-static bool is_adapted(const char *name) {
+static bool is_adapted(const graph_builder *b, const char *name) {
   const size_t length = strlen(name);
+  if (b->lora_all_linear) return strstr(name, "block") != NULL; /* down_blocks, mid_block, transformer_blocks, ... */
   for (size_t i = 0; i < sizeof adapted / sizeof *adapted; i++) {
     const size_t ending = strlen(adapted[i]);
     if (length > ending && strcmp(name + length - ending, adapted[i]) == 0) return true;
@@ -43,6 +46,8 @@ graph_builder *graph_build_begin(graph *g, const graph_model_options *options, c
   b->config = config;
   b->trainable = options->trainable;
   b->lora_rank = options->lora_rank;
+  b->lora_all_linear = options->lora_all_linear;
+  b->joins = options->joins;
   g->batch = options->batch;
   g->height = options->height;
   g->width = options->width;
@@ -133,6 +138,7 @@ int graph_build_scalars(graph_builder *b, const char *name, int rank, const int6
 
 void graph_build_unit(graph_builder *b, const char *name) {
   if (b->status != DP_OK) return;
+  if (b->joins != NULL && b->graph->units.count > 0 && b->joins(name)) return;
   const graph_unit unit = {.name = graph_build_name(b, "%s", name), .first_op = (int)b->graph->ops.count};
   if (!dp_array_push(&b->graph->units, unit)) fail_memory(b);
 }
@@ -153,7 +159,7 @@ static void add_weights(graph_builder *b, graph_op *op, const graph_shape *shape
   }
   op->trainable = b->trainable;
   if (b->trainable != GRAPH_TRAIN_LORA) return;
-  const bool adapter = op->kind == GRAPH_LINEAR && is_adapted(op->name);
+  const bool adapter = op->kind == GRAPH_LINEAR && is_adapted(b, op->name);
   op->trainable = adapter ? GRAPH_TRAIN_LORA : GRAPH_TRAIN_FROZEN;
   if (adapter)
     op->adapter_parameters =

@@ -13,6 +13,8 @@ typedef struct graph_model_options {
   graph_dtype precision;
   graph_trainable trainable;  /* GRAPH_TRAIN_FULL, or GRAPH_TRAIN_LORA: adapters on the attention projections */
   int64_t lora_rank;
+  bool lora_all_linear;       /* adapters on every linear layer of the blocks, not on the attention projections alone */
+  bool (*joins)(const char *unit); /* NULL, or whether the unit of that name becomes part of the unit before it */
 } graph_model_options;
 
 /* Height, width 0 and text_tokens 0 mean the model's own default (sample_size times 8; 77, 333, 512). */

@@ -16,5 +16,8 @@ size_t plan_cluster_tables(const plan_key_table **tables);  /* the top of a clus
 size_t plan_cluster_row_tables(
     const plan_key_table **tables);                          /* [[node.pcie]], [[node.device]], [[node.nvlink]], ... */
 size_t plan_catalogue_tables(const plan_key_table **tables); /* [[device]], [[link]] */
+/* Of a diffusion-pipe configuration, the keys that `diffpipe advise` looks at; of its dataset file. */
+size_t plan_dpipe_tables(const plan_key_table **tables);
+size_t plan_dpipe_dataset_tables(const plan_key_table **tables);
 
 #endif

@@ -31,3 +31,7 @@ libplan_a_SOURCES += \
 	plan/split.c \
 	plan/timeline.c \
 	plan/traffic.c plan/traffic.h
+libplan_a_SOURCES += \
+	plan/deepspeed.c \
+	plan/dpipe.c plan/dpipe.h \
+	plan/dpipe_dataset.c plan/dpipe_reader.h

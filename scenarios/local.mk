@@ -43,3 +43,11 @@ dist_clusters_DATA += scenarios/clusters/8x8xa100-80gb-ib.toml
 dist_scenarios_DATA += scenarios/sdxl-8x8xa100-ib.toml
 dist_clusters_DATA += scenarios/clusters/4x1rtx4090-ethernet.toml
 dist_scenarios_DATA += scenarios/sdxl-4x1rtx4090-ethernet.toml
+advisedir = $(pkgdatadir)/advise
+dist_advise_DATA = \
+	scenarios/advise/flux-lora.toml \
+	scenarios/advise/pictures.toml \
+	scenarios/advise/sd3-lora.toml \
+	scenarios/advise/sdxl-full.toml \
+	scenarios/advise/sizes.toml \
+	scenarios/advise/squares.toml

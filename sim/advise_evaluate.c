@@ -1,0 +1,478 @@
+/* One setting of a diffusion-pipe configuration on one size: the scenario it stands for, predicted; memory put right.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/str.h"
+#include "sim/adviser.h"
+
+const char *const sim_advise_class_names[] = {"weights",  "gradients", "optimizer", "activations",   "skips",
+                                              "boundary", "workspace", "runtime",   "text encoders", NULL};
+enum { OFFLOADED_ELEMENTS = 5000000, SDXL_MULTIPLE = 32 };
+
+/* ---- the model's config.json ---- */
+
+static bool opens(const char *path) {
+  FILE *stream = fopen(path, "rb");
+  if (stream) (void)fclose(stream);
+  return stream != NULL;
+}
+
+/* Whether the text holds the word, whatever the case. */
+static bool names(const char *text, const char *word) {
+  for (; text && *text; text++) {
+    size_t i = 0;
+    while (word[i] && ((unsigned char)text[i] | 0x20) == (unsigned char)word[i]) i++;
+    if (!word[i]) return true;
+  }
+  return false;
+}
+
+static dp_status find_model(sim_adviser *a) {
+  const plan_dpipe *c = a->config;
+  sim_advise_result *out = a->out;
+  dp_arena *arena = &out->arena;
+  if (a->options->model) {
+    out->config_path = dp_path_resolve(arena, NULL, a->options->model);
+    out->variant = "--model";
+    if (!out->config_path) return dp_fail_memory(a->error);
+    return opens(out->config_path) ? DP_OK
+                                   : dp_fail(a->error, DP_BAD_INPUT,
+                                             "--model: found \"%.200s\", which cannot be opened, allowed: a diffusers "
+                                             "config.json",
+                                             a->options->model);
+  }
+  const bool unet = c->family == PLAN_DPIPE_SDXL;
+  const char *folder = unet ? c->checkpoint_path : c->diffusers_path;
+  if (folder && !c->transformer_path) {
+    const char *name = dp_arena_printf(arena, "%s/%s/config.json", folder, unet ? "unet" : "transformer");
+    const char *path = name ? dp_path_resolve(arena, c->document.file, name) : NULL;
+    if (!path) return dp_fail_memory(a->error);
+    if (opens(path)) {
+      out->config_path = path;
+      out->variant = unet ? "checkpoint_path" : "diffusers_path";
+      return DP_OK;
+    }
+  }
+  const char *name = "sdxl_unet.json";
+  const char *said = c->transformer_path ? c->transformer_path : c->diffusers_path;
+  out->variant = "the type";
+  if (c->family == PLAN_DPIPE_FLUX) {
+    const bool fast = names(said, "schnell");
+    name = fast ? "flux_schnell.json" : "flux_dev.json";
+    out->variant = fast || names(said, "dev") ? "the name of the path" : "the type; where it is another, say --model";
+  } else if (c->family == PLAN_DPIPE_SD3) {
+    const bool newer = names(said, "3.5") || names(said, "35");
+    name = newer ? (names(said, "medium") ? "sd35_medium.json" : "sd35_large.json") : "sd3_medium.json";
+    out->variant =
+        newer || names(said, "medium") ? "the name of the path" : "the type; where it is another, say --model";
+  }
+  out->config_path = dp_arena_printf(arena, "%s/models/%s", dp_data_folder(), name);
+  return out->config_path ? DP_OK : dp_fail_memory(a->error);
+}
+
+/* ---- the scenario ---- */
+
+static bool add_quoted(dp_str *text, const char *value) {
+  dp_str_add(text, "\"");
+  for (; *value; value++) {
+    if ((unsigned char)*value < 0x20 || *value == 0x7f) return false;
+    if (*value == '"' || *value == '\\') dp_str_add(text, "\\");
+    dp_str_add_bytes(text, value, 1);
+  }
+  dp_str_add(text, "\"\n");
+  return true;
+}
+
+static dp_status make_scenario(sim_adviser *a) {
+  static const char *const precisions[] = {"fp32", "fp16", "bf16"};
+  const plan_dpipe *c = a->config;
+  const char *cluster = dp_path_resolve(&a->out->arena, NULL, a->options->cluster);
+  if (!cluster) return dp_fail_memory(a->error);
+  if (!opens(cluster))
+    return dp_fail(a->error, DP_BAD_INPUT,
+                   "--cluster: found \"%.200s\", which cannot be opened, allowed: a cluster file here or in the "
+                   "installed data",
+                   a->options->cluster);
+  dp_str text = {0};
+  dp_str_addf(&text, "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nprecision = \"%s\"\nconfig = ",
+              precisions[c->dtype]);
+  bool good = add_quoted(&text, a->out->config_path);
+  dp_str_addf(&text,
+              "[task]\nkind = \"train\"\nimplementation = \"pytorch-eager\"\ncuda_graphs = false\n"
+              "gradient_precision = \"model\"\noptimizer = \"%s\"\n",
+              plan_optimizer_names[c->optimizer->cost]);
+  if (c->lora) dp_str_addf(&text, "trainable = \"lora\"\nlora_rank = %lld\n", (long long)c->rank);
+  dp_str_add(&text, "[plan]\nstages = 1\n[cluster]\nfile = ");
+  good = add_quoted(&text, cluster) && good;
+  dp_status status = text.failed ? dp_fail_memory(a->error) : DP_OK;
+  if (status == DP_OK && !good)
+    status = dp_fail(a->error, DP_BAD_INPUT, "--cluster, --model: found a control character in a path, allowed: none");
+  if (status == DP_OK) status = plan_scenario_parse(text.text, text.length, "advise", a->scenario, a->error);
+  dp_str_free(&text);
+  if (status != DP_OK) return status;
+  plan_scenario *s = a->scenario;
+  s->model_options.lora_all_linear = true;
+  s->model_options.joins = c->family == PLAN_DPIPE_SDXL ? plan_dpipe_joins : NULL;
+  s->schedule = PLAN_1F1B;
+  s->skip_policy = PLAN_SKIP_RELAY;
+  s->chunks = 1;
+  s->gradient_buckets = 1;
+  return DP_OK;
+}
+
+/* ---- graphs ---- */
+
+/* Our UNet takes whole halvings alone: the next larger size that has them. */
+static int64_t side(const sim_adviser *a, int64_t pixels) {
+  if (a->config->family != PLAN_DPIPE_SDXL) return pixels;
+  return (pixels + SDXL_MULTIPLE - 1) / SDXL_MULTIPLE * SDXL_MULTIPLE;
+}
+
+static dp_status graph_of(sim_adviser *a, const plan_dpipe_bucket *bucket, int64_t micro_batch,
+                          const sim_prepared **prepared) {
+  const int64_t width = side(a, bucket->width), height = side(a, bucket->height);
+  for (size_t i = 0; i < a->graphs.count; i++) {
+    sim_adviser_graph *g = a->graphs.items[i];
+    if (g->width == width && g->height == height && g->micro_batch == micro_batch) {
+      *prepared = &g->prepared;
+      return DP_OK;
+    }
+  }
+  sim_adviser_graph *made = calloc(1, sizeof *made);
+  if (!made || !dp_array_reserve(&a->graphs, 1)) {
+    free(made);
+    return dp_fail_memory(a->error);
+  }
+  made->width = width;
+  made->height = height;
+  made->micro_batch = micro_batch;
+  plan_scenario *s = a->scenario;
+  s->model_options.width = width;
+  s->model_options.height = height;
+  dp_error reason = DP_ERROR_INIT;
+  const dp_status status = sim_prepare(s, a->efficiency, micro_batch, &made->prepared, &reason);
+  if (status != DP_OK) {
+    free(made);
+    /* "advise:4: model.height is ...": it is the dataset that asks for it */
+    const char *said = strncmp(reason.text, "advise:", 7) == 0 ? strstr(reason.text, ": ") : NULL;
+    return said ? dp_fail_at(a->error, bucket->node, "dataset: %lld x %lld pixels: %s", (long long)bucket->width,
+                             (long long)bucket->height, said + 2)
+                : dp_fail(a->error, status, "%s", reason.text);
+  }
+  (void)dp_array_push(&a->graphs, made);
+  *prepared = &made->prepared;
+  return DP_OK;
+}
+
+/* ---- layers ---- */
+
+static dp_status list_recomputed(sim_adviser *a, const graph *model) {
+  const size_t n = model->units.count;
+  dp_node *list = SIM_ADVISER_NEW(a, dp_node, 1), *items = SIM_ADVISER_NEW(a, dp_node, n);
+  dp_node **places = SIM_ADVISER_NEW(a, dp_node *, n);
+  if (!list || !items || !places) return dp_fail_memory(a->error);
+  *list = (dp_node){.kind = DP_NODE_ARRAY, .file = "advise", .items = places};
+  for (size_t u = 0; u < n; u++) {
+    if (!plan_dpipe_is_checkpointed(a->config->family, model->units.items[u].name)) continue;
+    items[u] = (dp_node){.kind = DP_NODE_INTEGER, .file = "advise", .integer = (int64_t)u, .real = (double)u};
+    places[list->count++] = &items[u];
+  }
+  a->recompute = list;
+  return DP_OK;
+}
+
+static dp_status list_layers(sim_adviser *a) {
+  const plan_dpipe *c = a->config;
+  sim_advise_result *out = a->out;
+  const sim_prepared *prepared;
+  DP_TRY(graph_of(a, &c->buckets.items[0], plan_dpipe_batch_of(c, &c->buckets.items[0]), &prepared));
+  const graph *model = &prepared->model;
+  if (strcmp(model->class_name, plan_dpipe_family_classes[c->family]) != 0)
+    return dp_fail(a->error, DP_BAD_INPUT, "%s: found a %s, needed for model.type = \"%s\": a %s", out->config_path,
+                   model->class_name, plan_dpipe_family_names[c->family], plan_dpipe_family_classes[c->family]);
+  const size_t n = model->units.count;
+  out->layers = (int)n;
+  out->layer_names = SIM_ADVISER_NEW(a, const char *, n);
+  out->layer_weights = SIM_ADVISER_NEW(a, int64_t, n);
+  out->class_name = dp_arena_strdup(&out->arena, model->class_name);
+  if (!out->layer_names || !out->layer_weights || !out->class_name) return dp_fail_memory(a->error);
+  out->parameters = model->parameters;
+  out->trainable_parameters = model->trainable_parameters;
+  for (size_t u = 0; u < n; u++) {
+    const graph_unit *unit = &model->units.items[u];
+    out->layer_names[u] = dp_arena_strdup(&out->arena, unit->name);
+    if (!out->layer_names[u]) return dp_fail_memory(a->error);
+    out->layer_weights[u] = unit->parameters + unit->adapter_parameters;
+  }
+  if (c->family == PLAN_DPIPE_SDXL)
+    out->layer_weights[0] += PLAN_DPIPE_TEXT_ENCODERS + (c->lora ? c->rank * PLAN_DPIPE_TEXT_ADAPTER : 0);
+  return list_recomputed(a, model);
+}
+
+dp_status sim_adviser_open(sim_adviser *a) {
+  DP_TRY(find_model(a));
+  DP_TRY(make_scenario(a));
+  a->out->gpus = (int)a->scenario->cluster.devices.count;
+  return list_layers(a);
+}
+
+void sim_adviser_close(sim_adviser *a) {
+  for (size_t i = 0; i < a->graphs.count; i++) {
+    sim_prepared_free(&a->graphs.items[i]->prepared);
+    free(a->graphs.items[i]);
+  }
+  dp_array_free(&a->graphs);
+}
+
+/* ---- cuts ---- */
+
+dp_status sim_adviser_cut(sim_adviser *a, plan_dpipe_partition partition, int stages, const int64_t **split) {
+  const int layers = a->out->layers;
+  int *parts = SIM_ADVISER_NEW(a, int, stages + 1);
+  int64_t *cuts = SIM_ADVISER_NEW(a, int64_t, stages);
+  if (!parts || !cuts) return dp_fail_memory(a->error);
+  if (partition == PLAN_DPIPE_UNIFORM)
+    plan_deepspeed_uniform(layers, stages, parts);
+  else
+    DP_TRY(plan_deepspeed_balanced(a->out->layer_weights, layers, stages, parts, a->error));
+  for (int s = 1; s < stages; s++) cuts[s - 1] = parts[s];
+  *split = cuts;
+  return DP_OK;
+}
+
+/* GPU of a stage of a replica. */
+static int gpu_of(const sim_advise_setting *setting, int replica, int stage) {
+  return stage * setting->replicas + replica;
+}
+
+dp_status sim_adviser_balance(sim_adviser *a, const sim_advise_setting *setting, const int64_t **split) {
+  const plan_dpipe_bucket *bucket = a->out->rows[a->out->row_count - 1].bucket;
+  const int64_t batch = setting->micro_batch ? setting->micro_batch : plan_dpipe_batch_of(a->config, bucket);
+  const sim_prepared *prepared;
+  DP_TRY(graph_of(a, bucket, batch, &prepared));
+  const int n = a->out->layers, stages = setting->stages;
+  double *cost = SIM_ADVISER_NEW(a, double, n), *speed = SIM_ADVISER_NEW(a, double, stages), first_s = 0;
+  int *cuts = SIM_ADVISER_NEW(a, int, stages);
+  int64_t *wide = SIM_ADVISER_NEW(a, int64_t, stages);
+  if (!cost || !speed || !cuts || !wide) return dp_fail_memory(a->error);
+  for (int s = 0; s < stages; s++) { /* the slowest replica's device */
+    for (int r = 0; r < setting->replicas; r++) {
+      const plan_device *device = &a->scenario->cluster.devices.items[gpu_of(setting, r, s)];
+      const sim_prepared_kind *kind = sim_prepared_kind_of(prepared, device);
+      double all_s = 0;
+      for (int u = 0; u < n; u++) {
+        const sim_unit_cost *unit = &kind->units[u];
+        const bool again = setting->checkpointing != PLAN_DPIPE_KEEP_ALL &&
+                           plan_dpipe_is_checkpointed(a->config->family, a->out->layer_names[u]);
+        double device_s = again ? unit->device_s[SIM_FORWARD] : 0, issue_s = again ? unit->issue_s[SIM_FORWARD] : 0;
+        for (int d = 0; d < 3; d++) {
+          device_s += unit->device_s[d];
+          issue_s += unit->issue_s[d];
+        }
+        const double s_u = fmax(device_s, issue_s);
+        if (s == 0 && r == 0) cost[u] = s_u;
+        all_s += s_u;
+      }
+      if (first_s <= 0) first_s = all_s;
+      const double now = all_s > 0 ? first_s / all_s : 1;
+      if (r == 0 || now < speed[s]) speed[s] = now;
+    }
+  }
+  DP_TRY(plan_split_balanced(cost, n, stages, speed, cuts, a->error));
+  for (int s = 0; s + 1 < stages; s++) wide[s] = cuts[s];
+  *split = wide;
+  return DP_OK;
+}
+
+/* ---- memory ---- */
+
+static int64_t dtype_bytes(plan_dpipe_dtype dtype) {
+  return dtype == PLAN_DPIPE_FP32 ? 4 : dtype == PLAN_DPIPE_FP8 ? 1 : 2;
+}
+
+/* Weights of the blocks' matrices (what fp8 and swapping are about) and of everything in a unit's blocks. */
+static int64_t block_weights(const graph *model, const graph_unit *unit, bool matrices) {
+  int64_t sum = 0;
+  if (!strstr(unit->name, "transformer_blocks.")) return 0;
+  for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++)
+    for (int w = 0; w < model->ops.items[o].weight_count; w++) {
+      const graph_weight *weight = &model->weights.items[model->ops.items[o].first_weight + w];
+      if (!matrices || weight->rank > 1) sum += weight->parameters;
+    }
+  return sum;
+}
+
+/* Bytes that leave the card when blocks are swapped: n / 2 double blocks, twice the rest and one single ones. */
+static int64_t swapped_bytes(const sim_adviser *a, const graph *model, const sim_advise_setting *setting) {
+  const int64_t two = setting->blocks_to_swap / 2, one = (setting->blocks_to_swap - two) * 2 + 1;
+  const int64_t width = dtype_bytes(a->config->dtype);
+  int64_t doubles = 0, singles = 0, bytes = 0;
+  for (size_t u = 0; u < model->units.count; u++) {
+    const graph_unit *unit = &model->units.items[u];
+    const bool single = strncmp(unit->name, "single_", 7) == 0;
+    if (!strstr(unit->name, "transformer_blocks.") || (single ? singles >= one : doubles >= two)) continue;
+    *(single ? &singles : &doubles) += 1;
+    const int64_t matrices = block_weights(model, unit, true);
+    bytes += (block_weights(model, unit, false) - matrices) * width + matrices * (setting->fp8 ? 1 : width);
+  }
+  return bytes;
+}
+
+/* Inputs that the layers of a stage keep for one micro batch and that are large enough to be moved to the host; those
+ * that came from the stage before stay in DeepSpeed's buffers. */
+static int64_t offloaded_bytes(const sim_adviser *a, const graph *model, const plan_chunk *chunk) {
+  const int first = chunk->first_unit, last = first + chunk->unit_count;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < model->tensors.count; i++) {
+    const graph_tensor *t = &model->tensors.items[i];
+    if (t->producer_unit < first || t->producer_unit >= last) continue;
+    if (t->bytes / graph_dtype_bytes(t->dtype) < OFFLOADED_ELEMENTS) continue;
+    bool kept = false;
+    for (int k = 0; k < t->consumer_unit_count; k++) {
+      const int u = t->consumer_units[k];
+      if (u == t->producer_unit || u < first || u >= last) continue;
+      kept = kept || plan_dpipe_is_checkpointed(a->config->family, model->units.items[u].name);
+    }
+    if (kept) bytes += t->bytes;
+  }
+  return bytes;
+}
+
+/* at[class]: of a worker at its peak; what plan/memory.c does not know is put right. */
+static void correct_memory(const sim_adviser *a, const sim_prediction *p, const sim_advise_setting *setting, int rank,
+                           int64_t *at) {
+  const plan_dpipe *c = a->config;
+  const graph *model = &p->graph;
+  const plan_chunk *chunk = &p->plan.chunks[rank];
+  const int64_t width = dtype_bytes(c->dtype), trained_width = c->lora ? dtype_bytes(c->adapter_dtype) : width;
+  const double state = setting->optimizer->state_values * (double)trained_width + setting->optimizer->state_bytes;
+  int64_t trainable = 0, adapters = 0, matrices = 0;
+  for (int u = chunk->first_unit; u < chunk->first_unit + chunk->unit_count; u++) {
+    const graph_unit *unit = &model->units.items[u];
+    trainable += unit->trainable_parameters;
+    adapters += unit->adapter_parameters;
+    matrices += block_weights(model, unit, true);
+  }
+  at[PLAN_MEMORY_WEIGHTS] += adapters * (trained_width - width);
+  at[PLAN_MEMORY_GRADIENTS] = c->gradient_release ? 0 : trainable * trained_width;
+  at[PLAN_MEMORY_OPTIMIZER] = (int64_t)ceil((double)trainable * state);
+  const int flying = p->plan.microbatches < setting->stages - rank ? p->plan.microbatches : setting->stages - rank;
+  if (setting->fp8) at[PLAN_MEMORY_WEIGHTS] -= matrices * (width - 1);
+  if (setting->fp8 && setting->checkpointing == PLAN_DPIPE_KEEP_ALL)
+    at[PLAN_MEMORY_ACTIVATIONS] += flying * matrices * width;
+  if (setting->blocks_to_swap) at[PLAN_MEMORY_WEIGHTS] -= swapped_bytes(a, model, setting);
+  if (setting->checkpointing == PLAN_DPIPE_UNSLOTH) {
+    at[PLAN_MEMORY_ACTIVATIONS] -= flying * offloaded_bytes(a, model, chunk);
+    if (at[PLAN_MEMORY_ACTIVATIONS] < 0) at[PLAN_MEMORY_ACTIVATIONS] = 0;
+  }
+  if (c->family != PLAN_DPIPE_SDXL || rank != 0) return;
+  const int64_t text_adapters = c->lora ? c->rank * PLAN_DPIPE_TEXT_ADAPTER : 0;
+  const int64_t trained = c->lora ? text_adapters : PLAN_DPIPE_TEXT_ENCODERS;
+  at[SIM_ADVISE_TEXT] = PLAN_DPIPE_TEXT_ENCODERS * width + text_adapters * trained_width +
+                        (c->gradient_release ? 0 : trained * trained_width) + (int64_t)ceil((double)trained * state);
+}
+
+static void read_memory(const sim_adviser *a, const sim_prediction *p, const sim_advise_setting *setting,
+                        sim_advise_figures *f) {
+  double tightest = INFINITY;
+  f->fits = true;
+  for (int w = 0; w < p->memory.worker_count; w++) {
+    const plan_worker_memory *memory = &p->memory.workers[w];
+    int64_t at[SIM_ADVISE_CLASS_COUNT] = {0}, before = 0, after = 0;
+    for (int k = 0; k < PLAN_MEMORY_CLASS_COUNT; k++) before += at[k] = memory->at_peak_bytes[k];
+    correct_memory(a, p, setting, w % p->plan.ranks, at);
+    for (int k = 0; k < SIM_ADVISE_CLASS_COUNT; k++) after += at[k];
+    const int64_t need = memory->peak_bytes + after - before, limit = p->memory_limit_bytes[w];
+    const double room = (double)(limit - need) / (double)(limit ? limit : 1);
+    if (need > limit) f->fits = false;
+    if (room >= tightest) continue;
+    tightest = room;
+    f->worker = w;
+    f->device = p->plan.devices[w];
+    f->need_bytes = need;
+    f->limit_bytes = limit;
+    memcpy(f->class_bytes, at, sizeof at);
+  }
+}
+
+/* ---- one size, one setting ---- */
+
+static bool is_compute(const char *name) { return strncmp(name, "compute", 7) == 0; }
+
+dp_status sim_adviser_evaluate(sim_adviser *a, const plan_dpipe_bucket *bucket, const sim_advise_setting *setting,
+                               sim_advise_figures *figures) {
+  sim_advise_figures f = {0};
+  f.micro_batch = setting->micro_batch ? setting->micro_batch : plan_dpipe_batch_of(a->config, bucket);
+  f.global_batch = f.micro_batch * setting->accumulation * setting->replicas;
+  const sim_prepared *prepared;
+  DP_TRY(graph_of(a, bucket, f.micro_batch, &prepared));
+  plan_scenario s = *a->scenario; /* shallow: it lives on */
+  const int workers = setting->stages * setting->replicas;
+  int64_t *map = malloc((size_t)workers * sizeof *map);
+  if (!map) return dp_fail_memory(a->error);
+  for (int r = 0; r < setting->replicas; r++)
+    for (int k = 0; k < setting->stages; k++) map[r * setting->stages + k] = gpu_of(setting, r, k);
+  s.stages = setting->stages;
+  s.data_parallel = setting->replicas;
+  s.microbatches = setting->accumulation;
+  s.microbatch_size = f.micro_batch;
+  s.global_batch = f.global_batch;
+  s.optimizer = setting->optimizer->cost;
+  s.device_map = map;
+  s.device_map_count = (size_t)workers;
+  s.split = (int64_t *)setting->split; /* only read */
+  s.split_count = (size_t)setting->stages - 1;
+  s.recompute_node = setting->checkpointing == PLAN_DPIPE_KEEP_ALL ? NULL : a->recompute;
+  sim_prediction p;
+  const dp_status status = sim_predict_prepared(&s, prepared, &p, a->error);
+  free(map);
+  DP_TRY(status);
+  a->out->trials++;
+  if (a->options->progress) a->options->progress(a->options->progress_data, (uint64_t)a->out->trials);
+  read_memory(a, &p, setting, &f);
+  f.step_s = p.metrics.step_s;
+  f.throughput_samples_per_s = (double)f.global_batch / f.step_s;
+  f.bubble_ratio = p.metrics.bubble_ratio;
+  f.error_band = p.error_band;
+  for (int b = 0; b < p.bound_count && !f.bound_name; b++)
+    if (!is_compute(p.bounds[b].name)) {
+      f.bound_name = p.bounds[b].name;
+      f.bound_share = p.bounds[b].share;
+    }
+  sim_prediction_free(&p);
+  *figures = f;
+  return DP_OK;
+}
+
+dp_status sim_adviser_mix(sim_adviser *a, const sim_advise_setting *setting, bool hasty, bool rows,
+                          sim_advise_mix *mix) {
+  sim_advise_mix m = {.fits = true};
+  double s_per_sample = 0, bubble_s = 0, step_s = 0, tightest = INFINITY;
+  int counted = 0;
+  for (int r = a->out->row_count - 1; r >= 0; r--) {
+    const plan_dpipe_bucket *bucket = a->out->rows[r].bucket;
+    if (hasty && !a->out->rows[r].representative) continue;
+    sim_advise_figures f;
+    DP_TRY(sim_adviser_evaluate(a, bucket, setting, &f));
+    if (rows) a->out->rows[r].figures = f;
+    const double room = (double)(f.limit_bytes - f.need_bytes) / (double)(f.limit_bytes ? f.limit_bytes : 1);
+    if (room < tightest) {
+      tightest = room;
+      m.tightest = f;
+      m.tightest_bucket = bucket;
+    }
+    m.fits = m.fits && f.fits;
+    s_per_sample += f.step_s / (double)f.global_batch;
+    bubble_s += f.bubble_ratio * f.step_s;
+    step_s += f.step_s;
+    counted++;
+    if (hasty && !m.fits) break;
+  }
+  m.throughput_samples_per_s = counted / s_per_sample;
+  m.bubble_ratio = bubble_s / step_s;
+  *mix = m;
+  return DP_OK;
+}
