@@ -34,6 +34,12 @@ void cli_advise_lines_free(cli_advise_lines *lines);
 dp_status cli_advise_print_text(const cli_advice *advice, dp_error *error);
 dp_status cli_advise_print_json(const cli_advice *advice, dp_error *error);
 
+/* What the keys of --json mean, for diffpipe formats; ends with a row of NULLs. */
+typedef struct cli_advise_key {
+  const char *name, *meaning;
+} cli_advise_key;
+extern const cli_advise_key cli_advise_keys[];
+
 /* "[10, 20]" */
 const char *cli_advise_split_text(const sim_advise_setting *setting, char *out, size_t room);
 /* The file's key for pictures' micro batches, or our name of the group. */

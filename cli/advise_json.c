@@ -5,6 +5,38 @@
 #include "cli/advise.h"
 #include "cli/json.h"
 
+const cli_advise_key cli_advise_keys[] = {
+    {"cluster, gpus", "the cluster's name; how many GPUs it has"},
+    {"model",
+     "`type`, `class`, `parameters`, `trainable_parameters`, `layers[]` (`first_unit`, `weights`: what DeepSpeed's "
+     "rule counts)"},
+    {"setting",
+     "as read, defaults filled in: `pipeline_stages`, `data_parallel`, `gradient_accumulation_steps`, "
+     "`micro_batch_size` (null: by size), `activation_checkpointing` (true, false or \"unsloth\"), "
+     "`partition_method`, `partition_split` (what holds, whatever the method), `optimizer` (as which it is taken), "
+     "`float8`, `blocks_to_swap`"},
+    {"unused_keys[]", "`key`, `line` (0: given with --set), `known` (diffusion-pipe has such a key)"},
+    {"notes[]", "what to know about the figures: sentences"},
+    {"sizes[]",
+     "`width`, `height`, `frames`, `resolution`, `aspect_ratio`, `stands_for` (sizes of that resolution), "
+     "`micro_batch_size`, `global_batch`, `fits`, `step_s`, `throughput_samples_per_s`, `bubble_ratio`, "
+     "`error_band`, `bound`, `bound_share` (what takes most time beside compute), `memory`"},
+    {"memory",
+     "of the fullest GPU: `worker`, `device`, `need_bytes`, `limit_bytes`, `by_class` (`weights`, `gradients`, "
+     "`optimizer`, `activations`, `skips`, `boundary`, `workspace`, `runtime`, `text_encoders`)"},
+    {"mix", "all sizes, as many samples of each: `fits`, `throughput_samples_per_s`, `bubble_ratio`, `memory`"},
+    {"verdict", "\"keep\", \"change\" or \"nothing fits\""},
+    {"fastest, smallest",
+     "proposals, or null: the fastest, and (where the file as it is does not fit) the one with fewest "
+     "changes: `setting`, `changes[]` (`change`; `alone`: a mix, or null where it goes only with the "
+     "others; `gain`), `together` (a mix), `gain` (relative, of throughput), `lines[]` (`op`: - or +, "
+     "`line`: null for new ones, `table`, `text`, `change`)"},
+    {"better_split", "a proposal like these that changes the split alone; null where that is not worth it"},
+    {"more_accumulation[]",
+     "the fastest with a larger global batch: `gradient_accumulation_steps`, `global_batch`, `mix`"},
+    {"trials", "settings and sizes that were simulated"},
+    {NULL, NULL}};
+
 static json_t *split_json(const sim_advise_setting *s) {
   json_t *list = json_array();
   bool done = list != NULL;
@@ -41,7 +73,8 @@ static json_t *memory_json(const cli_advice *advice, const sim_advise_figures *f
               cli_json_put(o, "need_bytes", json_integer(f->need_bytes)) &&
               cli_json_put(o, "limit_bytes", json_integer(f->limit_bytes));
   for (int c = 0; done && c < SIM_ADVISE_CLASS_COUNT; c++)
-    done = cli_json_put(classes, sim_advise_class_names[c], json_integer(f->class_bytes[c]));
+    done = cli_json_put(classes, c == SIM_ADVISE_TEXT ? "text_encoders" : sim_advise_class_names[c],
+                        json_integer(f->class_bytes[c]));
   if (done) return o;
   json_decref(o);
   return NULL;

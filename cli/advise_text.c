@@ -175,24 +175,41 @@ static dp_status print_sizes(const cli_advice *advice, dp_error *error) {
     some = some || r->rows[i].stands_for > 3;
   }
   if (some)
-    report_table_note(
-        &table, "Of each resolution the narrowest, the squarest and the widest of %d sizes; the others lie between.",
-        (int)advice->config->buckets.count);
+    report_table_note(&table, "Of each resolution the narrowest, the squarest and the widest; all in all %d sizes.",
+                      (int)advice->config->buckets.count);
   const sim_advise_figures *last = &r->rows[r->row_count - 1].figures;
   DP_TRY(show(&table, error));
+  if (r->row_count > 1)
+    printf("  With as many samples of each size: %.4g samples/s.\n", r->mix.throughput_samples_per_s);
   if (last->bound_name && last->bound_share >= 0.01)
-    printf("Beside compute, most time goes to: %s, %.0f %% (at the largest size).\n", last->bound_name,
+    printf("  Beside compute, most time goes to: %s, %.0f %% (at the largest size).\n", last->bound_name,
            100 * last->bound_share);
   return DP_OK;
 }
 
 /* ---- proposals ---- */
 
-static void print_outcome(const cli_advice *advice, const char *what, const sim_advise_mix *m, double gain) {
+/* Starts the table of what changes give. */
+static void begin_outcomes(report_table *t, const char *first) {
+  static const char *const heads[] = {"against it", "samples/s", "bubble"};
+  report_table_column(t, first, REPORT_LEFT);
+  for (int i = 0; i < 3; i++) report_table_column(t, heads[i], REPORT_RIGHT);
+  report_table_column(t, "fits", REPORT_LEFT);
+  report_table_column(t, "the fullest GPU", REPORT_LEFT);
+}
+
+static void add_outcome(const cli_advice *advice, report_table *t, const char *what, const sim_advise_mix *m,
+                        double gain) {
   dp_str memory = {0};
   add_memory(advice, &m->tightest, &memory);
-  printf("  %-34s %+6.1f %%  %9.4g samples/s  bubble %4.1f %%  %s%s\n", what, 100 * gain, m->throughput_samples_per_s,
-         100 * m->bubble_ratio, m->fits ? "" : "DOES NOT FIT: ", dp_str_text(&memory));
+  report_table_row(t, !m->fits);
+  report_table_cell(t, "%s", what);
+  report_table_cell(t, "%+.1f %%", 100 * gain);
+  report_table_cell(t, "%.4g", m->throughput_samples_per_s);
+  report_table_cell(t, "%.1f %%", 100 * m->bubble_ratio);
+  report_table_cell(t, "%s", m->fits ? "yes" : "NO");
+  report_table_cell(t, "%s", dp_str_text(&memory));
+  t->failed = t->failed || memory.failed;
   dp_str_free(&memory);
 }
 
@@ -213,17 +230,24 @@ static dp_status print_lines(const cli_advice *advice, const sim_advise_proposal
 
 static dp_status print_proposal(const cli_advice *advice, const sim_advise_proposal *p, dp_error *error) {
   DP_TRY(print_lines(advice, p, error));
-  printf("\n  against the file as it is:\n");
+  report_table table = {0};
+  begin_outcomes(&table, "what each gives");
+  add_outcome(advice, &table, "the file as it is", &advice->result->mix, 0);
   for (int i = 0; i < p->change_count; i++) {
     const sim_advise_change *c = &p->changes[i];
     const char *name = cli_advise_group_name(advice, c->group);
-    if (c->possible)
-      print_outcome(advice, name, &c->mix, c->gain);
-    else
-      printf("  %-34s only with the others\n", name);
+    if (c->possible && p->change_count > 1) {
+      add_outcome(advice, &table, name, &c->mix, c->gain);
+    } else if (p->change_count > 1) {
+      report_table_row(&table, false);
+      report_table_cell(&table, "%s", name);
+      report_table_cell(&table, "with others");
+      for (int k = 0; k < 4; k++) report_table_cell(&table, "%s", "");
+    }
   }
-  print_outcome(advice, p->change_count > 1 ? "all together" : "that alone", &p->mix, p->gain);
-  return DP_OK;
+  add_outcome(advice, &table, p->change_count > 1 ? "all together" : cli_advise_group_name(advice, p->changes[0].group),
+              &p->mix, p->gain);
+  return show(&table, error);
 }
 
 static bool same(const sim_advise_proposal *a, const sim_advise_proposal *b) {
@@ -255,13 +279,22 @@ static dp_status print_advice(const cli_advice *advice, dp_error *error) {
       printf("\n%s (the global batches stay)\n", r->mix.fits ? "Lines to change" : "The fastest that fits");
     DP_TRY(print_proposal(advice, &r->fastest, error));
   }
-  for (int i = 0; i < r->more_count; i++) {
-    const double more = r->more[i].mix.throughput_samples_per_s / r->fastest.mix.throughput_samples_per_s - 1;
-    printf(
-        "%sgradient_accumulation_steps = %lld would give %.1f %% more (bubble %.1f %%), with a global batch of %lld.\n",
-        i ? "" : "\n", (long long)r->more[i].accumulation, 100 * more, 100 * r->more[i].mix.bubble_ratio,
-        (long long)r->more[i].global_batch);
+  if (r->has_split && r->fastest.setting.stages != r->now.stages) {
+    printf("\nWith pipeline_stages = %d as it is, a better split\n", r->now.stages);
+    DP_TRY(print_proposal(advice, &r->split, error));
   }
+  if (r->more_count == 0) return DP_OK;
+  report_table table = {0};
+  report_table_title(&table, "A larger global batch would hide more of the pipeline\'s bubble");
+  begin_outcomes(&table, "gradient_accumulation_steps");
+  for (int i = 0; i < r->more_count; i++) {
+    char what[64];
+    (void)snprintf(what, sizeof what, "%lld (global batch %lld)", (long long)r->more[i].accumulation,
+                   (long long)r->more[i].global_batch);
+    add_outcome(advice, &table, what, &r->more[i].mix,
+                r->more[i].mix.throughput_samples_per_s / r->mix.throughput_samples_per_s - 1);
+  }
+  DP_TRY(show(&table, error));
   return DP_OK;
 }
 
@@ -272,7 +305,13 @@ dp_status cli_advise_print_text(const cli_advice *advice, dp_error *error) {
   DP_TRY(print_settings(advice, error));
   DP_TRY(print_sizes(advice, error));
   DP_TRY(print_advice(advice, error));
-  if (r->note_count) printf("\n");
-  for (int i = 0; i < r->note_count; i++) printf("Note: %s.\n", r->notes[i]);
-  return DP_OK;
+  if (r->note_count == 0) return DP_OK;
+  report_table table = {0};
+  report_table_title(&table, "Notes");
+  report_table_column(&table, "", REPORT_TEXT);
+  for (int i = 0; i < r->note_count; i++) {
+    report_table_row(&table, false);
+    report_table_cell(&table, "%s.", r->notes[i]);
+  }
+  return show(&table, error);
 }

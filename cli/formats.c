@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/str.h"
+#include "cli/advise.h"
 #include "cli/command.h"
 #include "cli/json.h"
 #include "plan/describe.h"
@@ -46,6 +47,10 @@ static const char foreign[] =
     "These files are not ours: keys that are not below are listed and change nothing. What is not given has\n"
     "diffusion-pipe's own default. doc/advise.md says what is made of them.\n";
 
+static const char answer[] =
+    "\n### What `diffpipe advise --json` prints: `format = \"diffpipe-advise\"`\n\n"
+    "| key | meaning |\n|---|---|\n";
+
 static const struct {
   const char *format; /* of the file that the tables belong to */
   size_t (*tables)(const plan_key_table **);
@@ -71,6 +76,9 @@ static dp_status print_markdown(dp_error *error) {
       dp_schema_describe(tables[t].fields, tables[t].count, &text);
     }
   }
+  dp_str_add(&text, answer);
+  for (const cli_advise_key *key = cli_advise_keys; key->name; key++)
+    dp_str_addf(&text, "| `%s` | %s |\n", key->name, key->meaning);
   const dp_status status = text.failed ? dp_fail_memory(error) : DP_OK;
   if (status == DP_OK) fputs(dp_str_text(&text), stdout);
   dp_str_free(&text);

@@ -162,7 +162,7 @@ typedef struct model_keys {
 
 static const dp_field model_fields[] = {
     {"type", DP_FIELD_CHOICE, offsetof(model_keys, type), true, 0, 0, plan_dpipe_family_names, "the model's family"},
-    {"dtype", DP_FIELD_CHOICE, offsetof(model_keys, dtype), true, 0, 0, dtype_choices, "of weights and arithmetic"},
+    {"dtype", DP_FIELD_CHOICE, offsetof(model_keys, dtype), true, 0, 0, dtype_choices, "dtype of weights and arithmetic"},
     {"transformer_dtype", DP_FIELD_CHOICE, offsetof(model_keys, transformer_dtype), false, 0, 0,
      transformer_dtype_choices, "sd3, flux: of the blocks' matrices; default dtype"},
     {"diffusers_path", DP_FIELD_STRING, offsetof(model_keys, diffusers_path), false, 0, 0, NULL,

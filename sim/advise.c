@@ -264,6 +264,21 @@ static dp_status search_from(search *s, const sim_advise_setting *from) {
   return climb_all(s);
 }
 
+/* The best cuts of the stages as they are. */
+static dp_status look_for_split(search *s, found *best) {
+  const sim_advise_setting *now = s->now;
+  found from[2] = {{.setting = *now}, {.setting = *now}};
+  from[1].setting.partition = PLAN_DPIPE_MANUAL;
+  DP_TRY(sim_adviser_balance(s->a, now, &from[1].setting.split));
+  for (int i = 0; i < 2; i++) {
+    DP_TRY(sim_adviser_mix(s->a, &from[i].setting, true, false, &from[i].mix));
+    DP_TRY(climb(s, &from[i]));
+  }
+  *best = from[better(&from[0].mix, &from[1].mix) ? 0 : 1];
+  best->any = true;
+  return DP_OK;
+}
+
 /* ---- when nothing fits ---- */
 
 static const plan_dpipe_optimizer *smaller_optimizer(const sim_adviser *a) {
@@ -386,7 +401,6 @@ static dp_status with_group(search *s, const sim_advise_setting *base, const sim
       break;
     case SIM_ADVISE_SWAP:
       made->blocks_to_swap = other->blocks_to_swap;
-      *possible = made->stages == 1 || !made->blocks_to_swap;
       break;
     case SIM_ADVISE_SMALLER:
     case SIM_ADVISE_GROUP_COUNT:
@@ -506,7 +520,12 @@ static dp_status advise(sim_adviser *a) {
   DP_TRY(read_now(a));
   DP_TRY(sim_adviser_mix(a, &out->now, false, true, &out->mix));
   search s = {.a = a, .now = &out->now};
+  found split = {0};
   DP_TRY(search_from(&s, &out->now));
+  if (out->now.stages > 1) DP_TRY(look_for_split(&s, &split));
+  sim_advise_setting whole = out->now;
+  whole.blocks_to_swap = 0;
+  if (out->now.blocks_to_swap) DP_TRY(search_from(&s, &whole));
   if (!s.fastest.any) DP_TRY(search_further(&s, &a->units_of_batch));
   out->any_fits = s.fastest.any;
   if (!s.fastest.any) return sim_adviser_note(a);
@@ -518,6 +537,10 @@ static dp_status advise(sim_adviser *a) {
     out->smallest = out->fastest;
   else
     DP_TRY(propose(&s, &s.smallest, &out->smallest));
+  if (split.any && split.mix.fits && !same_split(&split.setting, &out->now)) {
+    DP_TRY(propose(&s, &split, &out->split));
+    out->has_split = !out->mix.fits || out->split.gain >= WORTH;
+  }
   DP_TRY(look_beyond(&s));
   return sim_adviser_note(a);
 }

@@ -12,6 +12,8 @@
  * blocks' matrices at one byte swapped     without the weights of blocks kept in the host's memory unsloth     without
  * the kept inputs of at least 5e6 elements text        SDXL's text encoders: weights, gradients, states on the first
  * stage; not their activations, nor their time
+ * Copies of swapped blocks and offloaded inputs go beside compute: a step takes at least what they take over the card's
+ * PCIe link.
  */
 #ifndef DP_SIM_ADVISE_H
 #define DP_SIM_ADVISE_H
@@ -105,6 +107,8 @@ typedef struct sim_advise_result {
   bool any_fits;
   sim_advise_proposal smallest; /* when the file as it is does not fit: fewest changes; else as `fastest` */
   sim_advise_proposal fastest;
+  bool has_split;            /* more than one stage, and another split is worth it */
+  sim_advise_proposal split; /* everything else as it is */
   /* the fastest with more accumulation, which is another global batch */
   struct {
     int64_t accumulation, global_batch;

@@ -400,6 +400,32 @@ static void read_memory(const sim_adviser *a, const sim_prediction *p, const sim
 
 /* ---- one size, one setting ---- */
 
+/* To the host's memory, one way; 0: unknown. */
+static double host_bytes_per_s(const sim_adviser *a, int device) {
+  const plan_cluster *cluster = &a->scenario->cluster;
+  double most = 0;
+  for (size_t l = 0; l < cluster->links.count; l++) {
+    const plan_link *link = &cluster->links.items[l];
+    if (link->from == cluster->devices.items[device].vertex && link->model->kind == PLAN_LINK_PCIE)
+      most = fmax(most, link->bandwidth_bytes_per_s);
+  }
+  return most;
+}
+
+/* Least time of a step for what is copied from and to the host: swapped blocks come once a pass while others leave, and
+ * kept inputs leave in the forward and come back in the backward. */
+static double copies_s(const sim_adviser *a, const sim_prediction *p, const sim_advise_setting *setting) {
+  double most_s = 0;
+  for (int r = 0; r < p->plan.ranks; r++) {
+    double bytes = setting->blocks_to_swap ? 2 * (double)swapped_bytes(a, &p->graph, setting) : 0;
+    if (setting->checkpointing == PLAN_DPIPE_UNSLOTH)
+      bytes += (double)offloaded_bytes(a, &p->graph, &p->plan.chunks[r]);
+    const double rate = host_bytes_per_s(a, p->plan.devices[r]);
+    if (rate > 0) most_s = fmax(most_s, p->plan.microbatches * bytes / rate);
+  }
+  return most_s;
+}
+
 static bool is_compute(const char *name) { return strncmp(name, "compute", 7) == 0; }
 
 dp_status sim_adviser_evaluate(sim_adviser *a, const plan_dpipe_bucket *bucket, const sim_advise_setting *setting,
@@ -433,7 +459,7 @@ dp_status sim_adviser_evaluate(sim_adviser *a, const plan_dpipe_bucket *bucket, 
   a->out->trials++;
   if (a->options->progress) a->options->progress(a->options->progress_data, (uint64_t)a->out->trials);
   read_memory(a, &p, setting, &f);
-  f.step_s = p.metrics.step_s;
+  f.step_s = fmax(p.metrics.step_s, copies_s(a, &p, setting));
   f.throughput_samples_per_s = (double)f.global_batch / f.step_s;
   f.bubble_ratio = p.metrics.bubble_ratio;
   f.error_band = p.error_band;

@@ -42,6 +42,8 @@ static void note_model(notes *n) {
   }
   if (c->family == PLAN_DPIPE_SD3 && !c->lora)
     note(n, "diffusion-pipe cannot save a fully fine-tuned sd3; it needs an [adapter]");
+  if (c->batches.items[0].size > 0)
+    note(n, "the micro batches by size are left as they are; fewer samples need less memory");
   if (c->compile) note(n, "compile = true: predicted as without, which is slower");
   if (c->video_buckets)
     note(n, "sizes of more than one frame are left out: %s takes pictures", plan_dpipe_family_names[c->family]);
@@ -53,16 +55,16 @@ static void note_model(notes *n) {
 static void note_setting(notes *n, const sim_advise_setting *s) {
   if (s->fp8)
     note(n,
-         "float8: memory at one byte a value of the blocks' matrices (an estimate); making them wide again takes no "
-         "time here");
+         "float8: the blocks' matrices at one byte a value (an estimate); making them wide again takes no time here");
   if (s->checkpointing == PLAN_DPIPE_UNSLOTH)
-    note(n,
-         "'unsloth': kept inputs of 5e6 elements and more are taken off the card (an estimate); the copies take no "
-         "time here");
+    note(
+        n,
+        "'unsloth': kept inputs of 5e6 elements and more are off the card (an estimate); the copies go beside compute, "
+        "at the PCIe link's pace");
   if (s->blocks_to_swap)
     note(n,
-         "blocks_to_swap: their weights are taken off the card (an estimate); the copies take no time here, so steps "
-         "are longer than told");
+         "blocks_to_swap: their weights are off the card (an estimate); the copies go beside compute, at the PCIe "
+         "link's pace, and are assumed to hide as far as that allows");
 }
 
 dp_status sim_adviser_note(sim_adviser *a) {

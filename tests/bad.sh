@@ -5,6 +5,8 @@
 #   scenario-NAME.toml   diffpipe simulate on it             cluster-NAME.toml   on good.toml with that cluster
 #   set-NAME.args        on good.toml with those arguments   model-NAME.json     diffpipe inspect on it
 #   devices-NAME.toml, links-NAME.toml, nccl-NAME.toml       on good.toml with that file in the catalogue
+#   advise-NAME.toml     diffpipe advise on it, with good-dataset.toml
+#   dataset-NAME.toml    diffpipe advise on good-advise.toml with that dataset
 #   NAME.expected        the line, with DATA for the data folder; a case without an input names a missing file
 program=${DIFFPIPE:-./diffpipe}
 case $program in /*) ;; *) program=$PWD/$program ;; esac
@@ -35,6 +37,8 @@ run() {
   case $1 in
     scenario-*) "$program" simulate "$1.toml" ;;
     cluster-*) "$program" simulate good.toml --set "cluster.file=$1.toml" ;;
+    advise-*) "$program" advise "$1.toml" --dataset good-dataset.toml --cluster clusters/4xrtx4090.toml ;;
+    dataset-*) "$program" advise good-advise.toml --dataset "$1.toml" --cluster clusters/4xrtx4090.toml ;;
     model-*) "$program" inspect "$1.json" ;;
     set-*) set -- $(cat "$1.args") && "$program" simulate good.toml "$@" ;;
     *) "$program" simulate good.toml ;;
@@ -50,7 +54,7 @@ complain() {
 
 for file in *.expected *.toml *.json *.args; do echo "${file%.*}"; done | sort -u >"$scratch/names"
 while read -r name; do
-  test "$name" = good && continue
+  case $name in good | good-*) continue ;; esac
   total=$((total + 1))
   run "$name"
   test "$status" -eq 2 || complain "exit status $status, expected 2"

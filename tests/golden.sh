@@ -61,5 +61,36 @@ else
   echo "not ok: the number of threads changes the answer"
   failed=$((failed + 1))
 fi
+# advice on diffusion-pipe configurations: the JSON, and the text to the letter
+same_text() { # name, arguments
+  local expected=$top/tests/golden/$1.txt
+  shift
+  "$diffpipe" "$@" >"$scratch/text" 2>"$scratch/talk" || { cat "$scratch/talk"; return 1; }
+  if [ -n "${DIFFPIPE_REWRITE:-}" ]; then cp "$scratch/text" "$expected"; return 0; fi
+  diff "$expected" "$scratch/text" && ! LC_ALL=C awk 'length > 104' "$scratch/text" | grep .
+}
+advice() { # name, arguments
+  local name=$1
+  shift
+  one "$name" check "$name" advise "$@"
+  one "$name-text" same_text "$name" advise "$@"
+}
+advice advise-sdxl advise/sdxl-full.toml --cluster clusters/4xrtx4090.toml
+advice advise-sdxl-unlike advise/sdxl-full.toml --cluster clusters/unlike-16gb-24gb.toml
+advice advise-flux advise/flux-lora.toml --cluster clusters/4xrtx4090.toml
+advice advise-flux-batch advise/flux-lora.toml --cluster clusters/4xrtx3090-pcie.toml --set pipeline_stages=2 \
+  --set partition_method=uniform --set 'micro_batch_size_per_gpu=2' --set model.transformer_dtype=float8
+advice advise-sd3 advise/sd3-lora.toml --cluster clusters/4xrtx3090-pcie.toml
+advice advise-flux-swap advise/flux-lora.toml --cluster clusters/4xrtx3090-pcie.toml --set pipeline_stages=1 \
+  --set partition_method=parameters --set blocks_to_swap=20 --set activation_checkpointing=unsloth --set optimizer.type=Ranger
+# every key of --json stands in doc/formats.md
+documented() {
+  local key wrong=0
+  for key in $(grep -ho '"[a-z_0-9]*": ' "$top"/tests/golden/advise-*.json | tr -d '": ' | sort -u); do
+    grep -q "\b$key\b" "$top/doc/formats.md" || { echo "$key is not in doc/formats.md"; wrong=1; }
+  done
+  return $wrong
+}
+one advise-keys documented
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
