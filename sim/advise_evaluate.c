@@ -451,7 +451,9 @@ dp_status sim_adviser_evaluate(sim_adviser *a, const plan_dpipe_bucket *bucket, 
   s.device_map_count = (size_t)workers;
   s.split = (int64_t *)setting->split; /* only read */
   s.split_count = (size_t)setting->stages - 1;
-  s.recompute_node = setting->checkpointing == PLAN_DPIPE_KEEP_ALL ? NULL : a->recompute;
+  s.tensor_parallel = 1;
+  s.recompute = setting->checkpointing == PLAN_DPIPE_KEEP_ALL ? PLAN_RECOMPUTE_NONE : PLAN_RECOMPUTE_LISTED;
+  s.recompute_list = setting->checkpointing == PLAN_DPIPE_KEEP_ALL ? NULL : a->recompute;
   sim_prediction p;
   const dp_status status = sim_predict_prepared(&s, prepared, &p, a->error);
   free(map);
