@@ -114,8 +114,10 @@ static void points(report_page *page, const char *name, const char *key, const c
 
 void report_page_scaling(report_page *page) {
   const report_files *files = page->files;
-  report_write_text(page->writer, NULL,
-                    "Each row is the best plan found for that many devices, or for that global batch, all else equal.");
+  report_write_text(
+      page->writer, NULL,
+      "Each row is the best plan found for that many devices, or for that global batch, all else equal; for "
+      "larger batches the best of the 16 fastest plans above, with more microbatches.");
   report_write_row_begin(page->writer);
   (void)report_page_plot(page, REPORT_PLOT_DEVICES);
   (void)report_page_plot(page, REPORT_PLOT_BATCH);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+enum { PROMISING = 16 };
+
 typedef struct studier {
   const plan_scenario *scenario;
   const sim_efficiency *efficiency;
@@ -23,7 +25,16 @@ static void tell(studier *s) {
   if (s->options->progress) s->options->progress(s->options->progress_data, s->done, s->total, NULL);
 }
 
-/* A copy that outlives the result. */
+/* Skip policies of a candidate are the result's; these outlive it. */
+static dp_status keep_skips(studier *s, sim_candidate *candidate) {
+  const char **skips = DP_ARENA_NEW(&s->study->arena, const char *, (size_t)candidate->skip_count);
+  if (!skips) return dp_fail_memory(s->error);
+  for (int i = 0; i < candidate->skip_count; i++)
+    if (!(skips[i] = dp_arena_strdup(&s->study->arena, candidate->skips[i]))) return dp_fail_memory(s->error);
+  candidate->skips = skips;
+  return DP_OK;
+}
+
 static dp_status take(studier *s, const sim_tune_result *result, sim_study_point *point) {
   const int index = result->best >= 0 ? result->best : result->nearest;
   point->found = index >= 0;
@@ -31,13 +42,7 @@ static dp_status take(studier *s, const sim_tune_result *result, sim_study_point
   if (!point->found) return DP_OK;
   point->trial = result->trials[index];
   point->trial.why = NULL;
-  sim_candidate *candidate = &point->trial.candidate;
-  const char **skips = DP_ARENA_NEW(&s->study->arena, const char *, (size_t)candidate->skip_count);
-  if (!skips) return dp_fail_memory(s->error);
-  for (int i = 0; i < candidate->skip_count; i++)
-    if (!(skips[i] = dp_arena_strdup(&s->study->arena, candidate->skips[i]))) return dp_fail_memory(s->error);
-  candidate->skips = skips;
-  return DP_OK;
+  return keep_skips(s, &point->trial.candidate);
 }
 
 /* DP_OK with *there false where the search has no plan to try. */
@@ -82,6 +87,86 @@ static dp_status study_devices(studier *s) {
   }
 }
 
+/* ---- batches ---- */
+
+/* The simulated plans of the search, fastest first, those that fit before the others. */
+static int promising(const studier *s, int indices[PROMISING]) {
+  int count = 0;
+  for (int i = 0; i < s->result->trial_count; i++) {
+    const sim_trial *trial = &s->result->trials[i];
+    if (trial->state != SIM_TRIAL_SIMULATED || trial->set_aside) continue;
+    int at = count < PROMISING ? count : PROMISING;
+    while (at > 0) {
+      const sim_trial *before = &s->result->trials[indices[at - 1]];
+      if (before->fits != trial->fits ? before->fits : before->step_s <= trial->step_s) break;
+      if (at < PROMISING) indices[at] = indices[at - 1];
+      at--;
+    }
+    if (at == PROMISING) continue;
+    indices[at] = i;
+    if (count < PROMISING) count++;
+  }
+  return count;
+}
+
+static void take_figures(const sim_prediction *p, sim_trial *trial) {
+  trial->state = SIM_TRIAL_SIMULATED;
+  trial->fits = p->fits;
+  trial->step_s = p->metrics.step_s;
+  trial->throughput_samples_per_s = p->metrics.throughput_samples_per_s;
+  trial->bubble_ratio = p->metrics.bubble_ratio;
+  trial->usd_per_million_samples = p->usd_per_million_samples;
+  trial->joules_per_sample = p->joules_per_sample;
+  trial->skip_bytes = p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP];
+  trial->boundary_and_skip_bytes = trial->skip_bytes + p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY];
+  trial->peak_bytes = 0;
+  for (int w = 0; w < p->memory.worker_count; w++)
+    if (p->memory.workers[w].peak_bytes > trial->peak_bytes) trial->peak_bytes = p->memory.workers[w].peak_bytes;
+}
+
+/* DP_OK with *done false where there can be no such plan. */
+static dp_status simulate(studier *s, const sim_candidate *candidate, int64_t global_batch, sim_trial *trial,
+                          bool *done) {
+  const plan_scenario changed = sim_tune_scenario(s->scenario, candidate, global_batch);
+  sim_prediction prediction;
+  dp_error trouble = DP_ERROR_INIT;
+  const dp_status status = sim_predict(&changed, s->efficiency, &prediction, &trouble);
+  *done = status == DP_OK;
+  if (status == DP_BAD_INPUT) return DP_OK;
+  if (status != DP_OK) return dp_fail(s->error, status, "%s", trouble.text);
+  *trial = (sim_trial){.candidate = *candidate};
+  take_figures(&prediction, trial);
+  sim_prediction_free(&prediction);
+  return DP_OK;
+}
+
+/* A larger batch: the promising plans with more microbatches. */
+static dp_status study_more(studier *s, int times, sim_study_point *point, bool *there) {
+  int indices[PROMISING];
+  const int count = promising(s, indices);
+  *there = false;
+  for (int i = 0; i < count; i++) {
+    sim_candidate candidate = s->result->trials[indices[i]].candidate;
+    sim_trial trial;
+    bool done = false;
+    if (stopped(s)) {
+      *there = false;
+      return DP_OK;
+    }
+    candidate.microbatches *= times;
+    DP_TRY(simulate(s, &candidate, point->global_batch, &trial, &done));
+    if (!done) continue;
+    const bool better =
+        !*there || (trial.fits != point->fits ? trial.fits
+                                              : trial.throughput_samples_per_s > point->trial.throughput_samples_per_s);
+    if (!better) continue;
+    point->trial = trial;
+    point->fits = trial.fits;
+    point->found = *there = true;
+  }
+  return *there ? keep_skips(s, &point->trial.candidate) : DP_OK;
+}
+
 static dp_status study_batches(studier *s) {
   static const int times[][2] = {{1, 4}, {1, 2}, {1, 1}, {2, 1}, {4, 1}};
   for (int i = 0; i < 5; i++) {
@@ -89,12 +174,14 @@ static dp_status study_batches(studier *s) {
     sim_study_point point = {.devices = (int)s->scenario->cluster.devices.count,
                              .global_batch = s->global_batch * times[i][0] / times[i][1]};
     bool there = s->global_batch % times[i][1] == 0 && point.global_batch <= INT32_MAX;
-    if (there && point.global_batch == s->global_batch) {
-      DP_TRY(take(s, s->result, &point));
-    } else if (there) {
+    if (there && times[i][0] > 1) {
+      DP_TRY(study_more(s, times[i][0], &point, &there));
+    } else if (there && times[i][1] > 1) {
       plan_scenario changed = *s->scenario;
       changed.global_batch = point.global_batch;
       DP_TRY(search(s, &changed, &point, &there));
+    } else if (there) {
+      DP_TRY(take(s, s->result, &point));
     }
     if (there) s->study->batches[s->study->batch_count++] = point;
     tell(s);
@@ -129,21 +216,16 @@ static dp_status study_k(studier *s, int64_t k) {
   sim_candidate candidate = s->study->k_layout;
   candidate.k = k;
   if (k) candidate.skip_policy = PLAN_SKIP_COMPRESS;
-  const plan_scenario changed = sim_tune_scenario(s->scenario, &candidate, s->global_batch);
-  sim_prediction prediction;
-  dp_error trouble = DP_ERROR_INIT;
-  const dp_status status = sim_predict(&changed, s->efficiency, &prediction, &trouble);
-  if (status == DP_BAD_INPUT) return DP_OK; /* a K that this layout cannot take */
-  if (status != DP_OK) return dp_fail(s->error, status, "%s", trouble.text);
-  sim_study_k row = {.k = k,
-                     .skip_bytes = prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP],
-                     .step_s = prediction.metrics.step_s,
-                     .throughput_samples_per_s = prediction.metrics.throughput_samples_per_s,
-                     .fits = prediction.fits};
-  for (int w = 0; w < prediction.memory.worker_count; w++)
-    if (prediction.memory.workers[w].peak_bytes > row.peak_bytes)
-      row.peak_bytes = prediction.memory.workers[w].peak_bytes;
-  sim_prediction_free(&prediction);
+  sim_trial trial;
+  bool done = false;
+  DP_TRY(simulate(s, &candidate, s->global_batch, &trial, &done));
+  if (!done) return DP_OK; /* a K that this layout cannot take */
+  const sim_study_k row = {.k = k,
+                           .skip_bytes = trial.skip_bytes,
+                           .peak_bytes = trial.peak_bytes,
+                           .step_s = trial.step_s,
+                           .throughput_samples_per_s = trial.throughput_samples_per_s,
+                           .fits = trial.fits};
   s->study->ks[s->study->k_count++] = row;
   return DP_OK;
 }

@@ -1,5 +1,9 @@
 /* Studies around a search: how the best plan changes with the devices that may be used and with the batch, and what a
- * lossy skip's K would cost. Each point but K's is a search of its own, so every figure is of the best plan there. */
+ * lossy skip's K would cost.
+ *
+ * Fewer devices and smaller batches are searches of their own, so the figure is of the best plan there. For larger
+ * batches the 16 fastest plans of the search are simulated with more microbatches: a search would take many times the
+ * first one's time, and what is fast with m microbatches seldom gets slow with 4 m. */
 #ifndef DP_SIM_STUDY_H
 #define DP_SIM_STUDY_H
 
