@@ -14,12 +14,14 @@ enum {
   HEAD = 24,     /* a host's name */
   LEVEL = 17,    /* an arc above the boxes */
   MAX_LEVELS = 6,
-  PER_LINE = 8,  /* boxes */
-  ALL_ROWS = 16, /* up to so many workers all replicas are drawn */
+  PER_LINE = 8,     /* boxes */
+  ALL_WORKERS = 16, /* up to so many, whole replicas are drawn */
+  LINK_GAP = 54,    /* between stages, with room for a figure */
+  NARROW_GAP = 40,  /* the same where boxes are many */
   MAX_CHUNK_ROWS = 4,
   ROW = 15,     /* a line of text */
   BETWEEN = 16, /* lines of boxes */
-  RING = 30,    /* the band of an all-reduce under a line, or between two */
+  RING = 36,    /* the band of an all-reduce under a line, or between two */
   MAX_EDGES = 256
 };
 
@@ -40,7 +42,8 @@ typedef struct drawing {
   int ranks, replicas, shown_replicas, shown_ranks;
   box boxes[REPORT_DRAWN_WORKERS];
   int box_count, line_count, columns;
-  double box_width, box_height, gap;
+  int lines_each; /* of a replica */
+  double box_width, box_height;
   edge edges[MAX_EDGES];
   int edge_count, left_out;
   int64_t gradient_bytes; /* most that a worker sends in its all-reduce */
@@ -67,28 +70,26 @@ static const plan_device *device_of(const drawing *d, int worker) {
   return &d->files->cluster.devices.items[d->files->plan.devices[worker]];
 }
 
+/* Up to ALL_WORKERS of the replicas, whole ones; of those as few on a line as two lines take, else as many as there is
+ * room for. A longer replica has lines of its own, evenly filled. */
 static void choose_boxes(drawing *d) {
   d->ranks = d->files->plan.ranks;
   d->replicas = d->files->plan.replicas;
-  const bool all = d->ranks * d->replicas <= ALL_ROWS;
-  if (d->ranks == 1) { /* replicas side by side */
-    d->shown_ranks = 1;
-    d->shown_replicas = all ? d->replicas : PER_LINE;
-    d->columns = d->shown_replicas <= PER_LINE ? d->shown_replicas : PER_LINE;
-    for (int r = 0; r < d->shown_replicas; r++)
-      d->boxes[d->box_count++] = (box){.worker = r, .line = r / d->columns, .column = r % d->columns};
-    d->line_count = (d->shown_replicas + d->columns - 1) / d->columns;
-    return;
-  }
+  const int whole = ALL_WORKERS / d->ranks > 1 ? ALL_WORKERS / d->ranks : 1;
+  d->shown_replicas = d->replicas < whole ? d->replicas : whole;
   d->shown_ranks = d->ranks < REPORT_DRAWN_WORKERS ? d->ranks : REPORT_DRAWN_WORKERS;
-  d->shown_replicas = all ? d->replicas : 1;
-  const int lines = (d->shown_ranks + PER_LINE - 1) / PER_LINE; /* of a replica, evenly filled */
-  d->columns = (d->shown_ranks + lines - 1) / lines;
+  d->lines_each = (d->shown_ranks + PER_LINE - 1) / PER_LINE;
+  int beside = 1;
+  while (d->lines_each == 1 && (beside + 1) * d->ranks <= PER_LINE && (d->shown_replicas + beside - 1) / beside > 2)
+    beside++;
+  const int columns = d->lines_each > 1 ? (d->shown_ranks + d->lines_each - 1) / d->lines_each : d->ranks;
   for (int r = 0; r < d->shown_replicas; r++)
     for (int k = 0; k < d->shown_ranks; k++)
-      d->boxes[d->box_count++] =
-          (box){.worker = r * d->ranks + k, .line = r * lines + k / d->columns, .column = k % d->columns};
-  d->line_count = lines * d->shown_replicas;
+      d->boxes[d->box_count++] = (box){.worker = r * d->ranks + k,
+                                       .line = r / beside * d->lines_each + k / columns,
+                                       .column = r % beside * columns + k % columns};
+  d->columns = beside * columns;
+  d->line_count = (d->shown_replicas + beside - 1) / beside * d->lines_each;
 }
 
 static int box_of(const drawing *d, int worker) {
@@ -179,19 +180,33 @@ static void choose_levels(drawing *d) {
   }
 }
 
-/* A band under every line of replicas in a row; between the last line of a replica and the next one. */
+/* A band under the last line of replicas, for their all-reduce. */
 static bool has_ring_under(const drawing *d, int line) {
-  const int lines = d->line_count / (d->ranks == 1 ? 1 : d->shown_replicas);
-  if (d->replicas == 1 || d->gradient_bytes == 0) return false;
-  return d->ranks == 1 || (line + 1) % lines == 0;
+  return d->replicas > 1 && d->gradient_bytes > 0 && (line + 1) % d->lines_each == 0;
+}
+
+static bool same_replica(const drawing *d, int i, int j) {
+  return d->boxes[i].worker / d->ranks == d->boxes[j].worker / d->ranks;
+}
+
+static double link_gap(const drawing *d) { return d->columns > 6 ? NARROW_GAP : LINK_GAP; }
+
+static double gap_after(const drawing *d, int i) {
+  if (i + 1 >= d->box_count || d->boxes[i + 1].line != d->boxes[i].line) return 0;
+  if (same_replica(d, i, i + 1)) return link_gap(d);
+  return device_of(d, d->boxes[i].worker)->node == device_of(d, d->boxes[i + 1].worker)->node ? HOST_PAD
+                                                                                              : 2 * HOST_PAD + 8;
 }
 
 static void place_boxes(drawing *d) {
-  d->gap = d->ranks == 1 ? 12 : 54;
-  d->box_width = (WIDTH - 2 * HOST_PAD - (d->columns - 1) * d->gap) / d->columns;
-  if (d->box_width > 230) d->box_width = 230;
+  double most_gaps = 0, gaps = 0, y = 0, x = 0;
+  for (int i = 0; i < d->box_count; i++) {
+    if (i == 0 || d->boxes[i].line != d->boxes[i - 1].line) gaps = 0;
+    gaps += gap_after(d, i);
+    most_gaps = fmax(most_gaps, gaps);
+  }
+  d->box_width = fmin(240, (WIDTH - 2 * HOST_PAD - most_gaps) / d->columns);
   d->box_height = 26 + ROW * (chunk_rows(d) + 2) + 16;
-  double y = 0;
   for (int line = 0; line < d->line_count; line++) {
     d->line_top[line] = y;
     y += HEAD + LEVEL * d->line_levels[line] + d->box_height + HOST_PAD + (has_ring_under(d, line) ? RING : BETWEEN);
@@ -200,8 +215,10 @@ static void place_boxes(drawing *d) {
   d->height = y;
   for (int i = 0; i < d->box_count; i++) {
     box *b = &d->boxes[i];
-    b->x = HOST_PAD + b->column * (d->box_width + d->gap);
+    if (b->column == 0) x = HOST_PAD;
+    b->x = x;
     b->y = d->line_top[b->line] + HEAD + LEVEL * d->line_levels[b->line];
+    x += d->box_width + gap_after(d, i);
   }
 }
 
@@ -267,7 +284,7 @@ static void draw_edge(drawing *d, const edge *e) {
   if (reach_of(e) == 1 && on_one_line(d, e)) {
     const double x0 = a->x + d->box_width, y = a->y + 22;
     dp_str_addf(d->out, "<path class=\"k-%s\" d=\"M%.1f %.1fH%.1f\"/>\n", kind, x0, y, b->x);
-    add_amounts(d, e, x0 + d->gap / 2, y + 15);
+    add_amounts(d, e, x0 + link_gap(d) / 2, y + 15);
     return;
   }
   if (reach_of(e) == 1) { /* on to the next line of a long replica */
@@ -292,12 +309,11 @@ static void label_arc(drawing *d, const edge *e) {
   add_arc_amounts(d, e, (a->x + b->x + d->box_width) / 2, a->y - 4 - LEVEL * e->level);
 }
 
-static void draw_host(drawing *d, int from, int to, int last_line) {
+static void draw_host(drawing *d, int from, int to) {
   const box *first = &d->boxes[from], *last = &d->boxes[to];
   const int node = device_of(d, first->worker)->node;
   const double x = first->x - HOST_PAD, right = last->x + d->box_width + HOST_PAD, y = d->line_top[first->line];
   const double bottom = d->boxes[to].y + d->box_height + HOST_PAD;
-  (void)last_line;
   const char *name = device_of(d, first->worker)->name, *slash = name ? strchr(name, '/') : NULL;
   dp_str label = {0};
   if (slash)
@@ -334,7 +350,7 @@ static void draw_hosts(drawing *d) {
       if (!same) break;
       last += d->columns;
     }
-    draw_host(d, i, last, d->boxes[last].line);
+    draw_host(d, i, last);
     i = last + 1;
   }
 }
@@ -374,7 +390,7 @@ static void draw_box(drawing *d, const box *b) {
   const plan_device *device = device_of(d, b->worker);
   const double peak = (double)d->files->memory.workers[b->worker].peak_bytes,
                limit = (double)d->files->run.memory_limit_bytes[b->worker];
-  const double inner = d->box_width - 20, x = b->x + 10;
+  const double pad = d->box_width > 110 ? 10 : 8, inner = d->box_width - 2 * pad, x = b->x + pad;
   const char *name = device->name ? device->name : "", *slash = strchr(name, '/');
   char text[96], count[32], used[32];
   dp_str_addf(d->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"6\"/>\n",
@@ -404,33 +420,28 @@ static void draw_box(drawing *d, const box *b) {
 /* ---- all-reduces, the other replicas ---- */
 
 static void draw_rings(drawing *d) {
-  if (d->replicas == 1 || d->gradient_bytes == 0) return;
   char figure[32];
+  bool said = false;
   dp_str label = {0};
-  dp_str_addf(&label, "gradients, all-reduced by %d replicas: a worker sends up to %s", d->replicas,
-              gigabytes((double)d->gradient_bytes, figure));
+  dp_str_addf(&label,
+              d->ranks > 1 ? "gradients of each stage, all-reduced by its %d replicas: a worker sends up to %s GB"
+                           : "gradients, all-reduced by %d replicas: a worker sends %s GB",
+              d->replicas, gigabytes((double)d->gradient_bytes, figure));
   for (int line = 0; line < d->line_count; line++) {
     if (!has_ring_under(d, line)) continue;
     double left = WIDTH, right = 0, y = 0;
     for (int i = 0; i < d->box_count; i++) {
       const box *b = &d->boxes[i];
-      if (b->line != line) continue;
       const double x = b->x + d->box_width / 2;
+      if (b->line != line) continue;
       y = b->y + d->box_height + HOST_PAD + 8;
       left = fmin(left, x);
       right = fmax(right, x);
       dp_str_addf(d->out, "<path class=\"k-gradient\" d=\"M%.1f %.1fV%.1f\"/>\n", x, b->y + d->box_height, y);
-      /* and down to the same rank of the next replica */
-      for (int j = i + 1; d->ranks > 1 && j < d->box_count; j++)
-        if (d->boxes[j].worker == b->worker + d->ranks)
-          dp_str_addf(d->out, "<path class=\"k-gradient\" d=\"M%.1f %.1fV%.1f\"/>\n", x, y, d->boxes[j].y);
     }
-    if (d->ranks == 1 && right > left)
-      dp_str_addf(d->out, "<path class=\"k-gradient\" d=\"M%.1f %.1fH%.1f\"/>\n", left, y, right);
-    if (line == 0 || d->ranks == 1 || line + 1 == d->line_count)
-      add_label(d, d->ranks == 1 ? (left + right) / 2 : left + 8, y + (d->ranks == 1 ? 15 : 14),
-                d->ranks == 1 ? "middle" : "start", "k-gradient halo", dp_str_text(&label));
-    if (d->ranks > 1) break; /* said once */
+    dp_str_addf(d->out, "<path class=\"k-gradient\" d=\"M%.1f %.1fH%.1f\"/>\n", left, y, right);
+    if (!said) add_label(d, left + 6, y + 15, "start", "k-gradient", dp_str_text(&label));
+    said = true;
   }
   dp_str_free(&label);
 }
@@ -492,7 +503,8 @@ void report_draw_plan(const report_files *files, dp_str *svg, dp_str *note) {
               WIDTH, ceil(d->height + 2));
   dp_str_add(svg, dp_str_text(&body));
   dp_str_add(svg, "</svg>\n");
-  if (d->left_out) dp_str_addf(note, "%d small transfers are only in the table. ", d->left_out);
+  if (d->left_out)
+    dp_str_addf(note, "%d small transfer%s only in the table. ", d->left_out, d->left_out == 1 ? " is" : "s are");
   if (d->shown_ranks < d->ranks) dp_str_addf(note, "The first %d of %d stages are drawn. ", d->shown_ranks, d->ranks);
   if (body.failed) svg->failed = true;
   dp_str_free(&body);

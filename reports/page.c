@@ -74,6 +74,7 @@ static bool has_front(const report_files *files) { return report_node_list(files
 static bool has_points(const report_files *files) { return studies(files, "devices") || studies(files, "batch"); }
 static bool has_k(const report_files *files) { return studies(files, "k") != NULL; }
 static bool has_lost(const report_files *files) { return report_node_list(files->tune, "rejected") != NULL; }
+static bool has_baselines(const report_files *files) { return report_node_list(files->tune, "baselines") != NULL; }
 static bool has_assumptions(const report_files *files) { return files->run.assumption_count > 0; }
 
 static const struct {
@@ -88,6 +89,7 @@ static const struct {
     {"scaling", "Scaling", has_points, report_page_scaling},
     {"lossy-skips", "Lossy skips", has_k, report_page_k},
     {"lost", "Why not another plan", has_lost, report_page_lost},
+    {"other-planners", "Other planners", has_baselines, report_page_baselines},
     {"run", "The run in full", always, details},
     {"assumptions", "Assumptions", has_assumptions, report_page_assumptions},
 };

@@ -32,6 +32,7 @@ void report_page_front(report_page *page);
 void report_page_scaling(report_page *page);
 void report_page_k(report_page *page);
 void report_page_lost(report_page *page);
+void report_page_baselines(report_page *page);
 void report_page_assumptions(report_page *page);
 
 #endif

@@ -89,7 +89,8 @@ static void add_value(const dp_node *node, bool quoted, dp_str *out) {
   }
 }
 
-/* `diffpipe simulate` of this plan: what was set, without [plan] where the search chose it, and the plan found. */
+/* `diffpipe simulate` of this plan: what was set, without [plan] and [search] where a search chose it, and the plan
+ * found. */
 static const char *command(report_page *page, const dp_node *plan) {
   const report_run *run = &page->files->run;
   dp_str text = {0}, setting = {0};
@@ -97,7 +98,8 @@ static const char *command(report_page *page, const dp_node *plan) {
   dp_str_add(&text, "diffpipe simulate ");
   add_word(run->scenario_file ? run->scenario_file : "SCENARIO", &text);
   for (int i = 0; i < run->assignment_count; i++)
-    if (!plan || strncmp(run->assignments[i], "plan.", 5) != 0) add_setting(run->assignments[i], &on_line, &text);
+    if (!plan || (strncmp(run->assignments[i], "plan.", 5) != 0 && strncmp(run->assignments[i], "search.", 7) != 0))
+      add_setting(run->assignments[i], &on_line, &text);
   for (size_t i = 0; plan && i < plan->count; i++) {
     if (strcmp(plan->items[i]->key, "recomputed_units") == 0) continue; /* what "auto" came to, no key of [plan] */
     dp_str_clear(&setting);
@@ -154,6 +156,17 @@ static void write_search(report_page *page) {
           stopped ? " The search was stopped early: better plans may exist." : ""));
 }
 
+/* Memory is predicted with an error of its own. */
+static void warn_of_little_room(report_page *page) {
+  const report_run *run = &page->files->run;
+  const double used = (double)run->memory->workers[run->tightest_worker].peak_bytes,
+               limit = (double)run->memory_limit_bytes[run->tightest_worker];
+  if (!run->fits || used < 0.95 * limit || strcmp(run->origin, "predicted") != 0) return;
+  report_write_text(page->writer, NULL,
+                    "Less than 5 % of the tightest device's memory is left, and predictions of memory err too "
+                    "(doc/accuracy.md): have a plan with more room at hand.");
+}
+
 void report_page_answer(report_page *page) {
   const report_run *run = &page->files->run;
   dp_str lead = {0}, verdict = {0}, idle = {0};
@@ -176,6 +189,7 @@ void report_page_answer(report_page *page) {
   dp_str_free(&verdict);
   write_plan(page);
   write_tiles(page);
+  warn_of_little_room(page);
   if (idle.length) report_write_text(page->writer, NULL, text_of(page, &idle));
   write_search(page);
 }

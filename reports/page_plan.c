@@ -41,8 +41,8 @@ static void holders(report_page *page) {
   report_table_title(&table, plan->ranks == 1 ? "What each device holds" : "What each stage holds");
   report_table_column(&table, "stage", REPORT_RIGHT);
   report_table_column(&table, "parameters", REPORT_RIGHT);
-  report_table_column(&table, "GB of", REPORT_RIGHT);
-  report_table_column(&table, "limit", REPORT_RIGHT);
+  report_table_column(&table, "peak, GB", REPORT_RIGHT);
+  report_table_column(&table, "limit, GB", REPORT_RIGHT);
   report_table_column(&table, "units", REPORT_LEFT);
   report_table_column(&table, "devices", REPORT_TEXT);
   for (int rank = 0; rank < plan->ranks && rank < MAX_RANK_ROWS; rank++) {

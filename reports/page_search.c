@@ -38,9 +38,15 @@ static void plan_columns(report_table *table) {
   report_table_column(table, "plan", REPORT_TEXT);
 }
 
+/* Four figures, so that columns align: "9.557", "19.05", "141.9". */
+static void rate_cell(report_table *table, const dp_node *row) {
+  const double rate = report_node_real(row, "throughput_samples_per_s");
+  report_table_cell(table, "%.*f", rate < 10 ? 3 : rate < 100 ? 2 : rate < 1000 ? 1 : 0, rate);
+}
+
 static void plan_cells(report_table *table, const dp_node *row) {
   char step[32];
-  report_table_cell(table, "%.4g", report_node_real(row, "throughput_samples_per_s"));
+  rate_cell(table, row);
   report_table_cell(table, "%s", dp_format_seconds(report_node_real(row, "step_s"), step));
   report_table_cell(table, "%.1f", report_node_real(row, "peak_memory_bytes") / 1e9);
   money_cell(table, row, "usd_per_million_samples");
@@ -157,7 +163,7 @@ void report_page_k(report_page *page) {
     report_table_cell(&table, "%.3f", report_node_real(row, "skip_bytes") / 1e9);
     report_table_cell(&table, "%.1f", report_node_real(row, "peak_memory_bytes") / 1e9);
     report_table_cell(&table, "%s", dp_format_seconds(report_node_real(row, "step_s"), step));
-    report_table_cell(&table, "%.4g", report_node_real(row, "throughput_samples_per_s"));
+    rate_cell(&table, row);
     report_table_cell(&table, "%s", quality ? quality : "");
   }
   finish(page, &table);
@@ -171,7 +177,7 @@ void report_page_lost(report_page *page) {
   const dp_node *list = report_node_list(page->files->tune, "rejected");
   report_table table = {0};
   report_write_text(page->writer, NULL, "Plans one choice away from the best, and what each loses by.");
-  report_table_column(&table, "plan", REPORT_LEFT);
+  report_table_column(&table, "plan", REPORT_TEXT);
   report_table_column(&table, "why it lost", REPORT_TEXT);
   for (size_t i = 0; list && i < list->count && i < MAX_LOST_ROWS; i++) {
     const char *why = report_node_text(list->items[i], "why");
@@ -181,6 +187,38 @@ void report_page_lost(report_page *page) {
   }
   if (list && list->count > MAX_LOST_ROWS)
     report_table_note(&table, "The first %d of %zu; all stand in tune.json.", MAX_LOST_ROWS, list->count);
+  finish(page, &table);
+}
+
+/* ---- other planners ---- */
+
+void report_page_baselines(report_page *page) {
+  const dp_node *list = report_node_list(page->files->tune, "baselines");
+  report_table table = {0};
+  report_write_text(page->writer, NULL,
+                    "The best that each way of planning makes of the same job on the same devices, predicted alike.");
+  report_table_column(&table, "planner", REPORT_LEFT);
+  report_table_column(&table, "samples/s", REPORT_RIGHT);
+  report_table_column(&table, "gain of the best", REPORT_RIGHT);
+  report_table_column(&table, "skips, GB a step", REPORT_RIGHT);
+  report_table_column(&table, "plan", REPORT_TEXT);
+  for (size_t i = 0; list && i < list->count; i++) {
+    const dp_node *row = list->items[i], *gain = dp_node_get(row, "gain_of_best");
+    const char *title = report_node_text(row, "title"), *why = report_node_text(row, "why");
+    const bool fits = report_node_true(row, "fits");
+    report_table_row(&table, !fits);
+    report_table_cell(&table, "%s", title ? title : "");
+    if (fits)
+      rate_cell(&table, row);
+    else
+      report_table_cell(&table, "–");
+    if (gain && gain->kind == DP_NODE_REAL)
+      report_table_cell(&table, "%+.1f %%", 100 * gain->real);
+    else
+      report_table_cell(&table, "–");
+    report_table_cell(&table, "%.2f", report_node_real(row, "skip_bytes") / 1e9);
+    report_table_cell(&table, "%s%s%s", plan_of(row), why && why[0] ? ": " : "", why ? why : "");
+  }
   finish(page, &table);
 }
 

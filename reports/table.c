@@ -245,11 +245,13 @@ void report_table_html(const report_table *table, dp_str *out) {
                                            : "<tr>");
     for (int c = 0; c < table->column_count; c++) {
       const char *tag = c == 0 ? "th" : "td";
-      dp_str_addf(out, "<%s%s%s>", tag, c == 0 ? " scope=\"row\"" : "", classes[table->columns[c].align]);
+      dp_str_addf(out, "<%s%s%s", tag, c == 0 ? " scope=\"row\"" : "", classes[table->columns[c].align]);
       if (table->columns[c].align == REPORT_BAR)
-        dp_str_addf(out, "<i style=\"width:%.2f%%\"></i>", 100 * strtod(cell(table, r, c), NULL));
-      else
+        dp_str_addf(out, " style=\"--w:%.2f%%\">", 100 * strtod(cell(table, r, c), NULL));
+      else {
+        dp_str_add(out, ">");
         report_html_escape(cell(table, r, c), out);
+      }
       dp_str_addf(out, "</%s>", tag);
     }
     dp_str_add(out, "</tr>\n");

@@ -119,6 +119,8 @@ static void take_figures(const sim_prediction *p, sim_trial *trial) {
   trial->joules_per_sample = p->joules_per_sample;
   trial->skip_bytes = p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP];
   trial->boundary_and_skip_bytes = trial->skip_bytes + p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY];
+  trial->candidate.recomputed_units = 0;
+  for (size_t u = 0; u < p->graph.units.count; u++) trial->candidate.recomputed_units += p->plan.recompute[u];
   trial->peak_bytes = 0;
   for (int w = 0; w < p->memory.worker_count; w++)
     if (p->memory.workers[w].peak_bytes > trial->peak_bytes) trial->peak_bytes = p->memory.workers[w].peak_bytes;
