@@ -135,6 +135,7 @@ void report_write_table(report_writer *w, const report_table *table) {
 
 void report_write_folded_table(report_writer *w, const char *line, const report_table *table) {
   if (report_table_rows(table) == 0) return;
+  if (w->markdown && table->title) report_write_heading(w, table->title);
   if (!w->markdown) add_marked(w, "<details>\n<summary>", line, "</summary>\n", "", "");
   write_rows(w, table);
   if (!w->markdown) dp_str_add(w->out, "</details>\n");

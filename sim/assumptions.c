@@ -76,9 +76,10 @@ static void add_links(collector *c) {
     if (seen) continue;
     told[told_count++] = model;
     add(c, dp_arena_printf(c->arena, "link %s", model->name),
-        dp_arena_printf(c->arena, "%.4g GB/s one way of %.4g, %.3g us%s", model->bandwidth_bytes_per_s / 1e9,
+        dp_arena_printf(c->arena, "%.4g GB/s one way of %.4g%s%s", model->bandwidth_bytes_per_s / 1e9,
                         fmax(model->theoretical_bytes_per_s, model->bandwidth_bytes_per_s) / 1e9,
-                        model->latency_s * 1e6, model->verified ? "" : "; not verified"),
+                        model->latency_s > 0 ? dp_arena_printf(c->arena, ", %.3g us", model->latency_s * 1e6) : "",
+                        model->verified ? "" : "; not verified"),
         model->source, 0);
   }
 }
@@ -133,7 +134,7 @@ static void add_all(collector *c, const sim_prediction *prediction) {
     add_links(c);
     return;
   }
-  add(c, "the step", dp_arena_printf(c->arena, "± %.0f %%, one standard deviation", 100 * prediction->error_band),
+  add(c, "the step", "from data sheets and efficiency curves, nothing measured for this job",
       string_of(dp_node_get(c->efficiency->document.root, "error_band"), "source"), prediction->error_band);
   add_devices(c);
   if (scenario->cluster.price_usd_per_h > 0)

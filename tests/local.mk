@@ -132,3 +132,4 @@ tests_test_plan_dpipe_SOURCES = tests/test_plan_dpipe.c
 tests_test_plan_dpipe_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 tests_test_sim_advise_SOURCES = tests/test_sim_advise.c
 tests_test_sim_advise_LDADD = $(TEST_LIBS)
+SCRIPT_TESTS += tests/report.sh
