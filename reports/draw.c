@@ -15,7 +15,7 @@ enum {
   LEVEL = 17,    /* an arc above the boxes */
   MAX_LEVELS = 6,
   PER_LINE = 8,     /* boxes */
-  ALL_WORKERS = 16, /* up to so many, whole replicas are drawn */
+  ALL_WORKERS = 16, /* up to so many, whole copies are drawn */
   LINK_GAP = 54,    /* between stages, with room for a figure */
   NARROW_GAP = 40,  /* the same where boxes are many */
   MAX_CHUNK_ROWS = 4,
@@ -39,14 +39,14 @@ typedef struct edge {
 typedef struct drawing {
   const report_files *files;
   dp_str *out;
-  int ranks, replicas, shown_replicas, shown_ranks;
+  int ranks, copies, shown_copies, shown_ranks; /* a copy of the pipeline: a tensor member of a replica */
   box boxes[REPORT_DRAWN_WORKERS];
   int box_count, line_count, columns;
-  int lines_each; /* of a replica */
+  int lines_each; /* of a copy */
   double box_width, box_height;
   edge edges[MAX_EDGES];
   int edge_count, left_out;
-  int64_t gradient_bytes; /* most that a worker sends in its all-reduce */
+  int64_t gradient_bytes, tensor_bytes; /* most that a worker sends in collectives of its replicas, of its group */
   double line_top[REPORT_DRAWN_WORKERS + 1];
   int line_levels[REPORT_DRAWN_WORKERS];
   double height;
@@ -70,31 +70,31 @@ static const plan_device *device_of(const drawing *d, int worker) {
   return &d->files->cluster.devices.items[d->files->plan.devices[worker]];
 }
 
-/* Up to ALL_WORKERS of the replicas, whole ones; of those as few on a line as two lines take, else as many as there is
- * room for. A longer replica has lines of its own, evenly filled. */
+/* Up to ALL_WORKERS of the copies, whole ones; of those as few on a line as two lines take, else as many as there is
+ * room for. A longer copy has lines of its own, evenly filled. */
 static void choose_boxes(drawing *d) {
   d->ranks = d->files->plan.ranks;
-  d->replicas = d->files->plan.replicas;
+  d->copies = plan_copy_count(&d->files->plan);
   const int whole = ALL_WORKERS / d->ranks > 1 ? ALL_WORKERS / d->ranks : 1;
-  d->shown_replicas = d->replicas < whole ? d->replicas : whole;
+  d->shown_copies = d->copies < whole ? d->copies : whole;
   d->shown_ranks = d->ranks < REPORT_DRAWN_WORKERS ? d->ranks : REPORT_DRAWN_WORKERS;
   d->lines_each = (d->shown_ranks + PER_LINE - 1) / PER_LINE;
   int beside = 1;
-  while (d->lines_each == 1 && (beside + 1) * d->ranks <= PER_LINE && (d->shown_replicas + beside - 1) / beside > 2)
+  while (d->lines_each == 1 && (beside + 1) * d->ranks <= PER_LINE && (d->shown_copies + beside - 1) / beside > 2)
     beside++;
   const int columns = d->lines_each > 1 ? (d->shown_ranks + d->lines_each - 1) / d->lines_each : d->ranks;
-  for (int r = 0; r < d->shown_replicas; r++)
+  for (int r = 0; r < d->shown_copies; r++)
     for (int k = 0; k < d->shown_ranks; k++)
       d->boxes[d->box_count++] = (box){.worker = r * d->ranks + k,
                                        .line = r / beside * d->lines_each + k / columns,
                                        .column = r % beside * columns + k % columns};
   d->columns = beside * columns;
-  d->line_count = (d->shown_replicas + beside - 1) / beside * d->lines_each;
+  d->line_count = (d->shown_copies + beside - 1) / beside * d->lines_each;
 }
 
 static int box_of(const drawing *d, int worker) {
-  const int replica = worker / d->ranks, rank = worker % d->ranks;
-  return replica < d->shown_replicas && rank < d->shown_ranks ? replica * d->shown_ranks + rank : -1;
+  const int copy = worker / d->ranks, rank = worker % d->ranks;
+  return copy < d->shown_copies && rank < d->shown_ranks ? copy * d->shown_ranks + rank : -1;
 }
 
 static int chunk_rows(const drawing *d) {
@@ -102,7 +102,7 @@ static int chunk_rows(const drawing *d) {
   return chunks <= MAX_CHUNK_ROWS ? chunks : MAX_CHUNK_ROWS;
 }
 
-static int64_t llmax(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t more_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* What travels between two shown workers, both ways together; all-reduces apart. */
 static void collect_edges(drawing *d) {
@@ -110,8 +110,9 @@ static void collect_edges(drawing *d) {
     int64_t bytes[PLAN_TRAFFIC_COUNT];
     int from, to;
     if (!report_transfer_read(d->files, d->files->transfers->items[i], &from, &to, bytes)) continue;
-    if (bytes[PLAN_TRAFFIC_GRADIENT] > d->gradient_bytes) d->gradient_bytes = bytes[PLAN_TRAFFIC_GRADIENT];
-    bytes[PLAN_TRAFFIC_GRADIENT] = 0;
+    d->gradient_bytes = more_of(d->gradient_bytes, bytes[PLAN_TRAFFIC_GRADIENT]);
+    d->tensor_bytes = more_of(d->tensor_bytes, bytes[PLAN_TRAFFIC_TENSOR]);
+    bytes[PLAN_TRAFFIC_GRADIENT] = bytes[PLAN_TRAFFIC_TENSOR] = 0;
     int a = box_of(d, from), b = box_of(d, to), e = 0;
     if (a < 0 || b < 0 || a == b || report_flow_bytes(bytes) == 0) continue;
     if (a > b) {
@@ -133,7 +134,7 @@ static void collect_edges(drawing *d) {
 static void drop_small_edges(drawing *d) {
   int64_t most = 0;
   int kept = 0;
-  for (int e = 0; e < d->edge_count; e++) most = llmax(most, report_flow_bytes(d->edges[e].kind_bytes));
+  for (int e = 0; e < d->edge_count; e++) most = more_of(most, report_flow_bytes(d->edges[e].kind_bytes));
   for (int e = 0; e < d->edge_count; e++) {
     edge one = d->edges[e];
     for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++)
@@ -180,12 +181,12 @@ static void choose_levels(drawing *d) {
   }
 }
 
-/* A band under the last line of replicas, for their all-reduce. */
+/* A band under the last line of copies, for what they do together. */
 static bool has_ring_under(const drawing *d, int line) {
-  return d->replicas > 1 && d->gradient_bytes > 0 && (line + 1) % d->lines_each == 0;
+  return (d->gradient_bytes > 0 || d->tensor_bytes > 0) && (line + 1) % d->lines_each == 0;
 }
 
-static bool same_replica(const drawing *d, int i, int j) {
+static bool same_copy(const drawing *d, int i, int j) {
   return d->boxes[i].worker / d->ranks == d->boxes[j].worker / d->ranks;
 }
 
@@ -193,7 +194,7 @@ static double link_gap(const drawing *d) { return d->columns > 6 ? NARROW_GAP : 
 
 static double gap_after(const drawing *d, int i) {
   if (i + 1 >= d->box_count || d->boxes[i + 1].line != d->boxes[i].line) return 0;
-  if (same_replica(d, i, i + 1)) return link_gap(d);
+  if (same_copy(d, i, i + 1)) return link_gap(d);
   return device_of(d, d->boxes[i].worker)->node == device_of(d, d->boxes[i + 1].worker)->node ? HOST_PAD
                                                                                               : 2 * HOST_PAD + 8;
 }
@@ -287,7 +288,7 @@ static void draw_edge(drawing *d, const edge *e) {
     add_amounts(d, e, x0 + link_gap(d) / 2, y + 15);
     return;
   }
-  if (reach_of(e) == 1) { /* on to the next line of a long replica */
+  if (reach_of(e) == 1) { /* on to the next line of a long copy */
     const double x0 = a->x + d->box_width / 2, y0 = a->y + d->box_height, x1 = b->x + d->box_width / 2,
                  y = d->line_top[b->line] - BETWEEN / 2.0;
     dp_str_addf(d->out, "<path class=\"k-%s\" d=\"M%.1f %.1fV%.1fH%.1fV%.1f\"/>\n", kind, x0, y0, y, x1, b->y);
@@ -320,12 +321,12 @@ static void draw_host(drawing *d, int from, int to) {
     dp_str_addf(&label, "%.*s", (int)(slash - name), name);
   else
     dp_str_addf(&label, "node %d", node);
-  if (d->replicas > 1 && d->ranks > 1) {
-    const int r0 = first->worker / d->ranks, r1 = last->worker / d->ranks;
-    if (r0 == r1)
-      dp_str_addf(&label, " · replica %d", r0);
-    else
-      dp_str_addf(&label, " · replicas %d to %d", r0, r1);
+  if (d->copies > 1 && d->ranks > 1) {
+    const plan_plan *plan = &d->files->plan;
+    const int r0 = plan_worker_replica(plan, first->worker), r1 = plan_worker_replica(plan, last->worker);
+    if (plan->replicas > 1) dp_str_addf(&label, r0 == r1 ? " · replica %d" : " · replicas %d to %d", r0, r1);
+    if (first->worker / d->ranks == last->worker / d->ranks && plan_tensor(plan) > 1)
+      dp_str_addf(&label, " · tensor member %d", plan_worker_member(plan, first->worker));
   }
   dp_str_addf(d->out, "<rect class=\"host\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"9\"/>\n", x, y,
               right - x, bottom - y);
@@ -417,16 +418,27 @@ static void draw_box(drawing *d, const box *b) {
               peak > limit ? "used over" : "used", x, y, inner * (limit > 0 ? fmin(1, peak / limit) : 1));
 }
 
-/* ---- all-reduces, the other replicas ---- */
+/* ---- what copies do together, and those that are not drawn ---- */
+
+static void describe_rings(const drawing *d, dp_str *label) {
+  const plan_plan *plan = &d->files->plan;
+  char figure[32];
+  if (d->tensor_bytes)
+    dp_str_addf(label, "tensor groups of %d: a worker sends up to %s GB", plan_tensor(plan),
+                gigabytes((double)d->tensor_bytes, figure));
+  if (d->gradient_bytes)
+    dp_str_addf(label, "%sgradients%s, all-reduced by %s%d replicas: a worker sends %s%s GB",
+                d->tensor_bytes ? "; " : "", d->ranks > 1 ? " of each stage" : "", d->ranks > 1 ? "its " : "",
+                plan->replicas, d->ranks > 1 ? "up to " : "", gigabytes((double)d->gradient_bytes, figure));
+}
 
 static void draw_rings(drawing *d) {
-  char figure[32];
+  const char *kind = plan_traffic_names[d->gradient_bytes ? PLAN_TRAFFIC_GRADIENT : PLAN_TRAFFIC_TENSOR];
+  char class[32];
   bool said = false;
   dp_str label = {0};
-  dp_str_addf(&label,
-              d->ranks > 1 ? "gradients of each stage, all-reduced by its %d replicas: a worker sends up to %s GB"
-                           : "gradients, all-reduced by %d replicas: a worker sends %s GB",
-              d->replicas, gigabytes((double)d->gradient_bytes, figure));
+  describe_rings(d, &label);
+  (void)snprintf(class, sizeof class, "k-%s", kind);
   for (int line = 0; line < d->line_count; line++) {
     if (!has_ring_under(d, line)) continue;
     double left = WIDTH, right = 0, y = 0;
@@ -437,23 +449,23 @@ static void draw_rings(drawing *d) {
       y = b->y + d->box_height + HOST_PAD + 8;
       left = fmin(left, x);
       right = fmax(right, x);
-      dp_str_addf(d->out, "<path class=\"k-gradient\" d=\"M%.1f %.1fV%.1f\"/>\n", x, b->y + d->box_height, y);
+      dp_str_addf(d->out, "<path class=\"%s\" d=\"M%.1f %.1fV%.1f\"/>\n", class, x, b->y + d->box_height, y);
     }
-    dp_str_addf(d->out, "<path class=\"k-gradient\" d=\"M%.1f %.1fH%.1f\"/>\n", left, y, right);
-    if (!said) add_label(d, left + 6, y + 15, "start", "k-gradient", dp_str_text(&label));
+    dp_str_addf(d->out, "<path class=\"%s\" d=\"M%.1f %.1fH%.1f\"/>\n", class, left, y, right);
+    if (!said) add_label(d, left + 6, y + 15, "start", class, dp_str_text(&label));
     said = true;
   }
   dp_str_free(&label);
 }
 
 static void draw_others(drawing *d) {
-  if (d->shown_replicas == d->replicas) return;
-  const int first = d->shown_replicas * d->ranks, last = d->ranks * d->replicas - 1;
+  if (d->shown_copies == d->copies) return;
+  const int first = d->shown_copies * d->ranks, last = d->ranks * d->copies - 1;
   const char *from = device_of(d, first)->name, *to = device_of(d, last)->name;
   const double y = d->height;
   dp_str label = {0};
-  dp_str_addf(&label, "%d more replicas hold the same: workers %d to %d, on %s to %s", d->replicas - d->shown_replicas,
-              first, last, from ? from : "", to ? to : "");
+  dp_str_addf(&label, "%d more %s hold the same: workers %d to %d, on %s to %s", d->copies - d->shown_copies,
+              plan_tensor(&d->files->plan) > 1 ? "copies" : "replicas", first, last, from ? from : "", to ? to : "");
   dp_str_addf(d->out, "<rect class=\"host more\" x=\"0\" y=\"%.1f\" width=\"%d\" height=\"34\" rx=\"9\"/>\n", y, WIDTH);
   add_label(d, HOST_PAD, y + 22, "start", NULL, dp_str_text(&label));
   d->height += 34 + BETWEEN;
@@ -466,7 +478,8 @@ static void draw_legend(drawing *d) {
   const double y = d->height + 10;
   for (int e = 0; e < d->edge_count; e++)
     for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) seen[k] = seen[k] || d->edges[e].kind_bytes[k];
-  seen[PLAN_TRAFFIC_GRADIENT] = d->gradient_bytes > 0 && d->replicas > 1;
+  seen[PLAN_TRAFFIC_GRADIENT] = d->gradient_bytes > 0;
+  seen[PLAN_TRAFFIC_TENSOR] = d->tensor_bytes > 0;
   for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) {
     if (!seen[k]) continue;
     dp_str_addf(d->out, "<path class=\"k-%s\" d=\"M%.1f %.1fH%.1f\"/>\n", plan_traffic_names[k], x, y, x + 24);

@@ -39,6 +39,20 @@ static bool add_collectives(const plan_program *program, const plan_lane *lane, 
   return true;
 }
 
+/* Collectives of a tensor group are part of its compute; taken as a ring too, each member sends to the next one. */
+static bool add_tensor(const plan_program *program, const plan_lane *lane, report_flows *flows) {
+  const plan_plan *plan = program->plan;
+  const int worker = (int)lane->worker, member = plan_worker_member(plan, worker);
+  int64_t bytes[PLAN_TRAFFIC_COUNT] = {0};
+  if (plan_tensor(plan) == 1) return true;
+  for (uint32_t i = lane->first; i < lane->first + lane->count; i++)
+    bytes[PLAN_TRAFFIC_TENSOR] += program->works[program->instructions[i].class_id].tensor_bytes;
+  return push_flow(flows, worker,
+                   plan_worker_of(plan, plan_worker_replica(plan, worker), (member + 1) % plan_tensor(plan),
+                                  plan_worker_rank(plan, worker)),
+                   bytes);
+}
+
 static int by_pair(const void *a, const void *b) {
   const report_flow *x = a, *y = b;
   return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
@@ -86,6 +100,7 @@ dp_status report_flows_of(const report_run *run, report_flows *flows, dp_error *
   *flows = (report_flows){0};
   for (uint32_t l = 0; done && l < program->lane_count; l++) {
     const plan_lane *lane = &program->lanes[l];
+    if (lane->kind == PLAN_LANE_COMPUTE) done = add_tensor(program, lane, flows);
     if (lane->kind == PLAN_LANE_SEND) done = add_sends(program, lane, flows);
     if (lane->kind == PLAN_LANE_COLLECTIVE) done = add_collectives(program, lane, flows);
   }

@@ -1,7 +1,8 @@
 /* What travels in a step: summed between pairs of workers, and over each physical link.
  *
  * A message counts where it is sent. An all-reduce counts as the ring that plan/nccl.h prices and plan_metrics counts:
- * each member sends 2 (n - 1) / n of the buffer to the next one. Over a route every link carries all of its bytes.
+ * each member sends 2 (n - 1) / n of the buffer to the next one; so do the members of a tensor group. Over a route
+ * every link carries all of its bytes.
  */
 #ifndef DP_REPORTS_FLOWS_H
 #define DP_REPORTS_FLOWS_H

@@ -141,7 +141,7 @@ static void write_search(report_page *page) {
     const char *file = page->files->run.scenario_file;
     report_write_text(
         page->writer, "note",
-        report_page_text(page, "This is the plan that the scenario gives. `diffpipe tune %s` looks for a better one.",
+        report_page_text(page, "This is the plan that the scenario gives; to look for a better one: diffpipe tune %s",
                          file ? file : "SCENARIO"));
     return;
   }

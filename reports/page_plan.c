@@ -21,12 +21,13 @@ static void add_units(const plan_plan *plan, int rank, dp_str *text) {
   }
 }
 
-/* The devices that hold a rank, a replica each. */
+/* The devices that hold a rank, one for each copy of the pipeline. */
 static void add_devices(const report_run *run, int rank, dp_str *text) {
   const plan_plan *plan = run->program->plan;
-  for (int r = 0; r < plan->replicas; r++) {
-    if (r == NAMED_DEVICES && plan->replicas > NAMED_DEVICES + 1) {
-      dp_str_addf(text, " and %d more", plan->replicas - r);
+  const int copies = plan_copy_count(plan);
+  for (int r = 0; r < copies; r++) {
+    if (r == NAMED_DEVICES && copies > NAMED_DEVICES + 1) {
+      dp_str_addf(text, " and %d more", copies - r);
       return;
     }
     dp_str_addf(text, "%s%.40s", r ? ", " : "", report_device_name(run, r * plan->ranks + rank));
@@ -38,7 +39,9 @@ static void holders(report_page *page) {
   const report_run *run = &files->run;
   const plan_plan *plan = run->program->plan;
   report_table table = {0};
-  report_table_title(&table, plan->ranks == 1 ? "What each device holds" : "What each stage holds");
+  report_table_title(&table, plan_tensor(plan) > 1 ? "What each stage holds, a tensor member's share"
+                             : plan->ranks == 1    ? "What each device holds"
+                                                   : "What each stage holds");
   report_table_column(&table, "stage", REPORT_RIGHT);
   report_table_column(&table, "parameters", REPORT_RIGHT);
   report_table_column(&table, "peak, GB", REPORT_RIGHT);
@@ -50,7 +53,7 @@ static void holders(report_page *page) {
     int64_t parameters = 0;
     char count[32];
     dp_str units = {0}, devices = {0};
-    for (int r = 1; r < plan->replicas; r++)
+    for (int r = 1; r < plan_copy_count(plan); r++)
       if (files->memory.workers[r * plan->ranks + rank].peak_bytes > files->memory.workers[fullest].peak_bytes)
         fullest = r * plan->ranks + rank;
     for (size_t c = 0; c < files->chunks->count; c++)
@@ -115,14 +118,14 @@ static void note_kinds(const load *loads, size_t count, bool shown[PLAN_TRAFFIC_
 static void transfers(report_page *page, load *loads) {
   const report_files *files = page->files;
   const dp_node *list = files->transfers;
-  const bool many = files->plan.replicas > 1;
+  const bool many = plan_copy_count(&files->plan) > 1;
   bool shown[PLAN_TRAFFIC_COUNT] = {false};
   size_t count = 0;
   report_table table = {0};
   for (size_t i = 0; i < list->count; i++) {
     load one = {0};
     if (!report_transfer_read(files, list->items[i], &one.from, &one.to, one.kind_bytes)) continue;
-    if (one.from >= files->plan.ranks) continue; /* the other replicas are alike */
+    if (one.from >= files->plan.ranks) continue; /* the other copies are alike */
     one.bytes = report_flow_bytes(one.kind_bytes);
     loads[count++] = one;
   }
@@ -130,7 +133,7 @@ static void transfers(report_page *page, load *loads) {
   qsort(loads, count, sizeof *loads, by_bytes);
   note_kinds(loads, count, shown);
   report_table_title(
-      &table, many ? "What the first replica's workers send in a step (GB)" : "What workers send in a step (GB)");
+      &table, many ? "What the first pipeline's workers send in a step (GB)" : "What workers send in a step (GB)");
   report_table_column(&table, "from", REPORT_RIGHT);
   report_table_column(&table, "to", REPORT_RIGHT);
   add_kind_columns(&table, shown);

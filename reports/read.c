@@ -124,6 +124,7 @@ static void read_model(reader *r, const dp_node *table) {
   model->class_name = text(r, table, "class");
   model->parameters = bytes_of(r, table, "parameters");
   model->trainable_parameters = bytes_of(r, table, "trainable_parameters");
+  model->whole_products = (int)integer(r, table, "whole_products", 0, INT32_MAX);
   model->units.count = (size_t)integer(r, table, "units", 1, 65535);
   model->height = bytes_of(r, table, "height");
   model->width = bytes_of(r, table, "width");
@@ -229,7 +230,7 @@ static void read_plan(reader *r, const dp_node *table) {
   plan->ranks = (int)integer(r, table, "stages", 1, PLAN_MAX_DEVICES);
   plan->chunks_per_rank = (int)integer(r, table, "chunks", 1, 65535);
   plan->replicas = (int)integer(r, table, "data_parallel", 1, PLAN_MAX_DEVICES / plan->ranks);
-  plan->tensor = (int)integer(r, table, "tensor_parallel", 1, GRAPH_MAX_TENSOR_PARALLEL);
+  plan->tensor = (int)integer(r, table, "tensor_parallel", 1, PLAN_MAX_DEVICES / plan->ranks / plan->replicas);
   plan->microbatches = (int)integer(r, table, "microbatches", 1, INT32_MAX);
   plan->microbatch_size = (int)integer(r, table, "microbatch_size", 1, INT32_MAX);
   plan->denoise_steps = (int)integer(r, table, "denoise_steps", 1, INT32_MAX);
@@ -289,6 +290,7 @@ static void read_workers(reader *r, const dp_node *root, size_t workers) {
                                      .forward_s = real(r, row, "forward_s"),
                                      .backward_s = real(r, row, "backward_s"),
                                      .optimizer_s = real(r, row, "optimizer_s"),
+                                     .tensor_s = real(r, row, "tensor_s"),
                                      .comm_s = real(r, row, "comm_s"),
                                      .exposed_comm_s = real(r, row, "exposed_comm_s"),
                                      .idle_s = real(r, row, "idle_s"),

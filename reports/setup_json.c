@@ -17,6 +17,7 @@ static json_t *model_json(const graph *model) {
   report_json_set(&o, "parameters", json_integer(share ? model->model_parameters : model->parameters));
   report_json_set(&o, "trainable_parameters",
                   json_integer(share ? model->model_trainable_parameters : model->trainable_parameters));
+  report_json_set(&o, "whole_products", json_integer(model->whole_products));
   report_json_set(&o, "units", json_integer((json_int_t)model->units.count));
   report_json_set(&o, "height", json_integer(model->height));
   report_json_set(&o, "width", json_integer(model->width));

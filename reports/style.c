@@ -5,11 +5,13 @@ const char *const report_style[] = {
     ":root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --line: #d8dde3; --page: #fff; --card: "
     "#f5f7f9; }",
     ":root { --accent: #0072b2; --good: #1a7f4b; --good-ground: #e6f4ec; --bad: #b3261e; --bad-ground: #fce8e6; }",
-    ":root { --c-boundary: #0072b2; --c-skip: #d55e00; --c-gradient: #8a4fbf; --c-latent: #009e73; }",
+    ":root { --c-boundary: #0072b2; --c-skip: #d55e00; --c-gradient: #8a4fbf; --c-latent: #009e73; --c-tensor: "
+    "#b5459b; }",
     "@media (prefers-color-scheme: dark) {",
     ":root { --ink: #e6e9ed; --soft: #9aa4af; --line: #363c44; --page: #15181c; --card: #1d2126; }",
     ":root { --accent: #56b4e9; --good: #6fd09a; --good-ground: #16321f; --bad: #f2b8b5; --bad-ground: #4a1c1a; }",
-    ":root { --c-boundary: #56b4e9; --c-skip: #f0883e; --c-gradient: #b78af0; --c-latent: #3cc79a; }",
+    ":root { --c-boundary: #56b4e9; --c-skip: #f0883e; --c-gradient: #b78af0; --c-latent: #3cc79a; --c-tensor: "
+    "#e58ad0; }",
     "}",
     "* { box-sizing: border-box; }",
     "body { margin: 0; background: var(--page); color: var(--ink); }",
@@ -62,10 +64,12 @@ const char *const report_style[] = {
     ".drawing path.k-boundary { stroke: var(--c-boundary); }",
     ".drawing path.k-skip { stroke: var(--c-skip); stroke-dasharray: 6 3; }",
     ".drawing path.k-gradient { stroke: var(--c-gradient); stroke-dasharray: 2 3; }",
+    ".drawing path.k-tensor { stroke: var(--c-tensor); stroke-dasharray: 2 3; }",
     ".drawing path.k-latent { stroke: var(--c-latent); }",
     ".drawing text.k-boundary, .drawing tspan.k-boundary { fill: var(--c-boundary); }",
     ".drawing text.k-skip, .drawing tspan.k-skip { fill: var(--c-skip); }",
     ".drawing text.k-gradient, .drawing tspan.k-gradient { fill: var(--c-gradient); }",
+    ".drawing text.k-tensor, .drawing tspan.k-tensor { fill: var(--c-tensor); }",
     ".drawing text.k-latent, .drawing tspan.k-latent { fill: var(--c-latent); }",
     "figcaption { margin-top: 4px; position: sticky; left: 0; max-width: min(78ch, 100vw - 44px); }",
     ".row { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 8px 28px; }",

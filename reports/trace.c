@@ -83,13 +83,12 @@ static dp_status write_names(tracer *t, uint32_t worker, dp_error *error) {
   const plan_plan *plan = program->plan;
   const uint32_t pid = process_id(worker);
   const int replica = plan_worker_replica(plan, (int)worker), rank = plan_worker_rank(plan, (int)worker);
-  const char *name =
-      plan_tensor(plan) > 1
-          ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %d, tensor member %d, rank %d)", worker, replica,
-                            plan_worker_member(plan, (int)worker), rank)
-      : plan->replicas > 1
-          ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %d, rank %d)", worker, replica, rank)
-          : dp_arena_printf(&t->arena, "worker %" PRIu32, worker);
+  const char *name = plan_tensor(plan) > 1
+                         ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %d, tensor member %d, rank %d)",
+                                           worker, replica, plan_worker_member(plan, (int)worker), rank)
+                     : plan->replicas > 1
+                         ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %d, rank %d)", worker, replica, rank)
+                         : dp_arena_printf(&t->arena, "worker %" PRIu32, worker);
   DP_TRY(write_metadata(t, "process_name", pid, 0, "name", text(t, name), error));
   DP_TRY(
       write_metadata(t, "process_labels", pid, 0, "labels", text(t, report_device_name(t->run, (int)worker)), error));

@@ -75,11 +75,12 @@ static void add_links(collector *c) {
     for (int t = 0; t < told_count && !seen; t++) seen = told[t] == model;
     if (seen) continue;
     told[told_count++] = model;
+    const char *latency = model->latency_s > 0 ? dp_arena_printf(c->arena, ", %.3g us", model->latency_s * 1e6) : "";
+    if (!latency) c->failed = true;
     add(c, dp_arena_printf(c->arena, "link %s", model->name),
         dp_arena_printf(c->arena, "%.4g GB/s one way of %.4g%s%s", model->bandwidth_bytes_per_s / 1e9,
                         fmax(model->theoretical_bytes_per_s, model->bandwidth_bytes_per_s) / 1e9,
-                        model->latency_s > 0 ? dp_arena_printf(c->arena, ", %.3g us", model->latency_s * 1e6) : "",
-                        model->verified ? "" : "; not verified"),
+                        latency ? latency : "", model->verified ? "" : "; not verified"),
         model->source, 0);
   }
 }
@@ -147,8 +148,8 @@ static void add_all(collector *c, const sim_prediction *prediction) {
         dp_arena_printf(c->arena, "%.4g kW, all cards at their full power", scenario->cluster.power_w / 1e3),
         "data sheets and the cluster's file", 0);
   add_links(c);
-  if (prediction->plan.replicas > 1)
-    add(c, "all-reduces", "NCCL's own cost model: ring or tree, the cheaper",
+  if (plan_copy_count(&prediction->plan) > 1)
+    add(c, "collectives", "NCCL's own cost model: ring or tree, the cheaper",
         string_of(scenario->catalogue.nccl_document.root, "source"), 0);
   add_curves(c, &prediction->graph);
   add_implementation(c);
