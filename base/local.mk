@@ -7,6 +7,7 @@ libbase_a_SOURCES = \
 	base/json.c \
 	base/node.c base/node.h \
 	base/progress.c base/progress.h \
+	base/range.c base/range.h \
 	base/random.c base/random.h \
 	base/schema.c base/schema.h \
 	base/status.c base/status.h \

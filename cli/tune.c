@@ -12,6 +12,8 @@
 #include "cli/command.h"
 #include "cli/folder.h"
 #include "cli/json.h"
+#include "cli/remedies.h"
+#include "cli/text.h"
 #include "cli/tune_json.h"
 
 enum { SLOT_SET, SLOT_JSON, SLOT_ALL, SLOT_THREADS, SLOT_OUT, SLOT_NO_PLOTS, SLOT_BASELINES };
@@ -83,30 +85,14 @@ static void print_front(const sim_tune_result *result) {
   }
 }
 
-/* Breaks at spaces before column 100; what follows is indented by two more. */
-static void print_wrapped(int indent, const char *text) {
-  enum { COLUMNS = 100 };
-  for (int margin = indent; *text; margin = indent + 2) {
-    size_t length = strlen(text);
-    if (length > (size_t)(COLUMNS - margin)) {
-      size_t cut = (size_t)(COLUMNS - margin);
-      while (cut > 0 && text[cut] != ' ') cut--;
-      if (cut > 0) length = cut;
-    }
-    printf("%*s%.*s\n", margin, "", (int)length, text);
-    text += length;
-    while (*text == ' ') text++;
-  }
-}
-
 static void print_lost(const sim_tune_result *result, bool all) {
   printf("\n%s\n", all ? "All other plans, and why they lost" : "Its neighbours, one choice away, and why they lost");
   for (int i = 0; i < (all ? result->trial_count : result->neighbour_count); i++) {
     const int index = all ? i : result->neighbours[i];
     char plan[256];
     if (index == result->best || !result->trials[index].why) continue;
-    print_wrapped(2, sim_candidate_show(&result->trials[index].candidate, plan));
-    print_wrapped(4, result->trials[index].why);
+    cli_print_wrapped(2, sim_candidate_show(&result->trials[index].candidate, plan));
+    cli_print_wrapped(4, result->trials[index].why);
   }
 }
 
@@ -122,15 +108,15 @@ static void print_tables(const plan_scenario *scenario, const char *path, const 
       const sim_trial *t = &result->trials[result->nearest];
       char shortage[128];
       printf("Nearest:\n");
-      print_wrapped(2, sim_candidate_show(&t->candidate, plan));
-      print_wrapped(4, sim_shortage_show(&t->tightest, shortage));
+      cli_print_wrapped(2, sim_candidate_show(&t->candidate, plan));
+      cli_print_wrapped(4, sim_shortage_show(&t->tightest, shortage));
     }
     return;
   }
   const sim_trial *best = &result->trials[result->best];
   char line[320], shortage[128];
   (void)snprintf(line, sizeof line, "Best: %s", sim_candidate_show(&best->candidate, plan));
-  print_wrapped(0, line);
+  cli_print_wrapped(0, line);
   printf("  step %s, %.4g samples/s, bubble %.1f %%, %.1f GB on the fullest worker\n",
          dp_format_seconds(best->step_s, step), best->throughput_samples_per_s, 100 * best->bubble_ratio,
          (double)best->peak_bytes / 1e9);
@@ -223,9 +209,22 @@ static dp_status write_folder(const plan_scenario *scenario, const sim_efficienc
 typedef struct answer {
   sim_tune_result result;
   sim_baselines baselines;
+  bool ails; /* nothing fits, and the search was not stopped */
+  sim_remedies remedies;
   double search_s;
   json_t *json;
 } answer;
+
+static dp_status find_remedies(const plan_scenario *scenario, const sim_efficiency *efficiency, int threads,
+                               answer *told, dp_error *error) {
+  dp_progress progress;
+  const sim_tune_options how = {.threads = threads, .stop = &stop_asked};
+  dp_progress_begin(&progress, "nothing fits; looking for the smallest change that does", 0);
+  dp_progress_update(&progress, 0, NULL);
+  const dp_status status = sim_remedies_find(scenario, efficiency, &how, &told->remedies, error);
+  dp_progress_end(&progress);
+  return status;
+}
 
 /* Everything that Ctrl-C may end: the search, the other planners' plans, the studies of a folder. `told` is zeroed. */
 static dp_status search(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
@@ -241,10 +240,14 @@ static dp_status search(const plan_scenario *scenario, const sim_efficiency *eff
   if (status == DP_OK && values->slots[SLOT_BASELINES].given)
     status = sim_baselines_find(scenario, efficiency, &told->result, &how, &told->baselines, error);
   dp_progress_end(&progress);
+  told->ails = status == DP_OK && told->result.best < 0 && !told->result.stopped;
+  if (told->ails) status = find_remedies(scenario, efficiency, threads, told, error);
   if (status == DP_OK)
     status = cli_tune_json(&told->result, values->slots[SLOT_ALL].given, told->search_s, &told->json, error);
   if (status == DP_OK && values->slots[SLOT_BASELINES].given &&
       !cli_json_put(told->json, "baselines", cli_baselines_json(&told->baselines)))
+    status = dp_fail_memory(error);
+  if (status == DP_OK && told->ails && !cli_json_put(told->json, "remedies", cli_remedies_json(&told->remedies)))
     status = dp_fail_memory(error);
   if (status == DP_OK && values->slots[SLOT_OUT].given)
     status = study(scenario, efficiency, &told->result, threads, told->json, error);
@@ -257,6 +260,7 @@ static dp_status tell(const plan_scenario *scenario, const sim_efficiency *effic
     DP_TRY(write_folder(scenario, efficiency, &told->result, told->json, values, error));
   if (values->slots[SLOT_JSON].given) return print_json(told->json, error);
   print_tables(scenario, values->arguments[0], &told->result, values->slots[SLOT_ALL].given, told->search_s);
+  if (told->ails) cli_remedies_print(&told->remedies);
   if (values->slots[SLOT_BASELINES].given) cli_baselines_print(&told->baselines, &told->result);
   return DP_OK;
 }
@@ -270,6 +274,7 @@ static dp_status tune(const plan_scenario *scenario, const sim_efficiency *effic
   (void)sigaction(SIGINT, &before, NULL);
   if (status == DP_OK) status = tell(scenario, efficiency, values, &told, error);
   json_decref(told.json);
+  sim_remedies_free(&told.remedies);
   sim_baselines_free(&told.baselines);
   sim_tune_result_free(&told.result);
   return status;

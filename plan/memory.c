@@ -256,6 +256,9 @@ static dp_status lay_out_rank(planner *p, int rank, plan_worker_memory *worker) 
   const uint32_t persistent = worker->buffer_count;
   add_rules(p, compute, worker);
   find_peak(p, compute, worker);
+  worker->layout_bytes = worker->live_peak_bytes;
+  worker->peak_bytes = worker->layout_bytes + p->options->runtime_bytes;
+  if (p->options->limit_bytes && worker->peak_bytes > p->options->limit_bytes[rank]) return DP_OK;
   DP_TRY(plan_memory_place(worker->buffers + persistent, worker->buffer_count - persistent, worker->resting_bytes,
                            worker->live_peak_bytes, &worker->layout_bytes, p->error));
   worker->peak_bytes = worker->layout_bytes + p->options->runtime_bytes;

@@ -67,6 +67,9 @@ typedef struct plan_memory {
 typedef struct plan_memory_options {
   int64_t runtime_bytes;   /* CUDA context and communicators, per worker */
   int64_t workspace_bytes; /* library workspace, per worker */
+  /* [rank], or NULL. A rank whose live peak and runtime are more than that is not placed: its layout_bytes are its
+   * live_peak_bytes, the least that any layout takes, and its offsets are 0. For those who only ask whether it fits. */
+  const int64_t *limit_bytes;
 } plan_memory_options;
 
 /* Bytes of optimizer state for each trainable parameter: AdamW two fp32 moments, in 8 bits two bytes; SGD fp32

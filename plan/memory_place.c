@@ -100,39 +100,44 @@ static int64_t place_by_begin(plan_buffer **order, uint32_t count, int64_t base_
   return top_bytes;
 }
 
-/* Puts `buffer` into the list that is sorted by offset. */
-static void insert(plan_buffer **list, uint32_t *count, uint32_t at, plan_buffer *buffer) {
-  memmove(&list[at + 1], &list[at], (*count - at) * sizeof *list);
-  list[at] = buffer;
-  ++*count;
-}
+/* What place_by_size asks of a placed buffer, side by side: the list is walked for every buffer. */
+typedef struct seat {
+  uint32_t begin, end;
+  int64_t offset_bytes, end_bytes;
+} seat;
 
-/* In order of size: the lowest offset that is free throughout the buffer's life. */
-static int64_t place_by_size(plan_buffer **order, uint32_t count, int64_t base_bytes, plan_buffer **placed) {
+/* In order of size: the lowest offset that is free throughout the buffer's life. placed[count]: by offset. Ends early
+ * where it does not stay below best_bytes. */
+static int64_t place_by_size(plan_buffer **order, uint32_t count, int64_t base_bytes, int64_t best_bytes,
+                             seat *placed) {
   uint32_t placed_count = 0;
   int64_t top_bytes = base_bytes;
   qsort(order, count, sizeof *order, by_size);
   for (uint32_t i = 0; i < count; i++) {
     plan_buffer *buffer = order[i];
+    const uint32_t begin = buffer->begin, end = buffer->end;
+    const int64_t bytes = buffer->bytes;
     int64_t free_bytes = base_bytes;
-    uint32_t l = 0;
-    for (; l < placed_count; l++) {
-      const plan_buffer *other = placed[l];
-      if (other->end < buffer->begin || other->begin > buffer->end) continue;
-      if (other->offset_bytes - free_bytes >= buffer->bytes) break;
-      if (other->offset_bytes + other->bytes > free_bytes) free_bytes = other->offset_bytes + other->bytes;
+    for (uint32_t l = 0; l < placed_count; l++) {
+      const seat *other = &placed[l];
+      if ((other->end < begin) | (other->begin > end)) continue;
+      if (other->offset_bytes - free_bytes >= bytes) break;
+      if (other->end_bytes > free_bytes) free_bytes = other->end_bytes;
     }
+    if (free_bytes + bytes >= best_bytes) return best_bytes;
     buffer->offset_bytes = free_bytes;
     uint32_t low = 0, high = placed_count;
     while (low < high) {
       const uint32_t middle = low + (high - low) / 2;
-      if (placed[middle]->offset_bytes <= free_bytes)
+      if (placed[middle].offset_bytes <= free_bytes)
         low = middle + 1;
       else
         high = middle;
     }
-    insert(placed, &placed_count, low, buffer);
-    if (free_bytes + buffer->bytes > top_bytes) top_bytes = free_bytes + buffer->bytes;
+    memmove(&placed[low + 1], &placed[low], (placed_count - low) * sizeof *placed);
+    placed[low] = (seat){begin, end, free_bytes, free_bytes + bytes};
+    placed_count++;
+    if (free_bytes + bytes > top_bytes) top_bytes = free_bytes + bytes;
   }
   return top_bytes;
 }
@@ -152,7 +157,12 @@ dp_status plan_memory_place(plan_buffer *buffers, uint32_t count, int64_t base_b
   int64_t best_bytes = place_by_begin(order, count, base_bytes, list, holes);
   if (best_bytes > live_peak_bytes && count <= MAX_BY_SIZE) {
     for (uint32_t i = 0; i < count; i++) offsets[i] = buffers[i].offset_bytes;
-    const int64_t size_bytes = place_by_size(order, count, base_bytes, list);
+    seat *seats = DP_ARENA_NEW(&scratch, seat, count);
+    if (!seats) {
+      dp_arena_free(&scratch);
+      return dp_fail_memory(error);
+    }
+    const int64_t size_bytes = place_by_size(order, count, base_bytes, best_bytes, seats);
     if (size_bytes < best_bytes)
       best_bytes = size_bytes;
     else

@@ -5,6 +5,7 @@
 
 #include "base/allowed.h"
 #include "base/file.h"
+#include "base/range.h"
 #include "base/schema.h"
 #include "graph/shard.h"
 #include "plan/describe.h"
@@ -321,15 +322,15 @@ typedef struct search_keys {
 #define ROW(key, type, min, max, help) \
   { #key, type, offsetof(search_keys, key), false, min, max, NULL, help }
 static const dp_field search_fields[] = {
-    ROW(stages, DP_FIELD_NODE, 0, 0, "list of stage counts to try; default all that the devices allow"),
+    ROW(stages, DP_FIELD_NODE, 0, 0, "list or range of stage counts to try; default all that the devices allow"),
     ROW(max_stages, DP_FIELD_INTEGER, 1, 65536, "default the number of devices"),
-    ROW(data_parallel, DP_FIELD_NODE, 0, 0, "list of replica counts to try"),
-    ROW(tensor_parallel, DP_FIELD_NODE, 0, 0, "list of tensor group sizes to try; default 1"),
-    ROW(chunks, DP_FIELD_NODE, 0, 0, "list of chunks a worker to try, interleaved"),
-    ROW(microbatch_sizes, DP_FIELD_NODE, 0, 0, "list of microbatch sizes to try"),
+    ROW(tensor_parallel, DP_FIELD_NODE, 0, 0, "list or range of tensor group sizes to try; default 1"),
+    ROW(data_parallel, DP_FIELD_NODE, 0, 0, "list or range of replica counts to try"),
+    ROW(chunks, DP_FIELD_NODE, 0, 0, "list or range of chunks a worker to try, interleaved"),
+    ROW(microbatch_sizes, DP_FIELD_NODE, 0, 0, "list or range of microbatch sizes to try"),
     ROW(schedules, DP_FIELD_NODE, 0, 0, "list of schedules to try"),
     ROW(skip_policies, DP_FIELD_NODE, 0, 0, "list of skip policies to try"),
-    ROW(k, DP_FIELD_NODE, 0, 0, "list of values a sample to try with compress"),
+    ROW(k, DP_FIELD_NODE, 0, 0, "list or range of values a sample to try with compress"),
     ROW(allow_lossy_skips, DP_FIELD_BOOLEAN, 0, 0, "whether compress may be proposed; default false"),
     ROW(recompute, DP_FIELD_NODE, 0, 0, "list of none, all, auto; default auto: what memory needs"),
     ROW(max_trials, DP_FIELD_INTEGER, 1, 1e9, "plans to simulate at most"),
@@ -359,7 +360,7 @@ static dp_status check_integers(const dp_node *node, const char *what, int64_t m
                                 dp_error *error) {
   int64_t *values = NULL;
   size_t count = 0;
-  return node ? dp_schema_read_integers(node, what, 1, max, &scenario->arena, &values, &count, error) : DP_OK;
+  return node ? dp_range_read_integers(node, what, 1, max, &scenario->arena, &values, &count, error) : DP_OK;
 }
 
 static dp_status read_search(const dp_node *table, plan_scenario *scenario, dp_error *error) {

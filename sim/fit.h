@@ -23,6 +23,10 @@ typedef struct sim_fit_split_result {
   double slowest_s; /* the slowest rank, per microbatch */
 } sim_fit_split_result;
 
+/* Weights, adapters, and in training gradients and optimizer states of a unit. */
+int64_t sim_fit_persistent_bytes(const graph *graph, int unit, bool training, plan_optimizer optimizer,
+                                 bool gradient_fp32);
+
 /* in_flight[chunk_count]: most microbatches that each chunk has begun and not finished, in the plan's order. */
 dp_status sim_fit_in_flight(const plan_plan *plan, int *in_flight, dp_error *error);
 

@@ -21,6 +21,7 @@ libsim_a_SOURCES = \
 	sim/predict_split.c \
 	sim/predict_tensor.c \
 	sim/prepared.c sim/prepared.h \
+	sim/remedy.c sim/remedy.h \
 	sim/tune.c sim/tune.h sim/tune_search.h \
 	sim/tune_answer.c \
 	sim/tune_refine.c \

@@ -178,6 +178,7 @@ static dp_status begin(sim_predictor *p) {
 }
 
 static dp_status finish(sim_predictor *p) {
+  DP_TRY(sim_predict_place(p));
   DP_TRY(sim_predict_run(p));
   DP_TRY(sim_predict_bounds(p));
   find_cost(p);
@@ -213,7 +214,8 @@ static dp_status predict_auto(sim_predictor *p) {
 
   sim_prediction other;
   memset(&other, 0, sizeof other);
-  sim_predictor q = {.scenario = p->scenario, .prepared = p->prepared, .out = &other, .error = p->error};
+  sim_predictor q = {
+      .scenario = p->scenario, .prepared = p->prepared, .roughly = p->roughly, .out = &other, .error = p->error};
   other.graph = out->graph;
   dp_status status = plan_scenario_plan(p->scenario, &other.plan, p->error);
   if (status == DP_OK) status = begin(&q);
@@ -242,7 +244,7 @@ static dp_status predict(sim_predictor *p) {
 
 /* prepared NULL: the prediction prepares for itself. */
 static dp_status predict_with(const plan_scenario *scenario, const sim_efficiency *efficiency,
-                              const sim_prepared *prepared, sim_prediction *out, dp_error *error) {
+                              const sim_prepared *prepared, bool roughly, sim_prediction *out, dp_error *error) {
   memset(out, 0, sizeof *out);
   dp_status status = plan_scenario_plan(scenario, &out->plan, error);
   if (status == DP_OK && !prepared) {
@@ -257,7 +259,7 @@ static dp_status predict_with(const plan_scenario *scenario, const sim_efficienc
                      plan_tensor(&out->plan));
   if (status == DP_OK) {
     out->graph = prepared->model;
-    sim_predictor p = {.scenario = scenario, .prepared = prepared, .out = out, .error = error};
+    sim_predictor p = {.scenario = scenario, .prepared = prepared, .roughly = roughly, .out = out, .error = error};
     status = predict(&p);
     dp_arena_free(&p.scratch);
   }
@@ -267,12 +269,17 @@ static dp_status predict_with(const plan_scenario *scenario, const sim_efficienc
 
 dp_status sim_predict(const plan_scenario *scenario, const sim_efficiency *efficiency, sim_prediction *prediction,
                       dp_error *error) {
-  return predict_with(scenario, efficiency, NULL, prediction, error);
+  return predict_with(scenario, efficiency, NULL, false, prediction, error);
 }
 
 dp_status sim_predict_prepared(const plan_scenario *scenario, const sim_prepared *prepared, sim_prediction *prediction,
                                dp_error *error) {
-  return predict_with(scenario, NULL, prepared, prediction, error);
+  return predict_with(scenario, NULL, prepared, false, prediction, error);
+}
+
+dp_status sim_predict_roughly(const plan_scenario *scenario, const sim_prepared *prepared, sim_prediction *prediction,
+                              dp_error *error) {
+  return predict_with(scenario, NULL, prepared, true, prediction, error);
 }
 
 void sim_prediction_free(sim_prediction *prediction) {

@@ -53,6 +53,9 @@ dp_status sim_predict(const plan_scenario *scenario, const sim_efficiency *effic
 dp_status sim_predict_prepared(const plan_scenario *scenario, const sim_prepared *prepared, sim_prediction *prediction,
                                dp_error *error);
 sim_shortage sim_prediction_shortage(const sim_prediction *prediction);
+/* The same for a search: the memory of a plan that does not fit may be the least that any layout takes. */
+dp_status sim_predict_roughly(const plan_scenario *scenario, const sim_prepared *prepared, sim_prediction *prediction,
+                              dp_error *error);
 void sim_prediction_free(sim_prediction *prediction);
 
 #endif

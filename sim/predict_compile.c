@@ -61,21 +61,33 @@ static int most_peers(const plan_program *program) {
   return most;
 }
 
-static dp_status lay_out_memory(sim_predictor *p) {
+static int64_t worker_limit_bytes(const sim_predictor *p, int worker) {
+  return p->scenario->cluster.devices.items[sim_worker_device(&p->out->plan, worker)].memory_bytes;
+}
+
+/* `roughly`: ranks that cannot fit are not placed. */
+static dp_status lay_out_memory(sim_predictor *p, bool roughly) {
   sim_prediction *out = p->out;
-  plan_memory_options options = {0, 0};
+  plan_memory_options options = {0, 0, NULL};
   if (!p->scenario->synthetic) {
     options.runtime_bytes = sim_cost_runtime_bytes(
         &p->kinds[0].context, most_peers(&out->program) + (plan_tensor(&out->plan) > 1)); /* its group's communicator */
     options.workspace_bytes = sim_cost_workspace_bytes(&p->kinds[0].context);
   }
+  const int ranks = out->plan.ranks, workers = out->program.worker_count;
+  int64_t *least_bytes = SIM_SCRATCH(p, int64_t, ranks); /* of a rank's replicas */
+  if (!least_bytes) return dp_fail_memory(p->error);
+  for (int w = 0; w < workers; w++)
+    if (w < ranks || worker_limit_bytes(p, w) < least_bytes[w % ranks])
+      least_bytes[w % ranks] = worker_limit_bytes(p, w);
+  if (roughly) options.limit_bytes = least_bytes;
   DP_TRY(plan_memory_layout(&out->program, &out->graph, &options, &out->memory, p->error));
-  out->memory_limit_bytes = DP_ARENA_NEW(&out->arena, int64_t, (size_t)out->memory.worker_count);
+  out->memory_limit_bytes = DP_ARENA_NEW(&out->arena, int64_t, (size_t)workers);
   if (!out->memory_limit_bytes) return dp_fail_memory(p->error);
   out->fits = true;
   double tightest = INFINITY;
-  for (int w = 0; w < out->memory.worker_count; w++) {
-    const int64_t limit = p->scenario->cluster.devices.items[sim_worker_device(&out->plan, w)].memory_bytes;
+  for (int w = 0; w < workers; w++) {
+    const int64_t limit = worker_limit_bytes(p, w);
     const double room = (double)(limit - out->memory.workers[w].peak_bytes) / (double)(limit ? limit : 1);
     out->memory_limit_bytes[w] = limit;
     if (room < 0) out->fits = false;
@@ -85,6 +97,12 @@ static dp_status lay_out_memory(sim_predictor *p) {
     }
   }
   return DP_OK;
+}
+
+dp_status sim_predict_place(sim_predictor *p) {
+  if (p->out->fits || p->roughly) return DP_OK;
+  plan_memory_free(&p->out->memory);
+  return lay_out_memory(p, false);
 }
 
 /* Lowers the number of microbatches in flight of every rank whose memory is over its limit, by as many as hold the
@@ -133,7 +151,7 @@ static dp_status compile_split(sim_predictor *p, int most, bool may_adapt) {
     }
     DP_TRY(status);
     DP_TRY(plan_program_check(&out->program, p->error));
-    DP_TRY(lay_out_memory(p));
+    DP_TRY(lay_out_memory(p, true));
     if (out->fits || !can_adapt || !lower_in_flight(p, saved_bytes, limit)) return DP_OK;
     p->adapted = true;
     plan_memory_free(&out->memory);

@@ -35,6 +35,7 @@ typedef struct sim_predictor {
   double *work_s, *work_issue_s;
   double *work_tensor_s; /* the part of work_s that is collectives of the tensor group */
   sim_transfer *messages, *collectives;
+  bool roughly; /* what does not fit is not placed */
   bool adapted; /* the balanced split, or as many microbatches in flight as wished, did not fit */
   dp_error *error;
 } sim_predictor;
@@ -75,6 +76,8 @@ dp_status sim_predict_compile(sim_predictor *p);
 dp_status sim_predict_compile_once(sim_predictor *p);
 /* Instead of sim_predict_compile: chooses the units to recompute, too. */
 dp_status sim_predict_compile_recomputing(sim_predictor *p);
+/* Lays out anew what did not fit and was not placed, unless the prediction is a rough one. */
+dp_status sim_predict_place(sim_predictor *p);
 /* Unit times after the plan's recompute flags changed. */
 void sim_predict_cost_recompute(sim_predictor *p);
 /* Device and host time of every work, routes of messages and collectives, and the run. */

@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "sim/tune.h"
 
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -84,8 +85,9 @@ static void *run_round(void *data) {
     const plan_scenario changed = sim_tune_scenario(s->scenario, &trial->candidate, s->space->global_batch);
     sim_prediction prediction;
     dp_error error = DP_ERROR_INIT;
-    const dp_status status =
-        sim_predict_prepared(&changed, &sim_space_cost(s->space, &trial->candidate)->prepared, &prediction, &error);
+    const sim_prepared *prepared = &sim_space_cost(s->space, &trial->candidate)->prepared;
+    const dp_status status = s->roughly ? sim_predict_roughly(&changed, prepared, &prediction, &error)
+                                        : sim_predict_prepared(&changed, prepared, &prediction, &error);
     if (status == DP_OK) {
       sim_trial_take(trial, &prediction);
       sim_prediction_free(&prediction);
@@ -188,7 +190,9 @@ static dp_status run_search(sim_search *s, const int *order) {
     s->count = result->trial_count - first < ROUND ? result->trial_count - first : ROUND;
     for (int i = 0; i < s->count; i++) { /* prune by what earlier rounds found; stop at the limit of trials */
       sim_trial *trial = &result->trials[s->order[i]];
-      if (result->best >= 0 && trial->bound_s >= result->trials[result->best].step_s)
+      if (trial->state != SIM_TRIAL_WAITING)
+        continue;
+      else if (result->best >= 0 && trial->bound_s >= result->trials[result->best].step_s)
         trial->state = SIM_TRIAL_PRUNED;
       else if (s->taken < s->most_trials)
         s->taken++;
@@ -203,21 +207,60 @@ static dp_status run_search(sim_search *s, const int *order) {
   return DP_OK;
 }
 
-/* Why the best plan's pruned neighbours lost is worth knowing better than by their bounds. */
-static dp_status run_neighbours(sim_search *s) {
+/* Candidates that no split can make fit are not simulated; but where there are no others, those with the most room for
+ * what they need and the smallest microbatches are, so that something can be said of them. */
+static dp_status set_too_large(sim_search *s) {
+  sim_tune_result *result = s->result;
+  double most = -INFINITY;
+  int smallest = INT_MAX;
+  for (int i = 0; i < result->trial_count; i++) {
+    sim_trial *trial = &result->trials[i];
+    int64_t needed_bytes, room_bytes;
+    if (sim_space_may_fit(s->space, &trial->candidate, &needed_bytes, &room_bytes)) {
+      most = INFINITY;
+      continue;
+    }
+    trial->state = SIM_TRIAL_TOO_LARGE;
+    trial->why = dp_arena_printf(
+        &result->arena, "does not fit: weights, gradients and optimizer states are %.1f GB, %d device%s %.1f GB",
+        (double)needed_bytes / 1e9, trial->candidate.stages, trial->candidate.stages == 1 ? " has" : "s have",
+        (double)(room_bytes > 0 ? room_bytes : 0) / 1e9);
+    if (!trial->why) return DP_NO_MEMORY;
+    const double room = (double)room_bytes / (double)needed_bytes;
+    if (room > most) most = room;
+    if (trial->candidate.microbatch_size < smallest) smallest = trial->candidate.microbatch_size;
+  }
+  for (int i = 0; i < result->trial_count && most < INFINITY; i++) {
+    sim_trial *trial = &result->trials[i];
+    int64_t needed_bytes, room_bytes;
+    (void)sim_space_may_fit(s->space, &trial->candidate, &needed_bytes, &room_bytes);
+    if ((double)room_bytes / (double)needed_bytes >= most && trial->candidate.microbatch_size == smallest)
+      trial->state = SIM_TRIAL_WAITING;
+  }
+  return DP_OK;
+}
+
+/* Why the best plan's neighbours lost is worth knowing better than by their bounds, and what they need better than
+ * roughly; so is what the nearest needs, where nothing fits. */
+static dp_status run_closely(sim_search *s) {
   sim_tune_result *result = s->result;
   int *list = DP_ARENA_NEW(s->space->arena, int, (size_t)result->trial_count), count = 0;
   if (!list) return DP_NO_MEMORY;
+  s->roughly = false;
   for (int i = 0; i < result->trial_count; i++) {
-    sim_trial *trial = &result->trials[i];
-    if (trial->state != SIM_TRIAL_PRUNED ||
-        sim_candidate_differences(&trial->candidate, &result->trials[result->best].candidate) != 1)
-      continue;
-    list[count++] = i;
+    const sim_trial *trial = &result->trials[i];
+    const bool rough = trial->state == SIM_TRIAL_SIMULATED && !trial->fits;
+    const bool near = result->best < 0
+                          ? i == result->nearest
+                          : sim_candidate_differences(&trial->candidate, &result->trials[result->best].candidate) == 1;
+    if (near && (rough || trial->state == SIM_TRIAL_PRUNED)) list[count++] = i;
   }
   for (int first = 0; first < count && !must_stop(s); first += ROUND) {
     const int some = count - first < ROUND ? count - first : ROUND;
-    for (int i = 0; i < some; i++) result->trials[list[first + i]].state = SIM_TRIAL_WAITING;
+    for (int i = 0; i < some; i++) {
+      sim_trial *trial = &result->trials[list[first + i]];
+      *trial = (sim_trial){.candidate = trial->candidate, .bound_s = trial->bound_s, .set_aside = trial->set_aside};
+    }
     DP_TRY(sim_search_run(s, list + first, some));
   }
   return DP_OK;
@@ -264,15 +307,17 @@ static dp_status tune(sim_space *s, const sim_efficiency *efficiency, const sim_
                         .space = s,
                         .result = result,
                         .options = options,
+                        .roughly = true,
                         .threads = threads < MAX_THREADS ? threads : MAX_THREADS,
                         .until_s = limit.until_s,
                         .most_trials = limit.trials};
   if (pthread_mutex_init(&running.arena_lock, NULL) != 0)
     return dp_fail(s->error, DP_INTERNAL, "no lock could be made");
   result->best = result->nearest = -1;
-  dp_status status = run_search(&running, order);
+  dp_status status = set_too_large(&running);
+  if (status == DP_OK) status = run_search(&running, order);
   if (status == DP_OK && result->best >= 0 && !result->stopped) status = sim_tune_refine(&running);
-  if (status == DP_OK && result->best >= 0 && !result->stopped) status = run_neighbours(&running);
+  if (status == DP_OK && !result->stopped) status = run_closely(&running);
   (void)pthread_mutex_destroy(&running.arena_lock);
   if (status != DP_OK) return dp_fail_memory(s->error);
   return sim_tune_sum_up(result, s->error);

@@ -10,8 +10,8 @@
  * found is the best of all candidates, and the result does not depend on how fast the threads are.
  *
  * Then the best plan is refined: each skip tensor that travels in it is given each other policy that [search] allows,
- * and what gains a thousandth is kept, the most helpful first; in a lossy plan, skips are made exact again where that costs nothing.
- * Last, its neighbours that were pruned are simulated, so that it can be said why each of them lost.
+ * and what gains a thousandth is kept, the most helpful first; in a lossy plan, skips are made exact again where that
+ * costs nothing. Last, its neighbours that were pruned are simulated, so that it can be said why each of them lost.
  *
  * Of equally fast plans (1e-9 relative) exact skips beat lossy ones, then less memory, then fewer workers, then the
  * earlier candidate win.
@@ -35,9 +35,10 @@ typedef struct sim_candidate {
 } sim_candidate;
 
 typedef enum sim_trial_state {
-  SIM_TRIAL_WAITING, /* not looked at: the search was stopped */
-  SIM_TRIAL_PRUNED,  /* its bound is no better than the best plan */
-  SIM_TRIAL_REFUSED, /* it cannot be: `why` is the error */
+  SIM_TRIAL_WAITING,   /* not looked at: the search was stopped */
+  SIM_TRIAL_PRUNED,    /* its bound is no better than the best plan */
+  SIM_TRIAL_TOO_LARGE, /* weights, gradients and optimizer states alone are more than its devices hold: `why` says so */
+  SIM_TRIAL_REFUSED,   /* it cannot be: `why` is the error */
   SIM_TRIAL_SIMULATED
 } sim_trial_state;
 
@@ -50,9 +51,9 @@ typedef struct sim_trial {
   bool fits;
   double step_s, throughput_samples_per_s, bubble_ratio, usd_per_million_samples, joules_per_sample;
   int64_t peak_bytes, boundary_and_skip_bytes, skip_bytes; /* of the fullest worker; of a step */
-  sim_shortage tightest;                       /* of the worker with the least room */
-  sim_shortage without_recomputation;          /* recompute = "auto" and some needed: what else there would be */
-  const char *bound_name;                      /* what bounds it most beside compute; NULL: compute alone */
+  sim_shortage tightest;                                   /* of the worker with the least room */
+  sim_shortage without_recomputation; /* recompute = "auto" and some needed: what else there would be */
+  const char *bound_name;             /* what bounds it most beside compute; NULL: compute alone */
   double bound_share;
   const char *why; /* why it lost against the best, or what is wrong with it; "" for the best; arena-owned */
 } sim_trial;
@@ -68,14 +69,14 @@ typedef struct sim_tune_options {
 typedef struct sim_tune_result {
   dp_arena arena;
   sim_trial *trials; /* all candidates, in the order they were enumerated; then those made of the best in refining it */
-  int trial_count, simulated, pruned, refused;
-  bool stopped; /* by options.stop, max_seconds or max_trials: better plans may exist */
-  int best;     /* index; -1: nothing fits */
-  int nearest;  /* with best -1: the plan least over its memory; -1: none could be simulated */
-  int *front;   /* Pareto front of the plans that fit: throughput, peak memory, cost; best throughput first */
+  int trial_count, simulated, pruned, refused; /* too large ones count as pruned */
+  bool stopped;                                /* by options.stop, max_seconds or max_trials: better plans may exist */
+  int best;                                    /* index; -1: nothing fits */
+  int nearest; /* with best -1: the plan least over its memory; -1: none could be simulated */
+  int *front;  /* Pareto front of the plans that fit: throughput, peak memory, cost; best throughput first */
   int front_count;
   int refining_trials; /* policies by skip tensor that were tried */
-  int *neighbours; /* candidates that differ from the best in one choice */
+  int *neighbours;     /* candidates that differ from the best in one choice */
   int neighbour_count;
 } sim_tune_result;
 

@@ -129,6 +129,8 @@ static const char *why_lost(dp_arena *arena, const sim_tune_result *result, cons
   switch (trial->state) {
     case SIM_TRIAL_WAITING:
       return "not looked at: the search was stopped";
+    case SIM_TRIAL_TOO_LARGE:
+      return trial->why;
     case SIM_TRIAL_REFUSED:
       return dp_arena_printf(arena, "cannot be: %s", trial->why ? trial->why : "");
     case SIM_TRIAL_PRUNED:
@@ -165,7 +167,7 @@ dp_status sim_tune_sum_up(sim_tune_result *result, dp_error *error) {
   for (int i = 0; i < result->trial_count; i++) {
     sim_trial *trial = &result->trials[i];
     result->simulated += trial->state == SIM_TRIAL_SIMULATED;
-    result->pruned += trial->state == SIM_TRIAL_PRUNED;
+    result->pruned += trial->state == SIM_TRIAL_PRUNED || trial->state == SIM_TRIAL_TOO_LARGE;
     result->refused += trial->state == SIM_TRIAL_REFUSED;
   }
   if (result->best < 0) return DP_OK;

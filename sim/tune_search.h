@@ -15,6 +15,7 @@ typedef struct sim_search {
   const sim_tune_options *options;
   sim_tune_result *result;
   int threads;
+  bool roughly;   /* as sim_predict_roughly */
   double until_s; /* on the clock; INFINITY: none */
   int64_t most_trials, taken;
   /* the round */

@@ -1,14 +1,16 @@
 #include "sim/tune_space.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/schema.h"
+#include "base/range.h"
+#include "sim/fit.h"
 
 static dp_status read_list(sim_space *s, const char *key, sim_list *out) {
   const dp_node *node = dp_node_get(s->scenario->search, key);
   if (!node) return DP_OK;
-  return dp_schema_read_integers(node, key, 1, INT64_MAX, s->arena, &out->values, &out->count, s->error);
+  return dp_range_read_integers(node, key, 1, INT64_MAX / 2, s->arena, &out->values, &out->count, s->error);
 }
 
 /* A list of names as indices into `choices`; plan_scenario_read has checked them. */
@@ -143,6 +145,13 @@ static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *
                            sim_size_cost *cost, dp_error *error) {
   DP_TRY(sim_prepare(scenario, efficiency, size, &cost->prepared, error));
   cost->forward_s = cost->backward_s = INFINITY;
+  const graph *model = &cost->prepared.model;
+  for (size_t u = 0; u < model->units.count; u++)
+    cost->persistent_bytes +=
+        sim_fit_persistent_bytes(model, (int)u, scenario->training, scenario->optimizer, scenario->gradient_fp32);
+  if (!scenario->synthetic)
+    cost->fixed_bytes = sim_cost_runtime_bytes(&cost->prepared.kinds[0].context, 0) +
+                        sim_cost_workspace_bytes(&cost->prepared.kinds[0].context);
   for (int k = 0; k < cost->prepared.kind_count; k++) {
     const sim_unit_cost *units = cost->prepared.kinds[k].units;
     double forward_s = 0, backward_s = 0;
@@ -175,6 +184,29 @@ double sim_space_bound_s(const sim_space *s, const sim_candidate *c) {
   return bound * (1 - 1e-9); /* sums in another order must not prune the best */
 }
 
+bool sim_space_may_fit(const sim_space *s, const sim_candidate *c, int64_t *persistent_bytes, int64_t *room_bytes) {
+  const sim_size_cost *cost = sim_space_cost(s, c);
+  *persistent_bytes = cost->persistent_bytes;
+  *room_bytes = s->largest_bytes[c->stages] - c->stages * cost->fixed_bytes;
+  return cost->persistent_bytes <= *room_bytes;
+}
+
+static int descending(const void *left, const void *right) {
+  const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+  return (a < b) - (a > b);
+}
+
+static dp_status sum_memories(sim_space *s) {
+  const plan_cluster *cluster = &s->scenario->cluster;
+  const size_t n = cluster->devices.count;
+  s->largest_bytes = DP_ARENA_NEW(s->arena, int64_t, n + 1);
+  if (!s->largest_bytes) return dp_fail_memory(s->error);
+  for (size_t d = 0; d < n; d++) s->largest_bytes[d + 1] = cluster->devices.items[d].memory_bytes;
+  qsort(s->largest_bytes + 1, n, sizeof *s->largest_bytes, descending);
+  for (size_t d = 0; d < n; d++) s->largest_bytes[d + 1] += s->largest_bytes[d];
+  return DP_OK;
+}
+
 static dp_status cost_sizes(sim_space *s, const sim_efficiency *efficiency) {
   s->costs = DP_ARENA_NEW(s->arena, sim_size_cost, s->sizes.count);
   if (!s->costs) return dp_fail_memory(s->error);
@@ -196,6 +228,7 @@ dp_status sim_space_build(sim_space *s, const sim_efficiency *efficiency) {
                                              : (int64_t)s->scenario->cluster.devices.count;
   DP_TRY(read_space(s));
   DP_TRY(enumerate(s));
+  DP_TRY(sum_memories(s));
   return cost_sizes(s, efficiency);
 }
 

@@ -14,6 +14,8 @@ typedef struct sim_list {
 typedef struct sim_size_cost {
   sim_prepared prepared;
   double forward_s, backward_s; /* of one microbatch on the fastest device */
+  int64_t persistent_bytes;     /* of the whole model: weights, gradients, optimizer states */
+  int64_t fixed_bytes;          /* of every worker: runtime without communicators, library workspace */
 } sim_size_cost;
 
 typedef struct sim_space {
@@ -23,7 +25,8 @@ typedef struct sim_space {
   DP_ARRAY(sim_candidate) candidates;
   sim_size_cost *costs; /* one for each microbatch size that a candidate has */
   size_t cost_count;
-  dp_arena *arena; /* borrowed: lists and costs */
+  int64_t *largest_bytes; /* [devices + 1] memory of the largest 0, 1, 2, ... devices */
+  dp_arena *arena;        /* borrowed: lists and costs */
   dp_error *error;
 } sim_space;
 
@@ -34,5 +37,8 @@ void sim_space_free(sim_space *space);
 const sim_size_cost *sim_space_cost(const sim_space *space, const sim_candidate *candidate);
 /* Less than any plan of the candidate can take. */
 double sim_space_bound_s(const sim_space *space, const sim_candidate *candidate);
+/* Whether the devices could hold what is there throughout, however it is divided; what there is, and room for it. */
+bool sim_space_may_fit(const sim_space *space, const sim_candidate *candidate, int64_t *persistent_bytes,
+                       int64_t *room_bytes);
 
 #endif
