@@ -1,6 +1,28 @@
-diffpipe_SOURCES = cli/baselines.c cli/baselines.h cli/command.h cli/folder.c cli/folder.h cli/formats.c cli/inspect.c cli/json.c cli/json.h cli/main.c cli/options.c cli/options.h cli/report.c cli/simulate.c cli/tune.c cli/tune_json.c cli/tune_json.h cli/whatif.c cli/version.c
+diffpipe_SOURCES = \
+	cli/baselines.c \
+	cli/baselines.h \
+	cli/command.h \
+	cli/folder.c \
+	cli/folder.h \
+	cli/formats.c \
+	cli/inspect.c \
+	cli/json.c \
+	cli/json.h \
+	cli/main.c \
+	cli/options.c \
+	cli/options.h \
+	cli/remedies.c \
+	cli/remedies.h \
+	cli/report.c \
+	cli/simulate.c \
+	cli/text.c \
+	cli/text.h \
+	cli/tune.c \
+	cli/tune_json.c \
+	cli/tune_json.h \
+	cli/version.c \
+	cli/whatif.c
 diffpipe_SOURCES += cli/advise.c cli/advise.h cli/advise_json.c cli/advise_lines.c cli/advise_text.c
-diffpipe_SOURCES = cli/baselines.c cli/baselines.h cli/command.h cli/folder.c cli/folder.h cli/formats.c cli/inspect.c cli/json.c cli/json.h cli/main.c cli/options.c cli/options.h cli/remedies.c cli/remedies.h cli/report.c cli/simulate.c cli/text.c cli/text.h cli/tune.c cli/tune_json.c cli/tune_json.h cli/whatif.c cli/version.c
 diffpipe_LDADD = $(REPORTS_LIBS)
 if HAVE_CUDA
 diffpipe_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
