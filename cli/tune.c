@@ -99,8 +99,8 @@ static void print_lost(const sim_tune_result *result, bool all) {
 static void print_tables(const plan_scenario *scenario, const char *path, const sim_tune_result *result, bool all,
                          double search_s) {
   char plan[256], step[32];
-  printf("%s: %d plans, %d simulated, %d pruned, %d refused, %.2f s%s\n\n", scenario->name, result->trial_count,
-         result->simulated, result->pruned, result->refused, search_s,
+  printf("%s: %d plans, %d simulated, %d pruned, %d too large, %d refused, %.2f s%s\n\n", scenario->name,
+         result->trial_count, result->simulated, result->pruned, result->too_large, result->refused, search_s,
          result->stopped ? " (stopped early: better plans may exist)" : "");
   if (result->best < 0) {
     printf("No plan fits.\n");

@@ -44,6 +44,7 @@ dp_status cli_tune_json(const sim_tune_result *result, bool all, double search_s
       cli_json_put(root, "trials", json_integer(result->simulated)) &&
       cli_json_put(root, "candidates", json_integer(result->trial_count)) &&
       cli_json_put(root, "pruned", json_integer(result->pruned)) &&
+      cli_json_put(root, "too_large", json_integer(result->too_large)) &&
       cli_json_put(root, "refused", json_integer(result->refused)) &&
       cli_json_put(root, "stopped", json_boolean(result->stopped)) &&
       cli_json_put(root, "refining_trials", json_integer(result->refining_trials)) &&

@@ -324,8 +324,8 @@ typedef struct search_keys {
 static const dp_field search_fields[] = {
     ROW(stages, DP_FIELD_NODE, 0, 0, "list or range of stage counts to try; default all that the devices allow"),
     ROW(max_stages, DP_FIELD_INTEGER, 1, 65536, "default the number of devices"),
-    ROW(tensor_parallel, DP_FIELD_NODE, 0, 0, "list or range of tensor group sizes to try; default 1"),
     ROW(data_parallel, DP_FIELD_NODE, 0, 0, "list or range of replica counts to try"),
+    ROW(tensor_parallel, DP_FIELD_NODE, 0, 0, "list or range of tensor group sizes to try; default 1"),
     ROW(chunks, DP_FIELD_NODE, 0, 0, "list or range of chunks a worker to try, interleaved"),
     ROW(microbatch_sizes, DP_FIELD_NODE, 0, 0, "list or range of microbatch sizes to try"),
     ROW(schedules, DP_FIELD_NODE, 0, 0, "list of schedules to try"),

@@ -149,10 +149,13 @@ static void write_search(report_page *page) {
   report_write_text(
       page->writer, "note",
       report_page_text(
-          page, "%s of %lld plans: %lld simulated, %lld pruned because they cannot be faster, %lld refused.%s",
+          page,
+          "%s of %lld plans: %lld simulated, %lld pruned because they cannot be faster, %lld too large for any split, "
+          "%lld refused.%s",
           report_node_text(dp_node_get(tune, "best"), "text") ? "The best" : "The nearest",
           (long long)report_node_integer(tune, "candidates"), (long long)report_node_integer(tune, "trials"),
-          (long long)report_node_integer(tune, "pruned"), (long long)report_node_integer(tune, "refused"),
+          (long long)report_node_integer(tune, "pruned"), (long long)report_node_integer(tune, "too_large"),
+          (long long)report_node_integer(tune, "refused"),
           stopped ? " The search was stopped early: better plans may exist." : ""));
 }
 

@@ -69,7 +69,7 @@ typedef struct sim_tune_options {
 typedef struct sim_tune_result {
   dp_arena arena;
   sim_trial *trials; /* all candidates, in the order they were enumerated; then those made of the best in refining it */
-  int trial_count, simulated, pruned, refused; /* too large ones count as pruned */
+  int trial_count, simulated, pruned, too_large, refused;
   bool stopped;                                /* by options.stop, max_seconds or max_trials: better plans may exist */
   int best;                                    /* index; -1: nothing fits */
   int nearest; /* with best -1: the plan least over its memory; -1: none could be simulated */

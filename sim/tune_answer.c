@@ -167,7 +167,8 @@ dp_status sim_tune_sum_up(sim_tune_result *result, dp_error *error) {
   for (int i = 0; i < result->trial_count; i++) {
     sim_trial *trial = &result->trials[i];
     result->simulated += trial->state == SIM_TRIAL_SIMULATED;
-    result->pruned += trial->state == SIM_TRIAL_PRUNED || trial->state == SIM_TRIAL_TOO_LARGE;
+    result->pruned += trial->state == SIM_TRIAL_PRUNED;
+    result->too_large += trial->state == SIM_TRIAL_TOO_LARGE;
     result->refused += trial->state == SIM_TRIAL_REFUSED;
   }
   if (result->best < 0) return DP_OK;

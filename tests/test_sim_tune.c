@@ -88,7 +88,7 @@ START_TEST(as_good_as_simulating_every_plan) {
       ck_assert_double_ge(result.trials[result.best].throughput_samples_per_s, most * (1 - 1e-9));
       ck_assert(result.trials[result.best].fits);
     }
-    ck_assert_int_eq(result.simulated + result.pruned + result.refused, result.trial_count);
+    ck_assert_int_eq(result.simulated + result.pruned + result.too_large + result.refused, result.trial_count);
     sim_tune_result_free(&result);
     plan_scenario_free(&scenario);
   }
