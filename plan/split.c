@@ -137,6 +137,7 @@ typedef struct fold {
   double s_per_byte;
   double *cost;     /* [places + 1] running sum of unit costs */
   double *pair;     /* [places + 1][places + 1] running sums of skip bytes by producer and consumer place */
+  double *alone;    /* [b][a], a <= b: skip bytes that cross the edges of the places [a, b) */
   double *boundary; /* [places + 1] bytes that a cut before place i moves to the next unit */
 } fold;
 
@@ -147,15 +148,16 @@ static double pair_bytes(const fold *f, int a, int b, int c, int d) {
   return *pair_at(f, b, d) - *pair_at(f, a, d) - *pair_at(f, b, c) + *pair_at(f, a, c);
 }
 
-/* Skip bytes that a rank with the places [a, b) and [c, d) sends or receives: made here and used elsewhere, or the
- * reverse. */
-static double travelling_bytes(const fold *f, int a, int b, int c, int d) {
+/* Skip bytes that the places [a, b) send or receive: made here and used elsewhere, or the reverse. */
+static double alone_bytes(const fold *f, int a, int b) {
   const int n = f->places;
-  const double made = pair_bytes(f, a, b, 0, n) + pair_bytes(f, c, d, 0, n);
-  const double used = pair_bytes(f, 0, n, a, b) + pair_bytes(f, 0, n, c, d);
-  const double inside =
-      pair_bytes(f, a, b, a, b) + pair_bytes(f, a, b, c, d) + pair_bytes(f, c, d, a, b) + pair_bytes(f, c, d, c, d);
-  return made + used - 2 * inside;
+  return pair_bytes(f, a, b, 0, n) + pair_bytes(f, 0, n, a, b) - 2 * pair_bytes(f, a, b, a, b);
+}
+
+/* The same of a rank with the places [a, b) and [c, d), b <= c. Sums of whole bytes: exact in any order. */
+static double travelling_bytes(const fold *f, int a, int b, int c, int d) {
+  const int side = f->places + 1;
+  return f->alone[b * side + a] + f->alone[d * side + c] - 2 * pair_bytes(f, a, b, c, d);
 }
 
 static double rank_s(const fold *f, int rank, int a, int b, int c, int d) {
@@ -193,20 +195,25 @@ static void solve(const fold *f, double limit, double bound, double *value, int 
           const double outer_s = (f->cost[b] - f->cost[a]) / speed;
           if (outer_s >= *best && limit < 0) break;
           if (outer_s > bound) break;
+          const double *rests = &value[((r + 1) * side + b) * side], *alone = &f->alone[d * side];
+          const double *before_a = pair_at(f, a, 0), *before_b = pair_at(f, b, 0);
+          const double outer_bytes = f->alone[b * side + a], both_bytes = before_b[d] - before_a[d];
           for (int c = d - 1; c >= b + 2 * (f->ranks - r - 1); c--) {
             const double inner_s = (f->cost[d] - f->cost[c]) / speed;
             if (outer_s + inner_s >= *best && limit < 0) break;
             if (outer_s + inner_s > bound) break;
-            const double rest = value[((r + 1) * side + b) * side + c];
+            const double rest = rests[c];
             if (rest >= *best) continue;
-            const double cost = rank_s(f, r, a, b, c, d);
+            const double moved = outer_bytes + alone[c] - 2 * (both_bytes - before_b[c] + before_a[c]);
+            const double work = f->cost[b] - f->cost[a] + f->cost[d] - f->cost[c];
+            const double cost = work / speed + f->s_per_byte * moved;
             double total;
             if (limit < 0)
               total = fmax(cost, rest);
             else if (cost > limit)
               continue;
             else
-              total = rest + travelling_bytes(f, a, b, c, d) / 2 + f->boundary[b] + f->boundary[c];
+              total = rest + moved / 2 + f->boundary[b] + f->boundary[c];
             if (total < *best) {
               *best = total;
               *choice = b * side + c;
@@ -252,6 +259,8 @@ static void fill(fold *f, const graph *model, const double *unit_cost, const int
   for (int u = 1; u <= n; u++)
     for (int c = 1; c <= n; c++)
       *pair_at(f, u, c) += *pair_at(f, u - 1, c) + *pair_at(f, u, c - 1) - *pair_at(f, u - 1, c - 1);
+  for (int b = 0; b <= n; b++)
+    for (int a = 0; a <= b; a++) f->alone[b * (n + 1) + a] = alone_bytes(f, a, b);
 }
 
 static void read_cuts(const fold *f, const int *next, const int *first_unit, int *cuts) {
@@ -286,7 +295,8 @@ dp_status plan_split_folded(const graph *model, const double *unit_cost, int ran
   f.cost = DP_ARENA_NEW(&arena, double, side);
   f.boundary = DP_ARENA_NEW(&arena, double, side);
   f.pair = DP_ARENA_NEW(&arena, double, side *side);
-  dp_status status = place_of && first_unit && joined && next && value && scratch && f.cost && f.boundary && f.pair
+  f.alone = DP_ARENA_NEW(&arena, double, side *side);
+  dp_status status = place_of && first_unit && joined && next && value && scratch && f.cost && f.boundary && f.pair && f.alone
                          ? DP_OK
                          : dp_fail_memory(error);
   if (status == DP_OK) status = plan_split_balanced(unit_cost, units, f.places, NULL, joined, error);
