@@ -8,3 +8,4 @@ imagesdir = $(docdir)/images
 dist_images_DATA = doc/images/timeline.png
 dist_doc_DATA += README.md
 dist_doc_DATA += doc/autotuner.md
+dist_doc_DATA += doc/advise.md

@@ -16,7 +16,6 @@ const char *const sim_advise_group_names[] = {"pipeline_stages", "micro_batch_si
                                               "partition",       "optimizer",        "transformer_dtype",
                                               "blocks_to_swap",  "global_batch",     NULL};
 
-static const double WORTH = 0.01; /* least relative gain of a change */
 enum { MAX_BATCH = 64, CLIMB_TRIALS = 60, CLIMBS = 4 };
 
 /* ---- rows ---- */
@@ -52,55 +51,6 @@ static dp_status choose_rows(sim_adviser *a) {
   return DP_OK;
 }
 
-/* ---- settings ---- */
-
-static bool batch_is_listed(const sim_adviser *a) { return a->config->batches.items[0].size > 0; }
-
-/* accumulation of `s` so that the global batch stays; false: it cannot. */
-static bool keep_global_batch(const sim_adviser *a, sim_advise_setting *s) {
-  const int64_t each = s->replicas * (s->micro_batch ? s->micro_batch : 1);
-  if (a->units_of_batch % each != 0) return false;
-  s->accumulation = a->units_of_batch / each;
-  return true;
-}
-
-static bool same_split(const sim_advise_setting *a, const sim_advise_setting *b) {
-  if (a->stages != b->stages) return false;
-  return a->stages == 1 || memcmp(a->split, b->split, (size_t)(a->stages - 1) * sizeof *a->split) == 0;
-}
-
-static bool differs(const sim_advise_setting *a, const sim_advise_setting *b, sim_advise_group group) {
-  switch (group) {
-    case SIM_ADVISE_STAGES:
-      return a->stages != b->stages;
-    case SIM_ADVISE_BATCH:
-      return a->micro_batch != b->micro_batch;
-    case SIM_ADVISE_CHECKPOINT:
-      return a->checkpointing != b->checkpointing;
-    case SIM_ADVISE_SPLIT:
-      return a->stages == b->stages ? !same_split(a, b) : b->partition == PLAN_DPIPE_MANUAL;
-    case SIM_ADVISE_OPTIMIZER:
-      return a->optimizer != b->optimizer;
-    case SIM_ADVISE_FP8:
-      return a->fp8 != b->fp8;
-    case SIM_ADVISE_SWAP:
-      return a->blocks_to_swap != b->blocks_to_swap;
-    case SIM_ADVISE_SMALLER: {
-      const int64_t x = a->accumulation * a->replicas * (a->micro_batch ? a->micro_batch : 1);
-      return x != b->accumulation * b->replicas * (b->micro_batch ? b->micro_batch : 1);
-    }
-    case SIM_ADVISE_GROUP_COUNT:
-      break;
-  }
-  return false;
-}
-
-static int count_changes(const sim_advise_setting *a, const sim_advise_setting *b) {
-  int count = 0;
-  for (int g = 0; g < SIM_ADVISE_GROUP_COUNT; g++) count += differs(a, b, (sim_advise_group)g);
-  return count;
-}
-
 /* ---- the best so far ---- */
 
 typedef struct found {
@@ -127,8 +77,8 @@ static void take(search *s, const sim_advise_setting *setting, const sim_advise_
   const found f = {*setting, *mix, true};
   if (mix->fits) {
     if (!s->fastest.any || faster(mix, &s->fastest.mix)) s->fastest = f;
-    const int changes = count_changes(s->now, setting);
-    const int least = s->smallest.any ? count_changes(s->now, &s->smallest.setting) : 0;
+    const int changes = sim_adviser_count_changes(s->now, setting);
+    const int least = s->smallest.any ? sim_adviser_count_changes(s->now, &s->smallest.setting) : 0;
     if (!s->smallest.any || changes < least || (changes == least && faster(mix, &s->smallest.mix))) s->smallest = f;
     return;
   }
@@ -166,27 +116,28 @@ static dp_status look_at_cuts(search *s, const sim_advise_setting *setting, bool
   sim_advise_setting balanced = t;
   balanced.partition = PLAN_DPIPE_MANUAL;
   DP_TRY(sim_adviser_balance(s->a, &t, &balanced.split));
-  if (!same_split(&balanced, &t)) DP_TRY(look_at(s, &balanced, fits));
+  if (!sim_adviser_same_split(&balanced, &t)) DP_TRY(look_at(s, &balanced, fits));
   if (!own || t.partition != PLAN_DPIPE_MANUAL) return DP_OK;
   sim_advise_setting rule = t;
   rule.partition = PLAN_DPIPE_PARAMETERS;
   DP_TRY(sim_adviser_cut(s->a, rule.partition, rule.stages, &rule.split));
-  return same_split(&rule, &t) || same_split(&rule, &balanced) ? DP_OK : look_at(s, &rule, fits);
+  return sim_adviser_same_split(&rule, &t) || sim_adviser_same_split(&rule, &balanced) ? DP_OK
+                                                                                       : look_at(s, &rule, fits);
 }
 
 /* Micro batches in ascending order, until one that does not fit. */
 static dp_status look_at_batches(search *s, const sim_advise_setting *setting) {
   bool fits;
-  if (batch_is_listed(s->a)) {
+  if (sim_adviser_batch_is_listed(s->a)) {
     sim_advise_setting t = *setting;
-    return keep_global_batch(s->a, &t) ? look_at_cuts(s, &t, &fits) : DP_OK;
+    return sim_adviser_keep_batch(s->a, &t) ? look_at_cuts(s, &t, &fits) : DP_OK;
   }
   const int64_t most = MAX_BATCH > s->now->micro_batch ? MAX_BATCH : s->now->micro_batch;
   for (int64_t b = 1; b <= most; b++) {
     sim_advise_setting t = *setting;
     t.micro_batch = b;
     if ((b & (b - 1)) != 0 && b != s->now->micro_batch) continue; /* powers of two, and the file's own */
-    if (!keep_global_batch(s->a, &t)) continue;
+    if (!sim_adviser_keep_batch(s->a, &t)) continue;
     DP_TRY(look_at_cuts(s, &t, &fits));
     if (!fits && b >= s->now->micro_batch) break;
   }
@@ -343,7 +294,7 @@ static dp_status search_further(search *s, int64_t *units_of_batch) {
       DP_TRY(search_from(s, &all));
       if (s->fastest.any || step < STEPS - 1) break;
     }
-  if (s->fastest.any || batch_is_listed(s->a)) return DP_OK;
+  if (s->fastest.any || sim_adviser_batch_is_listed(s->a)) return DP_OK;
   const int64_t whole = *units_of_batch;
   sim_advise_setting from = *s->now;
   from.checkpointing = PLAN_DPIPE_RECOMPUTE;
@@ -354,120 +305,6 @@ static dp_status search_further(search *s, int64_t *units_of_batch) {
     if (!s->fastest.any) DP_TRY(search_from(s, &all));
   }
   *units_of_batch = whole;
-  return DP_OK;
-}
-
-/* ---- proposals ---- */
-
-/* `to` with one of its changes taken back, or `now` with that one alone. False: it cannot be without another. */
-static dp_status with_group(search *s, const sim_advise_setting *base, const sim_advise_setting *other,
-                            sim_advise_group group, sim_advise_setting *made, bool *possible) {
-  *made = *base;
-  *possible = true;
-  switch (group) {
-    case SIM_ADVISE_STAGES: {
-      const bool own = other->stages == s->now->stages;
-      made->stages = other->stages;
-      made->replicas = other->replicas;
-      made->partition = own ? s->now->partition : PLAN_DPIPE_PARAMETERS;
-      if (own)
-        made->split = s->now->split;
-      else
-        DP_TRY(sim_adviser_cut(s->a, made->partition, made->stages, &made->split));
-      break;
-    }
-    case SIM_ADVISE_BATCH:
-      made->micro_batch = other->micro_batch;
-      break;
-    case SIM_ADVISE_CHECKPOINT:
-      made->checkpointing = other->checkpointing;
-      break;
-    case SIM_ADVISE_SPLIT:
-      if (other->stages == base->stages) {
-        made->partition = other->partition;
-        made->split = other->split;
-      } else if (base->stages == s->now->stages) {
-        *possible = false;
-      } else {
-        made->partition = PLAN_DPIPE_PARAMETERS;
-        DP_TRY(sim_adviser_cut(s->a, made->partition, made->stages, &made->split));
-      }
-      break;
-    case SIM_ADVISE_OPTIMIZER:
-      made->optimizer = other->optimizer;
-      break;
-    case SIM_ADVISE_FP8:
-      made->fp8 = other->fp8;
-      break;
-    case SIM_ADVISE_SWAP:
-      made->blocks_to_swap = other->blocks_to_swap;
-      break;
-    case SIM_ADVISE_SMALLER:
-    case SIM_ADVISE_GROUP_COUNT:
-      *possible = false;
-      break;
-  }
-  if (s->a->config->gradient_release && made->replicas > 1) *possible = false;
-  if (made->blocks_to_swap && made->stages > 1) *possible = false;
-  if (*possible && !keep_global_batch(s->a, made)) *possible = false;
-  return DP_OK;
-}
-
-/* Takes back what is hardly worth it. */
-static dp_status reduce(search *s, found *f) {
-  if (differs(s->now, &f->setting, SIM_ADVISE_SMALLER)) return DP_OK;
-  for (int g = SIM_ADVISE_SMALLER - 1; g >= 0; g--) {
-    if (!differs(s->now, &f->setting, (sim_advise_group)g)) continue;
-    sim_advise_setting t;
-    sim_advise_mix mix;
-    bool possible;
-    DP_TRY(with_group(s, &f->setting, s->now, (sim_advise_group)g, &t, &possible));
-    if (!possible || count_changes(s->now, &t) >= count_changes(s->now, &f->setting)) continue;
-    DP_TRY(sim_adviser_mix(s->a, &t, true, false, &mix));
-    if (!mix.fits || mix.throughput_samples_per_s * (1 + WORTH) < f->mix.throughput_samples_per_s) continue;
-    f->setting = t;
-    f->mix = mix;
-  }
-  return DP_OK;
-}
-
-static double gain_of(const search *s, const sim_advise_mix *mix) {
-  return mix->throughput_samples_per_s / s->a->out->mix.throughput_samples_per_s - 1;
-}
-
-static dp_status propose(search *s, const found *f, sim_advise_proposal *proposal) {
-  sim_advise_proposal p = {.setting = f->setting};
-  DP_TRY(sim_adviser_mix(s->a, &p.setting, false, false, &p.mix));
-  p.gain = gain_of(s, &p.mix);
-  for (int g = 0; g < SIM_ADVISE_GROUP_COUNT; g++) {
-    if (!differs(s->now, &p.setting, (sim_advise_group)g)) continue;
-    sim_advise_change *change = &p.changes[p.change_count++];
-    sim_advise_setting alone;
-    *change = (sim_advise_change){.group = (sim_advise_group)g};
-    DP_TRY(with_group(s, s->now, &p.setting, (sim_advise_group)g, &alone, &change->possible));
-    if (!change->possible) continue;
-    DP_TRY(sim_adviser_mix(s->a, &alone, false, false, &change->mix));
-    change->gain = gain_of(s, &change->mix);
-  }
-  *proposal = p;
-  return DP_OK;
-}
-
-/* What more accumulation would give. */
-static dp_status look_beyond(search *s) {
-  sim_advise_result *out = s->a->out;
-  const sim_advise_proposal *best = &out->fastest;
-  if (best->mix.bubble_ratio < 0.05 || best->setting.stages == 1) return DP_OK;
-  for (int i = 0; i < 2; i++) {
-    sim_advise_setting t = best->setting;
-    t.accumulation *= i ? 4 : 2;
-    if (t.accumulation > 256) break;
-    DP_TRY(sim_adviser_mix(s->a, &t, false, false, &out->more[i].mix));
-    if (!out->more[i].mix.fits) break;
-    out->more[i].accumulation = t.accumulation;
-    out->more[i].global_batch = out->more[i].mix.tightest.global_batch;
-    out->more_count = i + 1;
-  }
   return DP_OK;
 }
 
@@ -487,7 +324,7 @@ static dp_status read_now(sim_adviser *a) {
   *now = (sim_advise_setting){.stages = (int)c->stages,
                               .replicas = gpus / (int)c->stages,
                               .accumulation = c->accumulation,
-                              .micro_batch = batch_is_listed(a) ? 0 : c->batches.items[0].batch,
+                              .micro_batch = sim_adviser_batch_is_listed(a) ? 0 : c->batches.items[0].batch,
                               .checkpointing = c->checkpointing,
                               .partition = c->partition,
                               .optimizer = c->optimizer,
@@ -529,19 +366,20 @@ static dp_status advise(sim_adviser *a) {
   if (!s.fastest.any) DP_TRY(search_further(&s, &a->units_of_batch));
   out->any_fits = s.fastest.any;
   if (!s.fastest.any) return sim_adviser_note(a);
-  DP_TRY(reduce(&s, &s.fastest));
-  if (out->mix.fits && s.fastest.mix.throughput_samples_per_s < (1 + WORTH) * out->mix.throughput_samples_per_s)
+  DP_TRY(sim_adviser_reduce(a, &s.fastest.setting, &s.fastest.mix));
+  if (out->mix.fits &&
+      s.fastest.mix.throughput_samples_per_s < (1 + SIM_ADVISE_WORTH) * out->mix.throughput_samples_per_s)
     s.fastest.setting = out->now;
-  DP_TRY(propose(&s, &s.fastest, &out->fastest));
+  DP_TRY(sim_adviser_propose(a, &s.fastest.setting, &out->fastest));
   if (out->mix.fits)
     out->smallest = out->fastest;
   else
-    DP_TRY(propose(&s, &s.smallest, &out->smallest));
-  if (split.any && split.mix.fits && !same_split(&split.setting, &out->now)) {
-    DP_TRY(propose(&s, &split, &out->split));
-    out->has_split = !out->mix.fits || out->split.gain >= WORTH;
+    DP_TRY(sim_adviser_propose(a, &s.smallest.setting, &out->smallest));
+  if (split.any && split.mix.fits && !sim_adviser_same_split(&split.setting, &out->now)) {
+    DP_TRY(sim_adviser_propose(a, &split.setting, &out->split));
+    out->has_split = !out->mix.fits || out->split.gain >= SIM_ADVISE_WORTH;
   }
-  DP_TRY(look_beyond(&s));
+  DP_TRY(sim_adviser_look_beyond(a));
   return sim_adviser_note(a);
 }
 

@@ -4,124 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/str.h"
 #include "sim/adviser.h"
 
 const char *const sim_advise_class_names[] = {"weights",  "gradients", "optimizer", "activations",   "skips",
                                               "boundary", "workspace", "runtime",   "text encoders", NULL};
 enum { OFFLOADED_ELEMENTS = 5000000, SDXL_MULTIPLE = 32 };
-
-/* ---- the model's config.json ---- */
-
-static bool opens(const char *path) {
-  FILE *stream = fopen(path, "rb");
-  if (stream) (void)fclose(stream);
-  return stream != NULL;
-}
-
-/* Whether the text holds the word, whatever the case. */
-static bool names(const char *text, const char *word) {
-  for (; text && *text; text++) {
-    size_t i = 0;
-    while (word[i] && ((unsigned char)text[i] | 0x20) == (unsigned char)word[i]) i++;
-    if (!word[i]) return true;
-  }
-  return false;
-}
-
-static dp_status find_model(sim_adviser *a) {
-  const plan_dpipe *c = a->config;
-  sim_advise_result *out = a->out;
-  dp_arena *arena = &out->arena;
-  if (a->options->model) {
-    out->config_path = dp_path_resolve(arena, NULL, a->options->model);
-    out->variant = "--model";
-    if (!out->config_path) return dp_fail_memory(a->error);
-    return opens(out->config_path) ? DP_OK
-                                   : dp_fail(a->error, DP_BAD_INPUT,
-                                             "--model: found \"%.200s\", which cannot be opened, allowed: a diffusers "
-                                             "config.json",
-                                             a->options->model);
-  }
-  const bool unet = c->family == PLAN_DPIPE_SDXL;
-  const char *folder = unet ? c->checkpoint_path : c->diffusers_path;
-  if (folder && !c->transformer_path) {
-    const char *name = dp_arena_printf(arena, "%s/%s/config.json", folder, unet ? "unet" : "transformer");
-    const char *path = name ? dp_path_resolve(arena, c->document.file, name) : NULL;
-    if (!path) return dp_fail_memory(a->error);
-    if (opens(path)) {
-      out->config_path = path;
-      out->variant = unet ? "checkpoint_path" : "diffusers_path";
-      return DP_OK;
-    }
-  }
-  const char *name = "sdxl_unet.json";
-  const char *said = c->transformer_path ? c->transformer_path : c->diffusers_path;
-  out->variant = "the type";
-  if (c->family == PLAN_DPIPE_FLUX) {
-    const bool fast = names(said, "schnell");
-    name = fast ? "flux_schnell.json" : "flux_dev.json";
-    out->variant = fast || names(said, "dev") ? "the name of the path" : "the type; where it is another, say --model";
-  } else if (c->family == PLAN_DPIPE_SD3) {
-    const bool newer = names(said, "3.5") || names(said, "35");
-    name = newer ? (names(said, "medium") ? "sd35_medium.json" : "sd35_large.json") : "sd3_medium.json";
-    out->variant =
-        newer || names(said, "medium") ? "the name of the path" : "the type; where it is another, say --model";
-  }
-  out->config_path = dp_arena_printf(arena, "%s/models/%s", dp_data_folder(), name);
-  return out->config_path ? DP_OK : dp_fail_memory(a->error);
-}
-
-/* ---- the scenario ---- */
-
-static bool add_quoted(dp_str *text, const char *value) {
-  dp_str_add(text, "\"");
-  for (; *value; value++) {
-    if ((unsigned char)*value < 0x20 || *value == 0x7f) return false;
-    if (*value == '"' || *value == '\\') dp_str_add(text, "\\");
-    dp_str_add_bytes(text, value, 1);
-  }
-  dp_str_add(text, "\"\n");
-  return true;
-}
-
-static dp_status make_scenario(sim_adviser *a) {
-  static const char *const precisions[] = {"fp32", "fp16", "bf16"};
-  const plan_dpipe *c = a->config;
-  const char *cluster = dp_path_resolve(&a->out->arena, NULL, a->options->cluster);
-  if (!cluster) return dp_fail_memory(a->error);
-  if (!opens(cluster))
-    return dp_fail(a->error, DP_BAD_INPUT,
-                   "--cluster: found \"%.200s\", which cannot be opened, allowed: a cluster file here or in the "
-                   "installed data",
-                   a->options->cluster);
-  dp_str text = {0};
-  dp_str_addf(&text, "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nprecision = \"%s\"\nconfig = ",
-              precisions[c->dtype]);
-  bool good = add_quoted(&text, a->out->config_path);
-  dp_str_addf(&text,
-              "[task]\nkind = \"train\"\nimplementation = \"pytorch-eager\"\ncuda_graphs = false\n"
-              "gradient_precision = \"model\"\noptimizer = \"%s\"\n",
-              plan_optimizer_names[c->optimizer->cost]);
-  if (c->lora) dp_str_addf(&text, "trainable = \"lora\"\nlora_rank = %lld\n", (long long)c->rank);
-  dp_str_add(&text, "[plan]\nstages = 1\n[cluster]\nfile = ");
-  good = add_quoted(&text, cluster) && good;
-  dp_status status = text.failed ? dp_fail_memory(a->error) : DP_OK;
-  if (status == DP_OK && !good)
-    status = dp_fail(a->error, DP_BAD_INPUT, "--cluster, --model: found a control character in a path, allowed: none");
-  if (status == DP_OK) status = plan_scenario_parse(text.text, text.length, "advise", a->scenario, a->error);
-  dp_str_free(&text);
-  if (status != DP_OK) return status;
-  plan_scenario *s = a->scenario;
-  s->model_options.lora_all_linear = true;
-  s->model_options.joins = c->family == PLAN_DPIPE_SDXL ? plan_dpipe_joins : NULL;
-  s->schedule = PLAN_1F1B;
-  s->skip_policy = PLAN_SKIP_RELAY;
-  s->chunks = 1;
-  s->gradient_buckets = 1;
-  return DP_OK;
-}
 
 /* ---- graphs ---- */
 
@@ -131,8 +18,8 @@ static int64_t side(const sim_adviser *a, int64_t pixels) {
   return (pixels + SDXL_MULTIPLE - 1) / SDXL_MULTIPLE * SDXL_MULTIPLE;
 }
 
-static dp_status graph_of(sim_adviser *a, const plan_dpipe_bucket *bucket, int64_t micro_batch,
-                          const sim_prepared **prepared) {
+dp_status sim_adviser_graph_of(sim_adviser *a, const plan_dpipe_bucket *bucket, int64_t micro_batch,
+                               const sim_prepared **prepared) {
   const int64_t width = side(a, bucket->width), height = side(a, bucket->height);
   for (size_t i = 0; i < a->graphs.count; i++) {
     sim_adviser_graph *g = a->graphs.items[i];
@@ -165,58 +52,6 @@ static dp_status graph_of(sim_adviser *a, const plan_dpipe_bucket *bucket, int64
   (void)dp_array_push(&a->graphs, made);
   *prepared = &made->prepared;
   return DP_OK;
-}
-
-/* ---- layers ---- */
-
-static dp_status list_recomputed(sim_adviser *a, const graph *model) {
-  const size_t n = model->units.count;
-  dp_node *list = SIM_ADVISER_NEW(a, dp_node, 1), *items = SIM_ADVISER_NEW(a, dp_node, n);
-  dp_node **places = SIM_ADVISER_NEW(a, dp_node *, n);
-  if (!list || !items || !places) return dp_fail_memory(a->error);
-  *list = (dp_node){.kind = DP_NODE_ARRAY, .file = "advise", .items = places};
-  for (size_t u = 0; u < n; u++) {
-    if (!plan_dpipe_is_checkpointed(a->config->family, model->units.items[u].name)) continue;
-    items[u] = (dp_node){.kind = DP_NODE_INTEGER, .file = "advise", .integer = (int64_t)u, .real = (double)u};
-    places[list->count++] = &items[u];
-  }
-  a->recompute = list;
-  return DP_OK;
-}
-
-static dp_status list_layers(sim_adviser *a) {
-  const plan_dpipe *c = a->config;
-  sim_advise_result *out = a->out;
-  const sim_prepared *prepared;
-  DP_TRY(graph_of(a, &c->buckets.items[0], plan_dpipe_batch_of(c, &c->buckets.items[0]), &prepared));
-  const graph *model = &prepared->model;
-  if (strcmp(model->class_name, plan_dpipe_family_classes[c->family]) != 0)
-    return dp_fail(a->error, DP_BAD_INPUT, "%s: found a %s, needed for model.type = \"%s\": a %s", out->config_path,
-                   model->class_name, plan_dpipe_family_names[c->family], plan_dpipe_family_classes[c->family]);
-  const size_t n = model->units.count;
-  out->layers = (int)n;
-  out->layer_names = SIM_ADVISER_NEW(a, const char *, n);
-  out->layer_weights = SIM_ADVISER_NEW(a, int64_t, n);
-  out->class_name = dp_arena_strdup(&out->arena, model->class_name);
-  if (!out->layer_names || !out->layer_weights || !out->class_name) return dp_fail_memory(a->error);
-  out->parameters = model->parameters;
-  out->trainable_parameters = model->trainable_parameters;
-  for (size_t u = 0; u < n; u++) {
-    const graph_unit *unit = &model->units.items[u];
-    out->layer_names[u] = dp_arena_strdup(&out->arena, unit->name);
-    if (!out->layer_names[u]) return dp_fail_memory(a->error);
-    out->layer_weights[u] = unit->parameters + unit->adapter_parameters;
-  }
-  if (c->family == PLAN_DPIPE_SDXL)
-    out->layer_weights[0] += PLAN_DPIPE_TEXT_ENCODERS + (c->lora ? c->rank * PLAN_DPIPE_TEXT_ADAPTER : 0);
-  return list_recomputed(a, model);
-}
-
-dp_status sim_adviser_open(sim_adviser *a) {
-  DP_TRY(find_model(a));
-  DP_TRY(make_scenario(a));
-  a->out->gpus = (int)a->scenario->cluster.devices.count;
-  return list_layers(a);
 }
 
 void sim_adviser_close(sim_adviser *a) {
@@ -252,7 +87,7 @@ dp_status sim_adviser_balance(sim_adviser *a, const sim_advise_setting *setting,
   const plan_dpipe_bucket *bucket = a->out->rows[a->out->row_count - 1].bucket;
   const int64_t batch = setting->micro_batch ? setting->micro_batch : plan_dpipe_batch_of(a->config, bucket);
   const sim_prepared *prepared;
-  DP_TRY(graph_of(a, bucket, batch, &prepared));
+  DP_TRY(sim_adviser_graph_of(a, bucket, batch, &prepared));
   const int n = a->out->layers, stages = setting->stages;
   double *cost = SIM_ADVISER_NEW(a, double, n), *speed = SIM_ADVISER_NEW(a, double, stages), first_s = 0;
   int *cuts = SIM_ADVISER_NEW(a, int, stages);
@@ -428,13 +263,14 @@ static double copies_s(const sim_adviser *a, const sim_prediction *p, const sim_
 
 static bool is_compute(const char *name) { return strncmp(name, "compute", 7) == 0; }
 
-dp_status sim_adviser_evaluate(sim_adviser *a, const plan_dpipe_bucket *bucket, const sim_advise_setting *setting,
-                               sim_advise_figures *figures) {
-  sim_advise_figures f = {0};
-  f.micro_batch = setting->micro_batch ? setting->micro_batch : plan_dpipe_batch_of(a->config, bucket);
-  f.global_batch = f.micro_batch * setting->accumulation * setting->replicas;
-  const sim_prepared *prepared;
-  DP_TRY(graph_of(a, bucket, f.micro_batch, &prepared));
+/* Micro batches beyond this many only repeat: a step is then as much longer as the second half of so many is. */
+static int64_t simulated_micro_batches(const sim_advise_setting *setting) {
+  const int64_t most = 4 * setting->stages > 64 ? 4 * setting->stages : 64;
+  return setting->accumulation < most ? setting->accumulation : most;
+}
+
+static dp_status predict(sim_adviser *a, const sim_prepared *prepared, const sim_advise_setting *setting,
+                         int64_t micro_batches, sim_prediction *p) {
   plan_scenario s = *a->scenario; /* shallow: it lives on */
   const int workers = setting->stages * setting->replicas;
   int64_t *map = malloc((size_t)workers * sizeof *map);
@@ -443,34 +279,62 @@ dp_status sim_adviser_evaluate(sim_adviser *a, const plan_dpipe_bucket *bucket, 
     for (int k = 0; k < setting->stages; k++) map[r * setting->stages + k] = gpu_of(setting, r, k);
   s.stages = setting->stages;
   s.data_parallel = setting->replicas;
-  s.microbatches = setting->accumulation;
-  s.microbatch_size = f.micro_batch;
-  s.global_batch = f.global_batch;
+  s.tensor_parallel = 1;
+  s.microbatches = micro_batches;
+  s.microbatch_size = prepared->microbatch_size;
+  s.global_batch = prepared->microbatch_size * micro_batches * setting->replicas;
   s.optimizer = setting->optimizer->cost;
   s.device_map = map;
   s.device_map_count = (size_t)workers;
   s.split = (int64_t *)setting->split; /* only read */
   s.split_count = (size_t)setting->stages - 1;
-  s.tensor_parallel = 1;
   s.recompute = setting->checkpointing == PLAN_DPIPE_KEEP_ALL ? PLAN_RECOMPUTE_NONE : PLAN_RECOMPUTE_LISTED;
   s.recompute_list = setting->checkpointing == PLAN_DPIPE_KEEP_ALL ? NULL : a->recompute;
-  sim_prediction p;
-  const dp_status status = sim_predict_prepared(&s, prepared, &p, a->error);
+  const dp_status status = sim_predict_prepared(&s, prepared, p, a->error);
   free(map);
-  DP_TRY(status);
+  return status;
+}
+
+static void read_figures(const sim_adviser *a, const sim_prediction *p, const sim_advise_setting *setting,
+                         sim_advise_figures *f) {
+  read_memory(a, p, setting, f);
+  f->step_s = p->metrics.step_s;
+  f->bubble_ratio = p->metrics.bubble_ratio;
+  f->error_band = p->error_band;
+  for (int b = 0; b < p->bound_count && !f->bound_name; b++)
+    if (!is_compute(p->bounds[b].name)) {
+      f->bound_name = p->bounds[b].name;
+      f->bound_share = p->bounds[b].share;
+    }
+}
+
+dp_status sim_adviser_evaluate(sim_adviser *a, const plan_dpipe_bucket *bucket, const sim_advise_setting *setting,
+                               sim_advise_figures *figures) {
+  sim_advise_figures f = {0};
+  f.micro_batch = setting->micro_batch ? setting->micro_batch : plan_dpipe_batch_of(a->config, bucket);
+  f.global_batch = f.micro_batch * setting->accumulation * setting->replicas;
+  const int64_t most = simulated_micro_batches(setting);
+  const sim_prepared *prepared;
+  sim_prediction p;
+  DP_TRY(sim_adviser_graph_of(a, bucket, f.micro_batch, &prepared));
+  DP_TRY(predict(a, prepared, setting, most, &p));
+  read_figures(a, &p, setting, &f);
+  double copies = copies_s(a, &p, setting) * (double)setting->accumulation / (double)most;
+  sim_prediction_free(&p);
+  if (most < setting->accumulation) {
+    sim_prediction half;
+    DP_TRY(predict(a, prepared, setting, most / 2, &half));
+    const double more = (double)(setting->accumulation - most) / (double)(most - most / 2);
+    const double bubble_s = f.bubble_ratio * f.step_s;
+    const double more_bubble_s = bubble_s - half.metrics.bubble_ratio * half.metrics.step_s;
+    f.step_s += more * (f.step_s - half.metrics.step_s);
+    f.bubble_ratio = (bubble_s + more * more_bubble_s) / f.step_s;
+    sim_prediction_free(&half);
+  }
   a->out->trials++;
   if (a->options->progress) a->options->progress(a->options->progress_data, (uint64_t)a->out->trials);
-  read_memory(a, &p, setting, &f);
-  f.step_s = fmax(p.metrics.step_s, copies_s(a, &p, setting));
+  f.step_s = fmax(f.step_s, copies);
   f.throughput_samples_per_s = (double)f.global_batch / f.step_s;
-  f.bubble_ratio = p.metrics.bubble_ratio;
-  f.error_band = p.error_band;
-  for (int b = 0; b < p.bound_count && !f.bound_name; b++)
-    if (!is_compute(p.bounds[b].name)) {
-      f.bound_name = p.bounds[b].name;
-      f.bound_share = p.bounds[b].share;
-    }
-  sim_prediction_free(&p);
   *figures = f;
   return DP_OK;
 }

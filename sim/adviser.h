@@ -29,6 +29,10 @@ typedef struct sim_adviser {
 dp_status sim_adviser_open(sim_adviser *a);
 void sim_adviser_close(sim_adviser *a);
 
+/* The model at a size, and what it costs on every kind of device; kept until the end. */
+dp_status sim_adviser_graph_of(sim_adviser *a, const plan_dpipe_bucket *bucket, int64_t micro_batch,
+                               const sim_prepared **prepared);
+
 /* Cuts of the setting's stages by diffusion-pipe's rule, which is not manual. */
 dp_status sim_adviser_cut(sim_adviser *a, plan_dpipe_partition partition, int stages, const int64_t **split);
 /* Cuts that make the slowest stage as fast as can be, for the last row. */
@@ -40,6 +44,21 @@ dp_status sim_adviser_evaluate(sim_adviser *a, const plan_dpipe_bucket *bucket, 
  * figures when `rows` is true. */
 dp_status sim_adviser_mix(sim_adviser *a, const sim_advise_setting *setting, bool hasty, bool rows,
                           sim_advise_mix *mix);
+
+/* Least relative gain of a change. */
+#define SIM_ADVISE_WORTH 0.01
+
+/* Micro batches are given by size. */
+bool sim_adviser_batch_is_listed(const sim_adviser *a);
+/* Sets the accumulation so that the global batch stays; false: it cannot. */
+bool sim_adviser_keep_batch(const sim_adviser *a, sim_advise_setting *setting);
+bool sim_adviser_same_split(const sim_advise_setting *a, const sim_advise_setting *b);
+int sim_adviser_count_changes(const sim_advise_setting *a, const sim_advise_setting *b);
+/* Takes back what is hardly worth it. */
+dp_status sim_adviser_reduce(sim_adviser *a, sim_advise_setting *setting, sim_advise_mix *best);
+dp_status sim_adviser_propose(sim_adviser *a, const sim_advise_setting *setting, sim_advise_proposal *proposal);
+/* What more accumulation would give to the fastest. */
+dp_status sim_adviser_look_beyond(sim_adviser *a);
 
 /* Fills in the result's notes, at the end. */
 dp_status sim_adviser_note(sim_adviser *a);

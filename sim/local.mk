@@ -2,7 +2,7 @@ noinst_LIBRARIES += libsim.a
 libsim_a_SOURCES = \
 	sim/baseline.c sim/baseline.h \
 	sim/assumptions.c sim/assumptions.h \
-	sim/advise.c sim/advise.h sim/advise_evaluate.c sim/advise_notes.c sim/adviser.h \
+	sim/advise.c sim/advise.h sim/advise_evaluate.c sim/advise_notes.c sim/advise_open.c sim/advise_propose.c sim/adviser.h \
 	sim/cost.c sim/cost.h \
 	sim/efficiency.c sim/efficiency.h \
 	sim/engine.c sim/engine.h \

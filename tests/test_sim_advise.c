@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "sim/advise.h"
+#include "sim/predict.h"
 #include "tests/suite.h"
 
 static sim_efficiency *efficiency;
@@ -191,6 +192,29 @@ START_TEST(memory_is_put_right) {
 }
 END_TEST
 
+/* Of many micro batches only the first are simulated: the step is that of the whole simulation. */
+START_TEST(long_steps_repeat) {
+  advise("pipeline_stages=4\ngradient_accumulation_steps=200\n" FLUX, SMALL, CARDS);
+  plan_scenario whole = scenario;
+  whole.stages = 4;
+  whole.data_parallel = 1;
+  whole.tensor_parallel = 1;
+  whole.microbatches = whole.global_batch = 200;
+  whole.microbatch_size = 1;
+  whole.split = (int64_t *)result.now.split;
+  whole.split_count = 3;
+  sim_prediction p;
+  dp_error error = DP_ERROR_INIT;
+  whole.model_options.width = whole.model_options.height = 512;
+  ck_assert_msg(sim_predict(&whole, efficiency, &p, &error) == DP_OK, "%s", error.text);
+  const sim_advise_figures *f = &result.rows[0].figures;
+  ck_assert_double_eq_tol(f->step_s, p.metrics.step_s, 1e-4 * p.metrics.step_s);
+  ck_assert_double_eq_tol(f->bubble_ratio, p.metrics.bubble_ratio, 1e-3);
+  sim_prediction_free(&p);
+  end();
+}
+END_TEST
+
 START_TEST(gpus_and_stages_must_agree) {
   dp_error error;
   ck_assert_int_eq(try_advise("pipeline_stages=3\n" FLUX, SMALL, CARDS, &error), DP_BAD_INPUT);
@@ -209,6 +233,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {
       layers_of_the_models,       adapters_on_all_linear_layers, a_bad_split_is_mended, advice_is_stable,
-      a_split_that_fits_is_found, what_helps_when_nothing_fits,  memory_is_put_right,   gpus_and_stages_must_agree};
+      a_split_that_fits_is_found, what_helps_when_nothing_fits,  memory_is_put_right,   long_steps_repeat,
+      gpus_and_stages_must_agree};
   return suite_run("sim_advise", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }
