@@ -46,6 +46,7 @@ typedef struct drawing {
   double box_width, box_height;
   edge edges[MAX_EDGES];
   int edge_count, left_out;
+  int64_t left_out_bytes;
   int64_t gradient_bytes, tensor_bytes; /* most that a worker sends in collectives of its replicas, of its group */
   double line_top[REPORT_DRAWN_WORKERS + 1];
   int line_levels[REPORT_DRAWN_WORKERS];
@@ -102,6 +103,11 @@ static int chunk_rows(const drawing *d) {
   return chunks <= MAX_CHUNK_ROWS ? chunks : MAX_CHUNK_ROWS;
 }
 
+static void leave_out(drawing *d, const int64_t kind_bytes[PLAN_TRAFFIC_COUNT]) {
+  d->left_out++;
+  d->left_out_bytes += report_flow_bytes(kind_bytes);
+}
+
 static int64_t more_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* What travels between two shown workers, both ways together; all-reduces apart. */
@@ -122,7 +128,7 @@ static void collect_edges(drawing *d) {
     }
     while (e < d->edge_count && (d->edges[e].a != a || d->edges[e].b != b)) e++;
     if (e == MAX_EDGES) {
-      d->left_out++;
+      leave_out(d, bytes);
       continue;
     }
     if (e == d->edge_count) d->edges[d->edge_count++] = (edge){.a = a, .b = b};
@@ -142,7 +148,7 @@ static void drop_small_edges(drawing *d) {
     if (report_flow_bytes(one.kind_bytes))
       d->edges[kept++] = one;
     else
-      d->left_out++;
+      leave_out(d, d->edges[e].kind_bytes);
   }
   d->edge_count = kept;
 }
@@ -164,7 +170,7 @@ static void choose_levels(drawing *d) {
     one->level = -1;
     if (reach_of(one) == 1) continue; /* a straight line, or the step to the next line */
     if (!on_one_line(d, one)) {
-      d->left_out++;
+      leave_out(d, one->kind_bytes);
       continue;
     }
     for (int level = 0; level < MAX_LEVELS && one->level < 0; level++) {
@@ -175,7 +181,7 @@ static void choose_levels(drawing *d) {
     }
     const int line = d->boxes[one->a].line;
     if (one->level < 0)
-      d->left_out++;
+      leave_out(d, one->kind_bytes);
     else if (one->level + 1 > d->line_levels[line])
       d->line_levels[line] = one->level + 1;
   }
@@ -516,8 +522,11 @@ void report_draw_plan(const report_files *files, dp_str *svg, dp_str *note) {
               WIDTH, ceil(d->height + 2));
   dp_str_add(svg, dp_str_text(&body));
   dp_str_add(svg, "</svg>\n");
+  char bytes[32];
   if (d->left_out)
-    dp_str_addf(note, "%d small transfer%s only in the table. ", d->left_out, d->left_out == 1 ? " is" : "s are");
+    dp_str_addf(note, "%d more transfer%s, %s together, %s not drawn: setup.json has them. ", d->left_out,
+                d->left_out == 1 ? "" : "s", dp_format_bytes((double)d->left_out_bytes, bytes),
+                d->left_out == 1 ? "is" : "are");
   if (d->shown_ranks < d->ranks) dp_str_addf(note, "The first %d of %d stages are drawn. ", d->shown_ranks, d->ranks);
   if (body.failed) svg->failed = true;
   dp_str_free(&body);

@@ -24,6 +24,10 @@ const char *report_page_text(report_page *page, const char *format, ...) {
   return clean ? clean : "";
 }
 
+const char *report_page_rate(report_page *page, double rate) {
+  return report_page_text(page, "%.*f", rate < 10 ? 3 : rate < 100 ? 2 : rate < 1000 ? 1 : 0, rate);
+}
+
 bool report_page_plot(report_page *page, int plot) {
   const char *path = report_page_text(page, "%s/%s.svg", page->folder, report_plots[plot].name);
   char *svg = NULL;

@@ -23,6 +23,9 @@ typedef struct report_page {
 /* Texts of the page's arena, cleaned; "" and `failed` without memory. */
 const char *report_page_text(report_page *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Four figures, so that columns align: "9.557", "19.05", "141.9". */
+const char *report_page_rate(report_page *page, double rate);
+
 /* Puts in the plot of that index where the folder has it; false where not. */
 bool report_page_plot(report_page *page, int plot);
 

@@ -27,8 +27,7 @@ static void write_tiles(report_page *page) {
   report_tile tiles[6];
   int count = 0;
   char figure[32], low[32], high[32];
-  tiles[count++] =
-      (report_tile){report_page_text(page, "%.4g", metrics->throughput_samples_per_s), "samples/s", "throughput"};
+  tiles[count++] = (report_tile){report_page_rate(page, metrics->throughput_samples_per_s), "samples/s", "throughput"};
   const char *what = training ? "one step" : "one batch of samples";
   if (run->error_band > 0)
     what = report_page_text(page, "%s, ± %.0f %%: %s to %s", what, 100 * run->error_band,
@@ -40,7 +39,7 @@ static void write_tiles(report_page *page) {
         report_page_text(page, run->usd_per_million_samples >= 1000 ? "%.0f" : "%.2f", run->usd_per_million_samples),
         "USD", "per million samples"};
   if (run->joules_per_sample > 0)
-    tiles[count++] = (report_tile){report_page_text(page, "%.4g", run->joules_per_sample), "J", "energy per sample"};
+    tiles[count++] = (report_tile){report_page_rate(page, run->joules_per_sample), "J", "energy per sample"};
   tiles[count++] =
       (report_tile){report_page_text(page, "%.1f", 100 * metrics->bubble_ratio), "%", "bubble: devices wait"};
   tiles[count++] = (report_tile){report_page_text(page, "%.1f", (double)run->memory->workers[w].peak_bytes / 1e9),

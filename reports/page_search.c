@@ -38,15 +38,13 @@ static void plan_columns(report_table *table) {
   report_table_column(table, "plan", REPORT_TEXT);
 }
 
-/* Four figures, so that columns align: "9.557", "19.05", "141.9". */
-static void rate_cell(report_table *table, const dp_node *row) {
-  const double rate = report_node_real(row, "throughput_samples_per_s");
-  report_table_cell(table, "%.*f", rate < 10 ? 3 : rate < 100 ? 2 : rate < 1000 ? 1 : 0, rate);
+static void rate_cell(report_page *page, report_table *table, const dp_node *row) {
+  report_table_cell(table, "%s", report_page_rate(page, report_node_real(row, "throughput_samples_per_s")));
 }
 
-static void plan_cells(report_table *table, const dp_node *row) {
+static void plan_cells(report_page *page, report_table *table, const dp_node *row) {
   char step[32];
-  rate_cell(table, row);
+  rate_cell(page, table, row);
   report_table_cell(table, "%s", dp_format_seconds(report_node_real(row, "step_s"), step));
   report_table_cell(table, "%.1f", report_node_real(row, "peak_memory_bytes") / 1e9);
   money_cell(table, row, "usd_per_million_samples");
@@ -70,7 +68,7 @@ void report_page_front(report_page *page) {
   for (size_t i = 0; front && i < front->count; i++) {
     report_table_row(&table, false);
     report_table_cell(&table, "%zu", i + 1);
-    plan_cells(&table, front->items[i]);
+    plan_cells(page, &table, front->items[i]);
   }
   table.best = 1;
   finish(page, &table);
@@ -101,7 +99,7 @@ static void points(report_page *page, const char *name, const char *key, const c
     else if (devices)
       report_table_cell(&table, "–");
     if (fits) {
-      plan_cells(&table, row);
+      plan_cells(page, &table, row);
       if (value == own) table.best = (int)i + 1;
     } else {
       report_table_cell(&table, "–");
@@ -163,7 +161,7 @@ void report_page_k(report_page *page) {
     report_table_cell(&table, "%.3f", report_node_real(row, "skip_bytes") / 1e9);
     report_table_cell(&table, "%.1f", report_node_real(row, "peak_memory_bytes") / 1e9);
     report_table_cell(&table, "%s", dp_format_seconds(report_node_real(row, "step_s"), step));
-    rate_cell(&table, row);
+    rate_cell(page, &table, row);
     report_table_cell(&table, "%s", quality ? quality : "");
   }
   finish(page, &table);
@@ -209,7 +207,7 @@ void report_page_baselines(report_page *page) {
     report_table_row(&table, !fits);
     report_table_cell(&table, "%s", title ? title : "");
     if (fits)
-      rate_cell(&table, row);
+      rate_cell(page, &table, row);
     else
       report_table_cell(&table, "–");
     if (gain && gain->kind == DP_NODE_REAL)

@@ -60,7 +60,7 @@ const char *const report_style[] = {
     ".drawing .used { fill: var(--accent); }",
     ".drawing .used.over { fill: var(--bad); }",
     ".drawing path { fill: none; stroke-width: 2; }",
-    ".drawing .halo { paint-order: stroke; stroke: var(--card); stroke-width: 5px; stroke-linejoin: round; }",
+    ".drawing .halo { paint-order: stroke; stroke: var(--card); stroke-width: 9px; stroke-linejoin: round; }",
     ".drawing path.k-boundary { stroke: var(--c-boundary); }",
     ".drawing path.k-skip { stroke: var(--c-skip); stroke-dasharray: 6 3; }",
     ".drawing path.k-gradient { stroke: var(--c-gradient); stroke-dasharray: 2 3; }",
