@@ -212,7 +212,7 @@ static void place_boxes(drawing *d) {
     gaps += gap_after(d, i);
     most_gaps = fmax(most_gaps, gaps);
   }
-  d->box_width = fmin(240, (WIDTH - 2 * HOST_PAD - most_gaps) / d->columns);
+  d->box_width = fmin(262, (WIDTH - 2 * HOST_PAD - most_gaps) / d->columns);
   d->box_height = 26 + ROW * (chunk_rows(d) + 2) + 16;
   for (int line = 0; line < d->line_count; line++) {
     d->line_top[line] = y;
@@ -442,6 +442,7 @@ static void draw_rings(drawing *d) {
   const char *kind = plan_traffic_names[d->gradient_bytes ? PLAN_TRAFFIC_GRADIENT : PLAN_TRAFFIC_TENSOR];
   char class[32];
   bool said = false;
+  double above_x = 0, above_y = 0; /* the end of the band before */
   dp_str label = {0};
   describe_rings(d, &label);
   (void)snprintf(class, sizeof class, "k-%s", kind);
@@ -458,8 +459,16 @@ static void draw_rings(drawing *d) {
       dp_str_addf(d->out, "<path class=\"%s\" d=\"M%.1f %.1fV%.1f\"/>\n", class, x, b->y + d->box_height, y);
     }
     dp_str_addf(d->out, "<path class=\"%s\" d=\"M%.1f %.1fH%.1f\"/>\n", class, left, y, right);
-    if (!said) add_label(d, left + 6, y + 15, "start", class, dp_str_text(&label));
+    if (said) { /* one ring: joined past the boxes */
+      const double x = fmax(right, above_x) + d->box_width / 2 + HOST_PAD / 2.0;
+      dp_str_addf(d->out, "<path class=\"%s\" d=\"M%.1f %.1fH%.1fV%.1fH%.1f\"/>\n", class, above_x, above_y, x, y,
+                  right);
+    } else {
+      add_label(d, left + 6, y + 15, "start", class, dp_str_text(&label));
+    }
     said = true;
+    above_x = right;
+    above_y = y;
   }
   dp_str_free(&label);
 }

@@ -88,6 +88,12 @@ static int64_t integer(reader *r, const dp_node *table, const char *key, int64_t
   return least;
 }
 
+/* A key that earlier programs of this version did not write: `absent` where it is missing. */
+static int64_t later_integer(reader *r, const dp_node *table, const char *key, int64_t least, int64_t most,
+                             int64_t absent) {
+  return dp_node_get(table, key) ? integer(r, table, key, least, most) : absent;
+}
+
 static int64_t bytes_of(reader *r, const dp_node *table, const char *key) {
   return integer(r, table, key, 0, INT64_MAX);
 }
@@ -124,7 +130,7 @@ static void read_model(reader *r, const dp_node *table) {
   model->class_name = text(r, table, "class");
   model->parameters = bytes_of(r, table, "parameters");
   model->trainable_parameters = bytes_of(r, table, "trainable_parameters");
-  model->whole_products = (int)integer(r, table, "whole_products", 0, INT32_MAX);
+  model->whole_products = (int)later_integer(r, table, "whole_products", 0, INT32_MAX, 0);
   model->units.count = (size_t)integer(r, table, "units", 1, 65535);
   model->height = bytes_of(r, table, "height");
   model->width = bytes_of(r, table, "width");
@@ -230,7 +236,7 @@ static void read_plan(reader *r, const dp_node *table) {
   plan->ranks = (int)integer(r, table, "stages", 1, PLAN_MAX_DEVICES);
   plan->chunks_per_rank = (int)integer(r, table, "chunks", 1, 65535);
   plan->replicas = (int)integer(r, table, "data_parallel", 1, PLAN_MAX_DEVICES / plan->ranks);
-  plan->tensor = (int)integer(r, table, "tensor_parallel", 1, PLAN_MAX_DEVICES / plan->ranks / plan->replicas);
+  plan->tensor = (int)later_integer(r, table, "tensor_parallel", 1, PLAN_MAX_DEVICES / plan->ranks / plan->replicas, 1);
   plan->microbatches = (int)integer(r, table, "microbatches", 1, INT32_MAX);
   plan->microbatch_size = (int)integer(r, table, "microbatch_size", 1, INT32_MAX);
   plan->denoise_steps = (int)integer(r, table, "denoise_steps", 1, INT32_MAX);
@@ -290,7 +296,7 @@ static void read_workers(reader *r, const dp_node *root, size_t workers) {
                                      .forward_s = real(r, row, "forward_s"),
                                      .backward_s = real(r, row, "backward_s"),
                                      .optimizer_s = real(r, row, "optimizer_s"),
-                                     .tensor_s = real(r, row, "tensor_s"),
+                                     .tensor_s = report_node_real(row, "tensor_s"), /* came later */
                                      .comm_s = real(r, row, "comm_s"),
                                      .exposed_comm_s = real(r, row, "exposed_comm_s"),
                                      .idle_s = real(r, row, "idle_s"),
@@ -326,7 +332,7 @@ static void read_metrics(reader *r, const dp_node *root) {
   metrics->comm_bytes = bytes_of(r, root, "comm_bytes");
   const dp_node *kinds = get(r, root, "comm_bytes_by_kind", DP_NODE_TABLE);
   for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++)
-    metrics->comm_bytes_by_kind[k] = bytes_of(r, kinds, plan_traffic_names[k]);
+    metrics->comm_bytes_by_kind[k] = later_integer(r, kinds, plan_traffic_names[k], 0, INT64_MAX, 0);
   run->fits = boolean(r, root, "fits");
   run->tightest_worker = (int)integer(r, root, "tightest_worker", 0, (int64_t)workers - 1);
   r->files->program.instruction_count = (uint32_t)integer(r, root, "instructions", 0, UINT32_MAX);
