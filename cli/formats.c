@@ -17,7 +17,9 @@ static const char introduction[] =
     "takes\n"
     "`--set table.key=value` for any key of a scenario; the value is TOML (`4`, `true`, `[1, 2]`), or else a "
     "string.\n\n"
-    "Written files (`plan.json`, `metrics.json`, `timeline.json`, plots, `report.html`) are in doc/reports.md.\n\n"
+    "Written files (`plan.json`, `metrics.json`, `setup.json`, `tune.json`, `timeline.json`, plots, `report.html`) "
+    "are\n"
+    "in doc/reports.md.\n\n"
     "## Scenario: `format = \"diffpipe-scenario\"`\n";
 
 static const char cluster[] =
