@@ -28,8 +28,9 @@ static bool add_collectives(const plan_program *program, const plan_lane *lane, 
   for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
     const plan_collective *collective = &program->collectives[program->instructions[i].class_id];
     const int64_t n = collective->member_count;
+    if (n < 2) continue;
     const uint32_t *members = program->group_members + collective->first_member;
-    for (uint32_t m = 0; m < collective->member_count && n > 1; m++) {
+    for (uint32_t m = 0; m < collective->member_count; m++) {
       if (members[m] != lane->worker) continue;
       const int64_t bytes[PLAN_TRAFFIC_COUNT] = {[PLAN_TRAFFIC_GRADIENT] = collective->bytes / n * 2 * (n - 1) +
                                                                            collective->bytes % n * 2 * (n - 1) / n};
