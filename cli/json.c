@@ -18,6 +18,7 @@ json_t *cli_json_candidate(const sim_candidate *c) {
   json_t *plan = json_object();
   const bool done = plan && cli_json_put(plan, "stages", json_integer(c->stages)) &&
                     cli_json_put(plan, "data_parallel", json_integer(c->replicas)) &&
+                    cli_json_put(plan, "tensor_parallel", json_integer(sim_candidate_tensor(c))) &&
                     cli_json_put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) &&
                     cli_json_put(plan, "chunks", json_integer(c->chunks)) &&
                     cli_json_put(plan, "microbatches", json_integer(c->microbatches)) &&

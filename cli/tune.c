@@ -58,12 +58,14 @@ static dp_status print_json(const json_t *json, dp_error *error) {
 /* ---- tables ---- */
 
 static void print_plan_line(const sim_candidate *c, const char *scenario) {
+  char tensor[48] = "";
+  if (sim_candidate_tensor(c) > 1) (void)snprintf(tensor, sizeof tensor, " --set plan.tensor_parallel=%d", c->tensor);
   printf(
       "  diffpipe simulate %s \\\n"
-      "    --set plan.stages=%d --set plan.data_parallel=%d --set plan.schedule=%s \\\n"
+      "    --set plan.stages=%d --set plan.data_parallel=%d%s --set plan.schedule=%s \\\n"
       "    --set plan.chunks=%d --set plan.microbatches=%d --set plan.microbatch_size=%d \\\n"
       "    --set plan.recompute=%s --set plan.skip_policy=%s",
-      scenario, c->stages, c->replicas, plan_schedule_names[c->schedule], c->chunks, c->microbatches,
+      scenario, c->stages, c->replicas, tensor, plan_schedule_names[c->schedule], c->chunks, c->microbatches,
       c->microbatch_size, plan_recompute_names[c->recompute], plan_skip_policy_names[c->skip_policy]);
   if (c->k) printf(" --set plan.k=%lld", (long long)c->k);
   for (int i = 0; i < c->skip_count; i++)

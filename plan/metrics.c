@@ -139,7 +139,7 @@ dp_status plan_metrics_of(const plan_timeline *timeline, plan_metrics *metrics, 
   free(walk.head);
   for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) metrics->comm_bytes += metrics->comm_bytes_by_kind[k];
   const double whole_s = timeline->step_s * program->worker_count;
-  metrics->bubble_ratio = whole_s > 0 ? 1 - busy_s / whole_s : 0;
+  metrics->bubble_ratio = whole_s > busy_s ? 1 - busy_s / whole_s : 0; /* sums round */
   const double samples = (double)plan->microbatches * plan->microbatch_size * plan->replicas;
   metrics->throughput_samples_per_s = timeline->step_s > 0 ? samples / timeline->step_s : 0;
   return DP_OK;

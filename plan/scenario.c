@@ -325,7 +325,7 @@ static const dp_field search_fields[] = {
     ROW(stages, DP_FIELD_NODE, 0, 0, "list or range of stage counts to try; default all that the devices allow"),
     ROW(max_stages, DP_FIELD_INTEGER, 1, 65536, "default the number of devices"),
     ROW(data_parallel, DP_FIELD_NODE, 0, 0, "list or range of replica counts to try"),
-    ROW(tensor_parallel, DP_FIELD_NODE, 0, 0, "list or range of tensor group sizes to try; default 1"),
+    ROW(tensor_parallel, DP_FIELD_NODE, 0, 0, "list or range of tensor group sizes to try; default 1, 2, 4, 8 in a node"),
     ROW(chunks, DP_FIELD_NODE, 0, 0, "list or range of chunks a worker to try, interleaved"),
     ROW(microbatch_sizes, DP_FIELD_NODE, 0, 0, "list or range of microbatch sizes to try"),
     ROW(schedules, DP_FIELD_NODE, 0, 0, "list of schedules to try"),
@@ -542,7 +542,8 @@ static dp_status take_share(const plan_scenario *scenario, int tensor, graph *wh
   const dp_status status = graph_shard(whole, tensor, share, &reason);
   graph_free(whole);
   if (status != DP_BAD_INPUT) return status == DP_OK ? DP_OK : dp_fail(error, status, "%s", reason.text);
-  return dp_fail_at(error, plan_scenario_node(scenario, "plan", "tensor_parallel"), "plan.tensor_parallel: %s",
+  const char *table = scenario->job_only ? "search" : "plan";
+  return dp_fail_at(error, plan_scenario_node(scenario, table, "tensor_parallel"), "%s.tensor_parallel: %s", table,
                     reason.text);
 }
 

@@ -51,3 +51,4 @@ dist_advise_DATA = \
 	scenarios/advise/sdxl-full.toml \
 	scenarios/advise/sizes.toml \
 	scenarios/advise/squares.toml
+dist_scenarios_DATA += scenarios/flux-batch4-8xh100.toml scenarios/flux-image-8xh100.toml

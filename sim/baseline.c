@@ -98,6 +98,7 @@ static dp_status make_grid(comparison *c, dp_error *error) {
   if (!c->points) return dp_fail_memory(error);
   for (int t = 0; t < c->tuned->trial_count; t++) {
     const sim_candidate *from = &c->tuned->trials[t].candidate;
+    if (sim_candidate_tensor(from) > 1) continue; /* none of these planners has tensor groups */
     point made = {.stages = from->stages, .replicas = from->replicas, .size = from->microbatch_size};
     made.microbatches = (int)(c->global_batch / made.replicas / made.size);
     int i = 0;

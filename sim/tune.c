@@ -19,6 +19,7 @@ plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candida
   changed.global_batch = global_batch;
   changed.stages = c->stages;
   changed.data_parallel = c->replicas;
+  changed.tensor_parallel = sim_candidate_tensor(c);
   changed.chunks = c->chunks;
   changed.microbatches = c->microbatches;
   changed.microbatch_size = c->microbatch_size;
@@ -107,7 +108,7 @@ static bool beats(const sim_trial *a, const sim_trial *b) {
   const int a_lossy = sim_candidate_lossiness(&a->candidate), b_lossy = sim_candidate_lossiness(&b->candidate);
   if (a_lossy != b_lossy) return a_lossy < b_lossy;
   if (a->peak_bytes != b->peak_bytes) return a->peak_bytes < b->peak_bytes;
-  return a->candidate.stages * a->candidate.replicas < b->candidate.stages * b->candidate.replicas;
+  return sim_candidate_workers(&a->candidate) < sim_candidate_workers(&b->candidate);
 }
 
 static void find_best(sim_tune_result *result) {

@@ -1,13 +1,18 @@
 /* The search for a plan: candidates from the scenario's [search], bounded below, the promising ones simulated.
  *
  * A candidate is a choice of stages, replicas, schedule, chunks, microbatch size, recomputation and skip policy for the
- * scenario's global batch. Its step cannot be shorter than
- *   max(T + (m - 1) * T / p, ...)  for gpipe and 1f1b:  the first microbatch passes all stages, the slowest stage (no
- * less than the mean, T / p) then takes the others; max(T, m * T / p)              for the others: no worker does more
- * than all of the time; with T the device time of one microbatch on the fastest device at hand, p stages, m
- * microbatches a replica. Candidates are taken in ascending order of that bound, in rounds of equal size that several
- * threads share; a candidate whose bound is not below the best step found in earlier rounds is pruned. So the plan
- * found is the best of all candidates, and the result does not depend on how fast the threads are.
+ * scenario's global batch. With T = F + B the device time of one microbatch, forward and backward, each unit on the device
+ * that is fastest for it, p stages and m microbatches a replica, its step cannot be shorter than
+ *   gpipe   T + (m - 1) T / p: before the first backward, the first microbatch has passed all stages forward, and the stage
+ *           that is slowest forward (no less than the mean, F / p) has taken the others too; so again backward
+ *   1f1b    T + ((m - 1) B + max(0, m - p) F) / p: when the first microbatch is back at stage s, that has at most p
+ *           forwards done; what is left there, and the way back from it, is no less than for the mean of all stages
+ *   others  max(T, m T / p): the first microbatch goes there and back, no worker works all the time; zb-h1 and zb-v
+ *           without the weight gradients in the first T, which nobody waits for
+ * With tensor groups T is what one member computes of a microbatch, and what it sends to the others at the pace of the
+ * cluster's fastest link. Candidates are taken in ascending order of that bound, in rounds of equal size that several
+ * threads share; a candidate whose bound is not below the best step found in earlier rounds is pruned. So the plan found
+ * is the best of all candidates, and the result does not depend on how fast the threads are.
  *
  * Then the best plan is refined: each skip tensor that travels in it is given each other policy that [search] allows,
  * and what gains a thousandth is kept, the most helpful first; in a lossy plan, skips are made exact again where that
@@ -25,6 +30,7 @@
 
 typedef struct sim_candidate {
   int stages, replicas, chunks, microbatches, microbatch_size;
+  int tensor; /* members of a tensor group; 0 counts as 1 */
   plan_schedule schedule;
   plan_skip_policy skip_policy;
   int64_t k;
@@ -91,6 +97,10 @@ void sim_trial_take(sim_trial *trial, const sim_prediction *prediction);
 const char *sim_trial_why_lost(const sim_trial *trial, const sim_trial *best, dp_arena *arena);
 
 /* The scenario as the candidate would have it: a shallow copy, to be used while the original lives and never freed. */
+static inline int sim_candidate_tensor(const sim_candidate *c) { return c->tensor > 1 ? c->tensor : 1; }
+static inline int sim_candidate_workers(const sim_candidate *c) {
+  return c->stages * c->replicas * sim_candidate_tensor(c);
+}
 plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candidate *candidate, int64_t global_batch);
 int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error); /* 0: error set */
 

@@ -39,29 +39,33 @@ static void skips_text(const sim_candidate *c, char out[160]) {
 }
 
 const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
-  char chunks[32] = "", skips[160], again[48];
+  char chunks[32] = "", skips[160], again[48], tensor[32] = "";
+  if (sim_candidate_tensor(c) > 1) (void)snprintf(tensor, sizeof tensor, " x %d tensor members", c->tensor);
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, " with %d chunks", c->chunks);
   skips_text(c, skips);
-  (void)snprintf(out, 256, "%d stage%s x %d replica%s, %s%s, %d microbatch%s of %d, %s, %s", c->stages,
-                 c->stages == 1 ? "" : "s", c->replicas, c->replicas == 1 ? "" : "s", plan_schedule_names[c->schedule],
-                 chunks, c->microbatches, c->microbatches == 1 ? "" : "es", c->microbatch_size,
-                 recompute_text(c, again), skips);
+  (void)snprintf(out, 256, "%d stage%s%s x %d replica%s, %s%s, %d microbatch%s of %d, %s, %s", c->stages,
+                 c->stages == 1 ? "" : "s", tensor, c->replicas, c->replicas == 1 ? "" : "s",
+                 plan_schedule_names[c->schedule], chunks, c->microbatches, c->microbatches == 1 ? "" : "es",
+                 c->microbatch_size, recompute_text(c, again), skips);
   return out;
 }
 
 const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
-  char chunks[16] = "", skips[40] = "";
+  char chunks[16] = "", skips[40] = "", tensor[16] = "";
+  if (sim_candidate_tensor(c) > 1) (void)snprintf(tensor, sizeof tensor, "/T%d", c->tensor);
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, "/%d", c->chunks);
   if (c->k) (void)snprintf(skips, sizeof skips, " K=%lld", (long long)c->k);
-  (void)snprintf(out, 128, "%dx%d %s%s %dx%d%s%s", c->stages, c->replicas, plan_schedule_names[c->schedule], chunks,
-                 c->microbatches, c->microbatch_size, c->recompute == PLAN_RECOMPUTE_ALL ? " recomputed" : "", skips);
+  (void)snprintf(out, 128, "%d%sx%d %s%s %dx%d%s%s", c->stages, tensor, c->replicas, plan_schedule_names[c->schedule],
+                 chunks, c->microbatches, c->microbatch_size, c->recompute == PLAN_RECOMPUTE_ALL ? " recomputed" : "",
+                 skips);
   return out;
 }
 
 int sim_candidate_differences(const sim_candidate *a, const sim_candidate *b) {
   const bool schedule = a->schedule != b->schedule || a->chunks != b->chunks;
   const bool policy = a->skip_policy != b->skip_policy || (a->k != b->k && a->skip_count == b->skip_count);
-  const int count = (a->stages != b->stages) + (a->replicas != b->replicas) + schedule +
+  const bool tensor = sim_candidate_tensor(a) != sim_candidate_tensor(b);
+  const int count = (a->stages != b->stages) + (a->replicas != b->replicas) + tensor + schedule +
                     (a->microbatch_size != b->microbatch_size) + policy + (a->recompute != b->recompute);
   if (count > 0) return count;
   bool skips = a->skip_count != b->skip_count;
@@ -100,8 +104,8 @@ static int size_without_host_bound(const sim_tune_result *result, const sim_tria
 static const char *why_slower(dp_arena *arena, const sim_tune_result *result, const sim_trial *trial,
                               const sim_trial *best) {
   const double slower = 100 * (trial->step_s / best->step_s - 1);
-  const int workers = trial->candidate.stages * trial->candidate.replicas;
-  const int best_workers = best->candidate.stages * best->candidate.replicas;
+  const int workers = sim_candidate_workers(&trial->candidate);
+  const int best_workers = sim_candidate_workers(&best->candidate);
   const int percent = (int)(100 * trial->bound_share + 0.5);
   if (workers < best_workers)
     return dp_arena_printf(arena, "slower by %.1f %%: %d of %d devices work", slower, workers, best_workers);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/range.h"
+#include "graph/shard.h"
 #include "sim/fit.h"
 
 static dp_status read_list(sim_space *s, const char *key, sim_list *out) {
@@ -38,12 +39,25 @@ static dp_status fill_list(sim_space *s, sim_list *out, int64_t first, int64_t l
   return DP_OK;
 }
 
+/* Tensor groups within a node, 2, 4 and 8: between nodes they lose by far. */
+static int64_t widest_group(const sim_space *s) {
+  enum { WIDEST = 8 };
+  const plan_cluster *cluster = &s->scenario->cluster;
+  int64_t most = 1, here = 0;
+  for (size_t d = 0; d < cluster->devices.count; d++) {
+    here = d > 0 && cluster->devices.items[d].node == cluster->devices.items[d - 1].node ? here + 1 : 1;
+    if (here > most) most = here;
+  }
+  return s->scenario->synthetic ? 1 : most < WIDEST ? most : WIDEST;
+}
+
 static dp_status read_space(sim_space *s) {
   const dp_node *search = s->scenario->search;
   const dp_node *max_stages = dp_node_get(search, "max_stages"), *lossy = dp_node_get(search, "allow_lossy_skips");
   const int64_t most = max_stages && max_stages->integer < s->devices ? max_stages->integer : s->devices;
   DP_TRY(read_list(s, "stages", &s->stages));
   DP_TRY(read_list(s, "data_parallel", &s->replicas));
+  DP_TRY(read_list(s, "tensor_parallel", &s->tensors));
   DP_TRY(read_list(s, "chunks", &s->chunks));
   DP_TRY(read_list(s, "microbatch_sizes", &s->sizes));
   DP_TRY(read_list(s, "k", &s->ks));
@@ -52,6 +66,7 @@ static dp_status read_space(sim_space *s) {
   DP_TRY(read_names(s, "recompute", plan_recompute_names, &s->recompute));
   DP_TRY(fill_list(s, &s->stages, 1, most, s->devices > 16));
   DP_TRY(fill_list(s, &s->replicas, 1, s->devices, s->devices > 16));
+  DP_TRY(fill_list(s, &s->tensors, 1, widest_group(s), true));
   DP_TRY(fill_list(s, &s->chunks, 2, 4, true));
   DP_TRY(fill_list(s, &s->sizes, 1, s->global_batch < 64 ? s->global_batch : 64, true));
   DP_TRY(fill_list(s, &s->schedules, 0, PLAN_SCHEDULE_COUNT - 1, false));
@@ -109,29 +124,38 @@ static bool schedule_makes_sense(const plan_scenario *scenario, int64_t schedule
   return scenario->training || (schedule != PLAN_ZB_H1 && schedule != PLAN_ZB_V && schedule != PLAN_GPIPE);
 }
 
-static dp_status enumerate(sim_space *s) {
-  for (size_t r = 0; r < s->replicas.count; r++)
-    for (size_t p = 0; p < s->stages.count; p++) {
-      const int64_t replicas = s->replicas.values[r], stages = s->stages.values[p];
-      if (stages * replicas > s->devices || s->global_batch % replicas) continue;
-      for (size_t b = 0; b < s->sizes.count; b++) {
-        const int64_t size = s->sizes.values[b], each = s->global_batch / replicas;
-        if (size > each || each % size) continue;
-        for (size_t c = 0; c < s->schedules.count; c++) {
-          if (!schedule_makes_sense(s->scenario, s->schedules.values[c], stages)) continue;
-          for (size_t again = 0; again < s->recompute.count; again++) {
-            sim_candidate candidate = {.stages = (int)stages,
-                                       .replicas = (int)replicas,
-                                       .microbatches = (int)(each / size),
-                                       .microbatch_size = (int)size,
-                                       .schedule = (plan_schedule)s->schedules.values[c],
-                                       .recompute = (plan_recompute)s->recompute.values[again],
-                                       .recomputed_units = -1};
-            DP_TRY(add_chunks(s, &candidate));
-          }
-        }
+/* All plans of so many stages, replicas and tensor members. */
+static dp_status add_layouts(sim_space *s, int64_t stages, int64_t replicas, int64_t tensor) {
+  for (size_t b = 0; b < s->sizes.count; b++) {
+    const int64_t size = s->sizes.values[b], each = s->global_batch / replicas;
+    if (size > each || each % size) continue;
+    for (size_t c = 0; c < s->schedules.count; c++) {
+      if (!schedule_makes_sense(s->scenario, s->schedules.values[c], stages)) continue;
+      for (size_t again = 0; again < s->recompute.count; again++) {
+        sim_candidate candidate = {.stages = (int)stages,
+                                   .replicas = (int)replicas,
+                                   .tensor = (int)tensor,
+                                   .microbatches = (int)(each / size),
+                                   .microbatch_size = (int)size,
+                                   .schedule = (plan_schedule)s->schedules.values[c],
+                                   .recompute = (plan_recompute)s->recompute.values[again],
+                                   .recomputed_units = -1};
+        DP_TRY(add_chunks(s, &candidate));
       }
     }
+  }
+  return DP_OK;
+}
+
+static dp_status enumerate(sim_space *s) {
+  for (size_t r = 0; r < s->replicas.count; r++)
+    for (size_t t = 0; t < s->tensors.count; t++)
+      for (size_t p = 0; p < s->stages.count; p++) {
+        const int64_t replicas = s->replicas.values[r], stages = s->stages.values[p], tensor = s->tensors.values[t];
+        if (stages * replicas * tensor > s->devices || s->global_batch % replicas) continue;
+        if (tensor > 1 && s->scenario->synthetic) continue; /* such units cannot be split */
+        DP_TRY(add_layouts(s, stages, replicas, tensor));
+      }
   if (s->candidates.count == 0)
     return dp_fail_at(
         s->error, s->scenario->search ? s->scenario->search : s->scenario->document.root,
@@ -141,10 +165,20 @@ static dp_status enumerate(sim_space *s) {
   return DP_OK;
 }
 
-static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t size,
+/* Bytes that a member sends to the others in one direction of all units. A collective takes no less than that over the
+ * fastest link of the cluster: its pace is that of the slowest link of a ring (plan/nccl.h), and no algorithm or
+ * protocol beats the ring's bytes at that pace. */
+static double sent_bytes(const graph *share, bool backward) {
+  double bytes = 0;
+  for (size_t o = 0; o < share->ops.count; o++)
+    bytes += (double)graph_collective_sent_bytes(
+        backward ? &share->ops.items[o].backward_input : &share->ops.items[o].forward, share->tensor_parallel);
+  return bytes;
+}
+
+static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t size, int tensor,
                            sim_size_cost *cost, dp_error *error) {
-  DP_TRY(sim_prepare(scenario, efficiency, size, &cost->prepared, error));
-  cost->forward_s = cost->backward_s = INFINITY;
+  DP_TRY(sim_prepare_share(scenario, efficiency, size, tensor, &cost->prepared, error));
   const graph *model = &cost->prepared.model;
   for (size_t u = 0; u < model->units.count; u++)
     cost->persistent_bytes +=
@@ -152,24 +186,32 @@ static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *
   if (!scenario->synthetic)
     cost->fixed_bytes = sim_cost_runtime_bytes(&cost->prepared.kinds[0].context, 0) +
                         sim_cost_workspace_bytes(&cost->prepared.kinds[0].context);
-  for (int k = 0; k < cost->prepared.kind_count; k++) {
-    const sim_unit_cost *units = cost->prepared.kinds[k].units;
-    double forward_s = 0, backward_s = 0;
+  double *const sums[] = {&cost->forward_s, &cost->input_s, &cost->weight_s};
+  for (int d = SIM_FORWARD; d <= SIM_BACKWARD_WEIGHT; d++)
     for (size_t u = 0; u < cost->prepared.model.units.count; u++) {
-      forward_s += units[u].device_s[SIM_FORWARD];
-      backward_s += units[u].device_s[SIM_BACKWARD_INPUT] + units[u].device_s[SIM_BACKWARD_WEIGHT];
+      double least_s = INFINITY;
+      for (int k = 0; k < cost->prepared.kind_count; k++)
+        least_s = fmin(least_s, cost->prepared.kinds[k].units[u].device_s[d]);
+      *sums[d] += least_s;
     }
-    if (forward_s + backward_s < cost->forward_s + cost->backward_s) {
-      cost->forward_s = forward_s;
-      cost->backward_s = backward_s;
-    }
+  double fastest = 0;
+  for (size_t l = 0; l < scenario->cluster.links.count; l++)
+    fastest = fmax(fastest, scenario->cluster.links.items[l].bandwidth_bytes_per_s);
+  if (tensor > 1 && fastest > 0) {
+    cost->forward_s += sent_bytes(&cost->prepared.model, false) / fastest;
+    cost->input_s += sent_bytes(&cost->prepared.model, true) / fastest;
   }
   return DP_OK;
 }
 
+static bool is_cost_of(const sim_size_cost *cost, const sim_candidate *candidate) {
+  return cost->prepared.microbatch_size == candidate->microbatch_size &&
+         cost->prepared.model.tensor_parallel == sim_candidate_tensor(candidate);
+}
+
 const sim_size_cost *sim_space_cost(const sim_space *s, const sim_candidate *candidate) {
   size_t i = 0;
-  while (s->costs[i].prepared.microbatch_size != candidate->microbatch_size) i++;
+  while (!is_cost_of(&s->costs[i], candidate)) i++;
   return &s->costs[i];
 }
 
@@ -177,18 +219,21 @@ double sim_space_bound_s(const sim_space *s, const sim_candidate *c) {
   const sim_size_cost *cost = sim_space_cost(s, c);
   const bool training = s->scenario->training;
   const double p = c->stages, m = (double)c->microbatches * (training ? 1 : (double)s->scenario->steps);
-  double t = cost->forward_s;
-  if (training) t += cost->backward_s + (c->recompute == PLAN_RECOMPUTE_ALL ? cost->forward_s : 0);
-  const bool flushed = training && (c->schedule == PLAN_GPIPE || c->schedule == PLAN_1F1B);
-  const double bound = flushed ? t + (m - 1) * t / p : fmax(t, m * t / p);
+  const double f = cost->forward_s, w = training ? cost->weight_s : 0;
+  const double b = training ? cost->input_s + w + (c->recompute == PLAN_RECOMPUTE_ALL ? f : 0) : 0, t = f + b;
+  const bool apart = c->schedule == PLAN_ZB_H1 || c->schedule == PLAN_ZB_V;
+  double bound = fmax(apart ? t - w : t, m * t / p);
+  if (training && c->schedule == PLAN_GPIPE) bound = t + (m - 1) * t / p;
+  if (training && c->schedule == PLAN_1F1B) bound = t + ((m - 1) * b + fmax(0, m - p) * f) / p;
   return bound * (1 - 1e-9); /* sums in another order must not prune the best */
 }
 
 bool sim_space_may_fit(const sim_space *s, const sim_candidate *c, int64_t *persistent_bytes, int64_t *room_bytes) {
   const sim_size_cost *cost = sim_space_cost(s, c);
-  *persistent_bytes = cost->persistent_bytes;
-  *room_bytes = s->largest_bytes[c->stages] - c->stages * cost->fixed_bytes;
-  return cost->persistent_bytes <= *room_bytes;
+  const int tensor = sim_candidate_tensor(c), workers = c->stages * tensor; /* of a replica */
+  *persistent_bytes = tensor * cost->persistent_bytes;
+  *room_bytes = s->largest_bytes[workers] - workers * cost->fixed_bytes;
+  return *persistent_bytes <= *room_bytes;
 }
 
 static int descending(const void *left, const void *right) {
@@ -207,18 +252,28 @@ static dp_status sum_memories(sim_space *s) {
   return DP_OK;
 }
 
+/* Candidates of a tensor group that splits nothing of the model are no plans. */
 static dp_status cost_sizes(sim_space *s, const sim_efficiency *efficiency) {
-  s->costs = DP_ARENA_NEW(s->arena, sim_size_cost, s->sizes.count);
+  bool splits_nothing[GRAPH_MAX_TENSOR_PARALLEL + 1] = {false};
+  size_t kept = 0;
+  s->costs = DP_ARENA_NEW(s->arena, sim_size_cost, s->sizes.count * s->tensors.count);
   if (!s->costs) return dp_fail_memory(s->error);
   for (size_t i = 0; i < s->candidates.count; i++) {
-    const int64_t size = s->candidates.items[i].microbatch_size;
+    const sim_candidate candidate = s->candidates.items[i];
+    const int tensor = sim_candidate_tensor(&candidate);
     size_t c = 0;
-    while (c < s->cost_count && s->costs[c].prepared.microbatch_size != size) c++;
-    if (c < s->cost_count) continue;
-    DP_TRY(cost_size(s->scenario, efficiency, size, &s->costs[c], s->error));
-    s->cost_count++;
+    while (c < s->cost_count && !is_cost_of(&s->costs[c], &candidate)) c++;
+    if (c == s->cost_count && !splits_nothing[tensor]) {
+      const dp_status status =
+          cost_size(s->scenario, efficiency, candidate.microbatch_size, tensor, &s->costs[c], s->error);
+      if (status != DP_OK && (status != DP_BAD_INPUT || tensor == 1)) return status;
+      splits_nothing[tensor] = status != DP_OK;
+      s->cost_count += status == DP_OK;
+    }
+    if (!splits_nothing[tensor]) s->candidates.items[kept++] = candidate;
   }
-  return DP_OK;
+  s->candidates.count = kept;
+  return kept > 0 ? DP_OK : DP_BAD_INPUT; /* the error says of which group */
 }
 
 dp_status sim_space_build(sim_space *s, const sim_efficiency *efficiency) {

@@ -10,20 +10,22 @@ typedef struct sim_list {
   size_t count;
 } sim_list;
 
-/* What all candidates of one microbatch size share. */
+/* What all candidates of one microbatch size and tensor group share. */
 typedef struct sim_size_cost {
   sim_prepared prepared;
-  double forward_s, backward_s; /* of one microbatch on the fastest device */
-  int64_t persistent_bytes;     /* of the whole model: weights, gradients, optimizer states */
-  int64_t fixed_bytes;          /* of every worker: runtime without communicators, library workspace */
+  /* of one microbatch, each unit on the device that is fastest for it; of a tensor group's member, with what it sends to
+   * the others */
+  double forward_s, input_s, weight_s;
+  int64_t persistent_bytes; /* of the model, or a member's share: weights, gradients, optimizer states */
+  int64_t fixed_bytes;      /* of every worker: runtime without communicators, library workspace */
 } sim_size_cost;
 
 typedef struct sim_space {
   const plan_scenario *scenario;
   int64_t devices, global_batch;
-  sim_list stages, replicas, chunks, sizes, schedules, policies, ks, recompute;
+  sim_list stages, replicas, tensors, chunks, sizes, schedules, policies, ks, recompute;
   DP_ARRAY(sim_candidate) candidates;
-  sim_size_cost *costs; /* one for each microbatch size that a candidate has */
+  sim_size_cost *costs; /* one for each microbatch size and tensor group that a candidate has */
   size_t cost_count;
   int64_t *largest_bytes; /* [devices + 1] memory of the largest 0, 1, 2, ... devices */
   dp_arena *arena;        /* borrowed: lists and costs */

@@ -139,3 +139,6 @@ tests_test_sim_study_LDADD = $(TEST_LIBS)
 CHECK_SUITES += tests/test_report_page
 tests_test_report_page_SOURCES = tests/test_report_page.c tests/reports_fixture.c tests/reports_fixture.h
 tests_test_report_page_LDADD = $(REPORTS_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_sim_tensor
+tests_test_sim_tensor_SOURCES = tests/test_sim_tensor.c tests/suite.h
+tests_test_sim_tensor_LDADD = $(TEST_LIBS)

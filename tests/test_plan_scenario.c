@@ -163,6 +163,7 @@ START_TEST(installed_scenarios_are_read) {
       {"sd15-4xrtx3090", 4, 4, 1, 32},    {"sdxl-8xa100-sxm", 8, 4, 2, 32},     {"sdxl-8xa100-pcie", 8, 4, 2, 16},
       {"sd3-8xh100", 8, 4, 2, 32},        {"flux-lora-4xrtx4090", 4, 4, 1, 16}, {"sdxl-unlike-16gb-24gb", 2, 2, 1, 16},
       {"sdxl-2x8xa100-ib", 16, 4, 4, 32}, {"sdxl-h200-virtual4", 4, 4, 1, 32},  {"study-1f1b", 4, 4, 1, 8},
+      {"flux-image-8xh100", 8, 1, 1, 1},      {"flux-batch4-8xh100", 8, 4, 1, 4},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     read_installed(cases[i].name, NULL, 0);
