@@ -305,7 +305,8 @@ const cli_command cli_tune = {
     .summary = "Search for the best plan of a scenario, and tell why the others lost.",
     .help =
         "[search] of the scenario bounds what is tried; [plan] is not looked at. Ctrl-C ends the search\n"
-        "with the best plan so far.",
+        "with the best plan so far. With --out the best plan is studied, too: on fewer devices, with other\n"
+        "batches, with each K; `diffpipe report` makes the page again.",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .run = run};

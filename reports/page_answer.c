@@ -134,6 +134,23 @@ static void write_plan(report_page *page) {
   report_write_command(page->writer, command(page, dp_node_get(row, "plan")));
 }
 
+/* Where nothing fits: the studies may have a point at which something does. */
+static void write_what_fits(report_page *page) {
+  static const char *const studies[][2] = {{"batch", "global_batch"}, {"devices", "devices"}};
+  for (int s = 0; s < 2; s++) {
+    const dp_node *list = report_node_list(dp_node_get(page->files->tune, "studies"), studies[s][0]);
+    for (size_t i = list ? list->count : 0; i-- > 0;) { /* the largest that fits */
+      const char *text = report_node_text(list->items[i], "text");
+      if (!report_node_true(list->items[i], "fits") || !text) continue;
+      report_write_text(page->writer, NULL,
+                        report_page_text(page, "%s %lld %s: %s.", s ? "On" : "With a global batch of",
+                                         (long long)report_node_integer(list->items[i], studies[s][1]),
+                                         s ? "devices alone a plan fits" : "a plan fits", text));
+      break;
+    }
+  }
+}
+
 static void write_search(report_page *page) {
   const dp_node *tune = page->files->tune;
   if (!tune) {
@@ -192,6 +209,7 @@ void report_page_answer(report_page *page) {
   write_plan(page);
   write_tiles(page);
   warn_of_little_room(page);
+  if (searched && !run->fits) write_what_fits(page);
   if (idle.length) report_write_text(page->writer, NULL, text_of(page, &idle));
   write_search(page);
 }
