@@ -6,7 +6,7 @@ def percent(n): 100 * . | fixed(n) | if . < 0 then "\(.) %" else "+\(.) %" end;
 def gb: . / 1e9 | if . > 0 and . < 0.005 then "< 0.01" else "\(fixed(2))" end;
 def plan: .plan as $p |
   "\($p.stages) x \($p.data_parallel)"
-  + (if ($p.tensor // 1) > 1 then " x \($p.tensor)" else "" end)
+  + (if ($p.tensor_parallel // 1) > 1 then " in groups of \($p.tensor_parallel)" else "" end)
   + (if $p.stages > 1 then " \($p.schedule)" else "" end)
   + (if $p.schedule == "interleaved" then "/\($p.chunks)" else "" end)
   + ", \($p.microbatches) x \($p.microbatch_size)"
