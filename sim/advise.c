@@ -248,52 +248,56 @@ static int64_t most_swapped(const sim_adviser *a) { /* as diffusion-pipe checks 
   return n;
 }
 
-static dp_status relax(search *s, int step, sim_advise_setting *from, bool *possible) {
-  sim_adviser *a = s->a;
-  *possible = true;
+typedef enum relaxation { RELAX_UNSLOTH, RELAX_OPTIMIZER, RELAX_FP8, RELAX_SWAP, RELAX_COUNT } relaxation;
+
+/* One step of it; false: no further. */
+static bool relax(const sim_adviser *a, relaxation step, sim_advise_setting *from) {
+  const plan_dpipe *c = a->config;
   switch (step) {
-    case 0:
+    case RELAX_UNSLOTH:
+      if (from->checkpointing == PLAN_DPIPE_UNSLOTH) return false;
       from->checkpointing = PLAN_DPIPE_UNSLOTH;
-      return DP_OK;
-    case 1:
-      *possible = smaller_optimizer(a) != NULL;
-      if (*possible) from->optimizer = smaller_optimizer(a);
-      return DP_OK;
-    case 2:
-      *possible = a->config->lora && !from->fp8 && a->config->family != PLAN_DPIPE_SDXL;
-      if (*possible) from->fp8 = true;
-      return DP_OK;
-    default: /* the fewest blocks that do, in steps of 2 */
-      *possible = a->config->lora && a->config->family == PLAN_DPIPE_FLUX && from->blocks_to_swap < most_swapped(a);
-      if (*possible) from->blocks_to_swap += 2;
-      return DP_OK;
+      return true;
+    case RELAX_OPTIMIZER: {
+      const plan_dpipe_optimizer *small = smaller_optimizer(a);
+      if (!small || from->optimizer == small) return false;
+      from->optimizer = small;
+      return true;
+    }
+    case RELAX_FP8:
+      if (!c->lora || from->fp8 || c->family == PLAN_DPIPE_SDXL) return false;
+      from->fp8 = true;
+      return true;
+    case RELAX_SWAP: { /* two blocks more */
+      const int64_t most = most_swapped(a);
+      if (!c->lora || c->family != PLAN_DPIPE_FLUX || from->blocks_to_swap >= most) return false;
+      from->blocks_to_swap = from->blocks_to_swap + 2 < most ? from->blocks_to_swap + 2 : most;
+      return true;
+    }
+    case RELAX_COUNT:
+      break;
   }
+  return false;
 }
 
-/* One of unsloth, a smaller optimizer, fp8, swapped blocks; then all of them one after another; then a smaller batch.
- */
+/* By as little as makes something fit, else as far as it goes. */
+static dp_status search_relaxed(search *s, relaxation step, sim_advise_setting *from) {
+  while (!s->fastest.any && relax(s->a, step, from)) DP_TRY(search_from(s, from));
+  return DP_OK;
+}
+
+/* One of unsloth, a smaller optimizer, fp8, swapped blocks; then one after another, what saves most first; then a
+ * smaller batch. */
 static dp_status search_further(search *s, int64_t *units_of_batch) {
-  enum { STEPS = 4 };
-  bool possible;
-  for (int step = 0; step < STEPS && !s->fastest.any; step++) {
-    sim_advise_setting from = *s->now;
-    from.checkpointing = PLAN_DPIPE_RECOMPUTE;
-    for (;;) {
-      DP_TRY(relax(s, step, &from, &possible));
-      if (!possible) break;
-      DP_TRY(search_from(s, &from));
-      if (s->fastest.any || step < STEPS - 1) break;
-    }
-  }
+  static const relaxation alone[] = {RELAX_UNSLOTH, RELAX_OPTIMIZER, RELAX_FP8, RELAX_SWAP};
+  static const relaxation together[] = {RELAX_FP8, RELAX_SWAP, RELAX_UNSLOTH, RELAX_OPTIMIZER};
   sim_advise_setting all = *s->now;
   all.checkpointing = PLAN_DPIPE_RECOMPUTE;
-  for (int step = 0; step < STEPS && !s->fastest.any; step++)
-    for (;;) {
-      DP_TRY(relax(s, step, &all, &possible));
-      if (!possible) break;
-      DP_TRY(search_from(s, &all));
-      if (s->fastest.any || step < STEPS - 1) break;
-    }
+  for (int i = 0; i < RELAX_COUNT; i++) {
+    sim_advise_setting from = all;
+    DP_TRY(search_relaxed(s, alone[i], &from));
+  }
+  for (int i = 0; i < RELAX_COUNT; i++) DP_TRY(search_relaxed(s, together[i], &all));
   if (s->fastest.any || sim_adviser_batch_is_listed(s->a)) return DP_OK;
   const int64_t whole = *units_of_batch;
   sim_advise_setting from = *s->now;
@@ -371,10 +375,12 @@ static dp_status advise(sim_adviser *a) {
       s.fastest.mix.throughput_samples_per_s < (1 + SIM_ADVISE_WORTH) * out->mix.throughput_samples_per_s)
     s.fastest.setting = out->now;
   DP_TRY(sim_adviser_propose(a, &s.fastest.setting, &out->fastest));
-  if (out->mix.fits)
+  if (out->mix.fits) {
     out->smallest = out->fastest;
-  else
+  } else {
+    DP_TRY(sim_adviser_reduce(a, &s.smallest.setting, &s.smallest.mix));
     DP_TRY(sim_adviser_propose(a, &s.smallest.setting, &out->smallest));
+  }
   if (split.any && split.mix.fits && !sim_adviser_same_split(&split.setting, &out->now)) {
     DP_TRY(sim_adviser_propose(a, &split.setting, &out->split));
     out->has_split = !out->mix.fits || out->split.gain >= SIM_ADVISE_WORTH;

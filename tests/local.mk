@@ -142,3 +142,4 @@ tests_test_report_page_LDADD = $(REPORTS_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_sim_tensor
 tests_test_sim_tensor_SOURCES = tests/test_sim_tensor.c tests/suite.h
 tests_test_sim_tensor_LDADD = $(TEST_LIBS)
+SCRIPT_TESTS += tests/test_advise.sh
