@@ -53,6 +53,9 @@ dp_status sim_baseline_split(sim_baseline_kind kind, const graph *model, int sta
     weight[u] = (double)(kind == SIM_BASELINE_EQUAL_TRAINABLE ? unit->trainable_parameters
                                                               : unit->parameters + unit->adapter_parameters);
   }
+  double sum = 0;
+  for (int u = 0; u < n; u++) sum += weight[u];
+  for (int u = 0; u < n && sum == 0; u++) weight[u] = 1; /* a study without weights: units count */
   const dp_status status = plan_split_balanced(weight, n, stages, NULL, cuts, error);
   free(weight);
   return status;

@@ -105,6 +105,9 @@ START_TEST(equal_units_differ_by_one_at_most) {
     }
     ck_assert_int_ge(least, 1);
     ck_assert_int_le(most - least, 1);
+    /* units without weights weigh one each, so that no stage has more than the largest here */
+    ck_assert_int_eq(sim_baseline_split(SIM_BASELINE_EQUAL_PARAMETERS, &model, stages, cuts, &error), DP_OK);
+    for (int s = 0; s < stages; s++) ck_assert_int_le((s + 1 < stages ? cuts[s] : 13) - (s ? cuts[s - 1] : 0), most);
   }
   ck_assert_int_eq(sim_baseline_split(SIM_BASELINE_EQUAL_UNITS, &model, 14, cuts, &error), DP_BAD_INPUT);
   ck_assert_str_eq(error.text, "14 stages of 13 units, allowed: 1 to 13 stages");
