@@ -50,9 +50,9 @@ dp_status sim_baselines_find(const plan_scenario *scenario, const sim_efficiency
                              dp_error *error);
 void sim_baselines_free(sim_baselines *baselines);
 
-/* The split of EQUAL_PARAMETERS or EQUAL_TRAINABLE (the largest stage as small as can be, then the most even; in a study
- * without weights every unit weighs one) or EQUAL_UNITS (the first units % stages stages have one more): stages - 1 cuts.
- * DP_BAD_INPUT for other kinds and for more stages than units. */
+/* The split of EQUAL_PARAMETERS or EQUAL_TRAINABLE (the largest stage as small as can be, then the most even; in a
+ * study without weights every unit weighs one) or EQUAL_UNITS (the first units % stages stages have one more): stages -
+ * 1 cuts. DP_BAD_INPUT for other kinds and for more stages than units. */
 dp_status sim_baseline_split(sim_baseline_kind kind, const graph *model, int stages, int *cuts, dp_error *error);
 
 #endif

@@ -54,14 +54,14 @@ typedef struct grid {
 } grid;
 
 static const grid grids[] = {
-    {"sd15-4xrtx3090", 32, {1, 2, 4}, {1, 2, 4}, {2, 8}, {"1f1b", "folded", "zb-v"}, {"none", "all"}},
+    {"sd15-4xrtx3090", 32, {1, 2, 4}, {1, 2, 4}, {2, 8}, {"1f1b", "folded", "zb-v"}, {"none"}},
     {"sdxl-8xa100-sxm", 64, {1, 4, 8}, {1, 2, 8}, {2, 4}, {"1f1b", "folded", "zb-v"}, {"none"}},
     {"sdxl-8xa100-pcie", 64, {2, 4, 8}, {1, 2}, {2, 4}, {"1f1b", "folded", "zb-v"}, {"none"}},
     {"sd3-8xh100", 64, {1, 4, 8}, {1, 2, 8}, {2, 4}, {"1f1b", "gpipe", "interleaved"}, {"none"}},
     {"flux-lora-4xrtx4090", 16, {2, 4}, {1, 2}, {1, 2}, {"1f1b", "zb-h1"}, {"none", "all"}},
     {"sdxl-unlike-16gb-24gb", 16, {2}, {1}, {1, 2, 4}, {"1f1b", "folded", "interleaved"}, {"none", "all"}},
     {"sdxl-h200-virtual4", 16, {2, 4}, {1, 2}, {1, 2}, {"1f1b", "interleaved"}, {"none", "all"}},
-    {"sdxl-2x8xa100-ib", 64, {1, 4, 8}, {2, 4, 16}, {2, 4}, {"1f1b", "interleaved"}, {"none"}},
+    {"sdxl-2x8xa100-ib", 64, {1, 4, 8}, {2, 4, 16}, {4}, {"1f1b", "interleaved"}, {"none"}},
     {"sdxl-8x8xa100-ib", 128, {1, 4, 8}, {8, 16, 64}, {2}, {"1f1b", "interleaved"}, {"none"}},
 };
 enum { GRID_COUNT = sizeof grids / sizeof grids[0] };
