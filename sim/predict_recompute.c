@@ -143,6 +143,44 @@ static dp_status again(choice *c, bool balance) {
   return look(c);
 }
 
+/* Where the estimate is no guide (a backward in two parts keeps what was made again until the second): of each rank's
+ * units, least bytes a second first, as many as its room allows, found by halving. The flags at hand fit. */
+static dp_status give_back_by_layout(choice *c, int64_t *bytes) {
+  sim_predictor *p = c->p;
+  const int n = (int)p->out->graph.units.count, ranks = p->out->plan.ranks;
+  int *order = SIM_SCRATCH(p, int, n), *first = SIM_SCRATCH(p, int, ranks + 1);
+  int *low = SIM_SCRATCH(p, int, ranks), *high = SIM_SCRATCH(p, int, ranks), *taken = SIM_SCRATCH(p, int, ranks);
+  uint8_t *fitting = SIM_SCRATCH(p, uint8_t, n);
+  if (!order || !first || !low || !high || !taken || !fitting) return dp_fail_memory(p->error);
+  memcpy(fitting, c->flags, (size_t)n);
+  for (int u = 0; u < n; u++) bytes[u] = c->flags[u] ? freed_bytes(c, u) + 1 : 0;
+  int count = 0;
+  for (int r = 0; r < ranks; r++) {
+    first[r] = count;
+    for (int u; (u = pick(c, r, 1, false, bytes)) >= 0; bytes[u] = 0) order[count++] = u;
+    high[r] = count - first[r];
+  }
+  first[ranks] = count;
+  for (bool open = true; open;) {
+    open = false;
+    for (int r = 0; r < ranks; r++) {
+      taken[r] = (low[r] + high[r] + 1) / 2;
+      open = open || low[r] < high[r];
+      for (int i = first[r]; i < first[r + 1]; i++) c->flags[order[i]] = i - first[r] >= taken[r];
+    }
+    DP_TRY(again(c, false));
+    for (int r = 0; r < ranks; r++) {
+      if (c->room_bytes[r] >= 0)
+        low[r] = taken[r];
+      else if (taken[r] > low[r])
+        high[r] = taken[r] - 1;
+    }
+  }
+  if (p->out->fits) return DP_OK;
+  memcpy(c->flags, fitting, (size_t)n);
+  return again(c, false);
+}
+
 dp_status sim_predict_compile_recomputing(sim_predictor *p) {
   sim_prediction *out = p->out;
   const size_t n = out->graph.units.count;
@@ -160,6 +198,7 @@ dp_status sim_predict_compile_recomputing(sim_predictor *p) {
     if (!mark(&c, i < ROUNDS / 2 ? 1 : 2, bytes)) break;
     DP_TRY(again(&c, true));
   }
+  const bool by_layout = !out->fits || out->plan.schedule == PLAN_ZB_H1 || out->plan.schedule == PLAN_ZB_V;
   if (!out->fits) { /* everything, and whatever split fits then */
     memset(c.flags, 1, n);
     plan_memory_free(&out->memory);
@@ -168,8 +207,9 @@ dp_status sim_predict_compile_recomputing(sim_predictor *p) {
     DP_TRY(sim_predict_set_chunks(p));
     DP_TRY(sim_predict_compile(p));
     DP_TRY(look(&c));
-    if (!out->fits) return DP_OK;
+    if (!out->fits || out->plan.schedule == PLAN_FOLDED) return DP_OK; /* folded: with fewer in flight */
   }
+  if (by_layout) return give_back_by_layout(&c, bytes);
   memcpy(fitting, c.flags, n);
   if (!give_back(&c, bytes)) return DP_OK;
   DP_TRY(again(&c, false));

@@ -4,6 +4,9 @@ AM_CFLAGS += $(CHECK_CFLAGS)
 CHECK_SUITES = tests/test_base tests/test_cli
 tests_test_base_SOURCES = tests/test_base.c tests/suite.h
 tests_test_base_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_base_range
+tests_test_base_range_SOURCES = tests/test_base_range.c
+tests_test_base_range_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_base_tree tests/test_base_file
 tests_test_base_tree_SOURCES = tests/test_base_tree.c
 tests_test_base_tree_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
@@ -101,6 +104,9 @@ EXTRA_DIST += \
 	scenarios/sdxl-h200-virtual4.expected.json \
 	scenarios/sdxl-unlike-16gb-24gb.expected.json \
 	scenarios/study-1f1b.expected.json
+CHECK_SUITES += tests/test_sim_choices
+tests_test_sim_choices_SOURCES = tests/test_sim_choices.c
+tests_test_sim_choices_LDADD = $(TEST_LIBS)
 CHECK_SUITES += tests/test_sim_tune
 tests_test_sim_tune_SOURCES = tests/test_sim_tune.c
 tests_test_sim_tune_LDADD = $(TEST_LIBS)
