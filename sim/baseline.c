@@ -101,8 +101,10 @@ static dp_status make_grid(comparison *c, dp_error *error) {
   if (!c->points) return dp_fail_memory(error);
   for (int t = 0; t < c->tuned->trial_count; t++) {
     const sim_candidate *from = &c->tuned->trials[t].candidate;
-    if (sim_candidate_tensor(from) > 1) continue; /* none of these planners has tensor groups */
     point made = {.stages = from->stages, .replicas = from->replicas, .size = from->microbatch_size};
+    /* none of these planners has tensor groups: their members become replicas where the batch allows it */
+    const int tensor = sim_candidate_tensor(from);
+    if (c->global_batch % ((int64_t)made.replicas * tensor * made.size) == 0) made.replicas *= tensor;
     made.microbatches = (int)(c->global_batch / made.replicas / made.size);
     int i = 0;
     while (i < c->point_count && !same_point(&c->points[i], &made)) i++;

@@ -1,12 +1,16 @@
 /* What other planners would make of the same job on the same devices, to measure the search by.
  *
  * Each baseline chooses the best of its own grid: every number of stages, replicas and every microbatch size that the
- * search looked at (without tensor parallelism), each with nothing and with everything recomputed, whatever [search]
- * says of schedules, skips and recomputation. So planners are compared, not a badly chosen batch. Everything is
- * predicted by sim_predict. A grid point is left out only where its step cannot be shorter than the best found: with
- * T_s the time of one microbatch on stage s, m microbatches a replica, 1F1B with a split of its own   sum of T_s + (m -
- * 1) * max of T_s 1F1B, the split still open     T + (m - 1) * T / p folded, sampling               max(T, m * T / p),
- * with the largest T_s instead of T / p where the split is known each on the fastest device for it.
+ * search looked at, each with nothing and with everything recomputed, the last two also with just what memory needs,
+ * whatever [search] says of schedules, skips and recomputation. So planners are compared, not a badly chosen batch.
+ * None of them has tensor groups. Everything is predicted by sim_predict. A grid point is left out only where its step
+ * cannot be shorter than the best found: with T_s the time of one microbatch on stage s, T their sum, p stages and m
+ * microbatches a replica, each on the fastest device for it, the step takes at least
+ *
+ *   1F1B                           T + (m - 1) * max of T_s
+ *   folded, sampling               max(T, m * max of T_s)
+ *
+ * with T / p instead of the largest T_s where diffpipe's own split is still to be found.
  */
 #ifndef DP_SIM_BASELINE_H
 #define DP_SIM_BASELINE_H

@@ -259,6 +259,27 @@ START_TEST(a_narrow_search_can_be_beaten) {
 }
 END_TEST
 
+/* Other planners have no tensor groups: where the search may only use them, they get all devices as replicas. */
+START_TEST(tensor_groups_become_replicas) {
+  plan_scenario scenario;
+  sim_tune_result tuned;
+  sim_baselines baselines;
+  load(&scenario, HEAD SD15 "[task]\nglobal_batch = 16\n" CARDS(
+                      "A100-SXM4-80GB", "4") "[search]\nmicrobatch_sizes = [4]\nstages = [1, 2]\ndata_parallel = [1]\n"
+                                             "tensor_parallel = [2]\n");
+  compare(&scenario, 2, &tuned, &baselines);
+  const sim_baseline *whole = row_of(&baselines, SIM_BASELINE_REPLICAS),
+                     *straight = row_of(&baselines, SIM_BASELINE_STRAIGHT);
+  ck_assert_int_eq(whole->trial.candidate.replicas, 2);
+  ck_assert_int_eq(straight->trial.candidate.replicas, 2);
+  ck_assert_int_eq(sim_candidate_tensor(&straight->trial.candidate), 1);
+  ck_assert(straight->trial.fits);
+  sim_baselines_free(&baselines);
+  sim_tune_result_free(&tuned);
+  plan_scenario_free(&scenario);
+}
+END_TEST
+
 START_TEST(a_stopped_comparison_says_so) {
   plan_scenario scenario;
   sim_tune_result tuned;
@@ -317,6 +338,7 @@ int main(void) {
                                 threads_change_nothing,
                                 what_does_not_fit_says_so,
                                 a_narrow_search_can_be_beaten,
+                                tensor_groups_become_replicas,
                                 a_stopped_comparison_says_so,
                                 unlike_cards_need_another_split_than_equal_parameters};
   return suite_run("sim_baseline", tests, sizeof tests / sizeof tests[0], setup, teardown, 120);
