@@ -501,7 +501,9 @@ static void draw_legend(drawing *d) {
     add_label(d, x + 31, y + 4, "start", NULL, plan_traffic_names[k]);
     x += 60 + 7 * (double)strlen(plan_traffic_names[k]);
   }
-  if (x > 2) add_label(d, x, y + 4, "start", "soft", "GB a step, both ways together");
+  char per[64];
+  (void)snprintf(per, sizeof per, "GB a %s, both ways together", report_period(&d->files->run));
+  if (x > 2) add_label(d, x, y + 4, "start", "soft", per);
   d->height += x > 2 ? 24 : 0;
 }
 

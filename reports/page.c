@@ -87,7 +87,7 @@ static const struct {
   void (*write)(report_page *page);
 } sections[] = {
     {"plan", "The plan on the cluster", always, report_page_plan},
-    {"step", "The step", always, timeline},
+    {"time", "Timeline", always, timeline},
     {"memory-by-class", "Memory", always, memory},
     {"other-plans", "Other good plans", has_front, report_page_front},
     {"scaling", "Scaling", has_points, report_page_scaling},

@@ -127,7 +127,7 @@ static void write_plan(report_page *page) {
     dp_str_add(&text, found);
   } else {
     report_layout(page->files->run.program->plan, &text);
-    dp_str_add(&text, "; a step is ");
+    dp_str_addf(&text, "; a %s is ", report_period(&page->files->run));
     report_describe_batch(&page->files->run, &text);
   }
   report_write_text(page->writer, "plan", text_of(page, &text));

@@ -132,8 +132,9 @@ static void transfers(report_page *page, load *loads) {
   if (count == 0) return;
   qsort(loads, count, sizeof *loads, by_bytes);
   note_kinds(loads, count, shown);
-  report_table_title(
-      &table, many ? "What the first pipeline's workers send in a step (GB)" : "What workers send in a step (GB)");
+  report_table_title(&table,
+                     many ? "What the first pipeline's workers send in a %s (GB)" : "What workers send in a %s (GB)",
+                     report_period(&files->run));
   report_table_column(&table, "from", REPORT_RIGHT);
   report_table_column(&table, "to", REPORT_RIGHT);
   add_kind_columns(&table, shown);
@@ -172,7 +173,8 @@ static void links(report_page *page, load *loads) {
   if (count == 0) return;
   qsort(loads, count, sizeof *loads, by_share);
   note_kinds(loads, count, shown);
-  report_table_title(&table, "The busiest links, one way (GB a step; busy: at the link's bandwidth)");
+  report_table_title(&table, "The busiest links, one way (GB a %s; busy: at the link's bandwidth)",
+                     report_period(&page->files->run));
   report_table_column(&table, "link", REPORT_LEFT);
   report_table_column(&table, "class", REPORT_LEFT);
   add_kind_columns(&table, shown);
@@ -205,7 +207,8 @@ void report_page_plan(report_page *page) {
   }
   if (!page->writer->markdown) {
     report_draw_plan(files, &svg, &caption);
-    dp_str_add(&caption, "Boxes are hosts and their devices; figures on lines are GB a step.");
+    dp_str_addf(&caption, "Boxes are hosts and their devices; figures on lines are GB a %s.",
+                report_period(&files->run));
     report_write_figure(page->writer, "drawing", dp_str_text(&svg), dp_str_text(&caption), true);
   }
   holders(page);

@@ -122,6 +122,8 @@ void report_page_scaling(report_page *page) {
       page->writer, NULL,
       "Each row is the best plan found for that many devices, or for that global batch, all else equal; for "
       "larger batches the best of the 16 fastest plans above, with more microbatches.");
+  if (report_node_true(dp_node_get(files->tune, "studies"), "stopped"))
+    report_write_text(page->writer, "note", "The studies were stopped: points are missing.");
   report_write_row_begin(page->writer);
   (void)report_page_plot(page, REPORT_PLOT_DEVICES);
   (void)report_page_plot(page, REPORT_PLOT_BATCH);

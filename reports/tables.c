@@ -19,6 +19,8 @@ int64_t report_memory_gap(const plan_worker_memory *memory) {
   return gap > 0 ? gap : 0;
 }
 
+const char *report_period(const report_run *run) { return run->program->plan->training ? "step" : "batch"; }
+
 static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
 void report_layout(const plan_plan *plan, dp_str *out) {

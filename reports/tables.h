@@ -31,6 +31,9 @@ void report_describe_cluster(const report_run *run, dp_str *out);
 void report_describe_plan(const report_run *run, dp_str *out);
 void report_describe_batch(const report_run *run, dp_str *out);
 
+/* What a timeline is of: "step", or "batch" when sampling. */
+const char *report_period(const report_run *run);
+
 /* The name of a worker's device, "" when there is none. */
 const char *report_device_name(const report_run *run, int worker);
 

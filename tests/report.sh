@@ -92,7 +92,7 @@ for name in tune simulate nothing-fits hostile; do
   if command -v tidy >/dev/null; then one "$name: tidy" valid "$name"; else echo "skipped: tidy is not installed"; fi
   one "$name: report makes it again" again "$name"
 done
-one "the page of a search" has tune '<b>Fits</b>' 'id="plan"' 'class="drawing"' 'id="step"' 'id="memory-by-class"' 'id="other-plans"' \
+one "the page of a search" has tune '<b>Fits</b>' 'id="plan"' 'class="drawing"' 'id="time"' 'id="memory-by-class"' 'id="other-plans"' \
   'id="scaling"' 'id="lossy-skips"' 'not measured' 'id="lost"' 'id="assumptions"' 'diffpipe simulate sd15-4xrtx3090.toml'
 one "the page where nothing fits" has nothing-fits '<b>No plan fits</b>' 'the nearest: worker' 'class="device over"'
 one "the page of a hostile name" has hostile '<h1>a &lt;b&gt;&amp;&quot;c&quot; &#39;d&#39;</h1>'
