@@ -1,4 +1,5 @@
 /* diffpipe report: makes the page of a run's folder. */
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -6,8 +7,9 @@
 #include "base/schema.h"
 #include "cli/command.h"
 #include "cli/folder.h"
+#include "cli/json.h"
 
-enum { SLOT_MD, SLOT_OUT, SLOT_NO_PLOTS };
+enum { SLOT_MD, SLOT_OUT, SLOT_NO_PLOTS, SLOT_JSON };
 
 static const cli_option options[] = {
     {.name = "md", .type = CLI_FLAG, .help = "write Markdown, without pictures, instead of HTML", .slot = SLOT_MD},
@@ -19,6 +21,10 @@ static const cli_option options[] = {
      .fallback = "DIR/report.html, DIR/report.md",
      .slot = SLOT_OUT},
     {.name = "no-plots", .type = CLI_FLAG, .help = "do not draw plots that DIR lacks", .slot = SLOT_NO_PLOTS},
+    {.name = "json",
+     .type = CLI_FLAG,
+     .help = "print what the page is made from, and write nothing",
+     .slot = SLOT_JSON},
 };
 
 static dp_status write_page(const dp_str *page, const char *path, dp_error *error) {
@@ -34,6 +40,26 @@ static dp_status write_page(const dp_str *page, const char *path, dp_error *erro
   return DP_OK;
 }
 
+/* The files of the folder in one object; report_check has read them without a complaint. */
+static dp_status print_json(const char *folder, dp_error *error) {
+  static const char *const names[] = {"metrics", "setup", "tune"};
+  DP_TRY(report_check(folder, error));
+  json_t *root = json_object();
+  bool done = root && cli_json_put(root, "format", json_string("diffpipe-report")) &&
+              cli_json_put(root, "version", json_integer(1));
+  for (int i = 0; done && i < 3; i++) {
+    dp_str path = {0};
+    dp_str_addf(&path, "%s/%s.json", folder, names[i]);
+    json_t *file = path.failed ? NULL : json_load_file(dp_str_text(&path), 0, NULL);
+    done = !path.failed && cli_json_put(root, names[i], file ? file : json_null()); /* tune.json may be absent */
+    dp_str_free(&path);
+  }
+  if (done)
+    done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
+  json_decref(root);
+  return done ? DP_OK : dp_fail_memory(error);
+}
+
 static dp_status run(const cli_values *values, dp_error *error) {
   if (values->argument_count != 1)
     return dp_fail(error, DP_BAD_INPUT, "report: found %d arguments, allowed: one, the folder of a run",
@@ -43,6 +69,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
   const char *folder = values->arguments[0],
              *gnuplot = values->slots[SLOT_NO_PLOTS].given ? NULL : cli_folder_gnuplot();
   const bool markdown = values->slots[SLOT_MD].given;
+  if (values->slots[SLOT_JSON].given) return print_json(folder, error);
   dp_str page = {0}, notes = {0}, path = {0};
   if (values->slots[SLOT_OUT].given)
     dp_str_add(&path, values->slots[SLOT_OUT].string);

@@ -90,6 +90,13 @@ dp_status report_folder_write(const report_run *run, const char *folder, const r
   return status;
 }
 
+dp_status report_check(const char *folder, dp_error *error) {
+  report_files files;
+  DP_TRY(report_files_read(folder, &files, error));
+  report_files_free(&files);
+  return DP_OK;
+}
+
 dp_status report_again(const char *folder, bool markdown, const char *gnuplot, dp_str *page, dp_str *notes,
                        dp_error *error) {
   report_files files;

@@ -89,6 +89,9 @@ typedef struct report_options {
 dp_status report_folder_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,
                               dp_error *error);
 
+/* Whether a page can be made of a folder's JSON files: reads them. DP_BAD_INPUT names file and line. */
+dp_status report_check(const char *folder, dp_error *error);
+
 /* Makes the page of a folder again from its JSON files: HTML, or Markdown. Plots that the folder lacks are drawn into
  * it first (gnuplot NULL: they are not), but for the timeline, whose instructions are not read back. */
 dp_status report_again(const char *folder, bool markdown, const char *gnuplot, dp_str *page, dp_str *notes,

@@ -120,6 +120,13 @@ replaced() { # what an earlier search left would lie about another plan
 }
 one "simulate into a folder of tune" replaced
 
+as_json() {
+  "$diffpipe" report "$scratch/tune" --json >"$scratch/all.json" 2>"$scratch/err" && [ ! -s "$scratch/err" ] &&
+    grep -q '^  "format": "diffpipe-report",$' "$scratch/all.json" && grep -q '^    "format": "diffpipe-tune",$' "$scratch/all.json" &&
+    "$diffpipe" report "$scratch/simulate" --json | grep -q '^  "tune": null$'
+}
+one "the files as JSON" as_json
+
 mkdir "$scratch/empty"
 one "no folder" refused nowhere '^diffpipe: .*nowhere/metrics.json: cannot be read: No such file or directory$'
 one "an empty folder" refused empty '^diffpipe: .*empty/metrics.json: cannot be read: No such file or directory$'
