@@ -94,19 +94,20 @@ static const char *command(report_page *page, const dp_node *plan) {
   const report_run *run = &page->files->run;
   dp_str text = {0}, setting = {0};
   int on_line = 3;
+  if (plan && plan->kind != DP_NODE_TABLE) plan = NULL;
   dp_str_add(&text, "diffpipe simulate ");
-  add_word(run->scenario_file ? run->scenario_file : "SCENARIO", &text);
+  add_word(report_page_text(page, "%s", run->scenario_file ? run->scenario_file : "SCENARIO"), &text);
   for (int i = 0; i < run->assignment_count; i++)
     if (!plan || (strncmp(run->assignments[i], "plan.", 5) != 0 && strncmp(run->assignments[i], "search.", 7) != 0))
-      add_setting(run->assignments[i], &on_line, &text);
+      add_setting(report_page_text(page, "%s", run->assignments[i]), &on_line, &text);
   for (size_t i = 0; plan && i < plan->count; i++) {
     if (strcmp(plan->items[i]->key, "recomputed_units") == 0) continue; /* what "auto" came to, no key of [plan] */
     dp_str_clear(&setting);
     dp_str_addf(&setting, "plan.%s=", plan->items[i]->key);
     add_value(plan->items[i], false, &setting);
-    add_setting(dp_str_text(&setting), &on_line, &text);
+    add_setting(report_page_text(page, "%s", dp_str_text(&setting)), &on_line, &text);
   }
-  char *kept = dp_arena_strdup(&page->arena, dp_str_text(&text)); /* not cleaned: it has lines */
+  char *kept = dp_arena_strdup(&page->arena, dp_str_text(&text)); /* its words are cleaned; it has lines */
   if (!kept || text.failed || setting.failed) page->failed = true;
   dp_str_free(&text);
   dp_str_free(&setting);

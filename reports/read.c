@@ -342,11 +342,7 @@ static void read_metrics(reader *r, const dp_node *root) {
 
 /* ---- the whole ---- */
 
-static const dp_node *open_document(reader *r, const char *folder, const char *name, const char *format,
-                                    dp_document *document) {
-  const char *path = r->status == DP_OK ? dp_arena_printf(&r->files->arena, "%s/%s", folder, name) : NULL;
-  if (r->status != DP_OK) return NULL;
-  r->status = path ? dp_document_read(path, document, r->error) : dp_fail_memory(r->error);
+static const dp_node *check_root(reader *r, const dp_document *document, const char *format) {
   if (r->status == DP_OK && document->root->kind != DP_NODE_TABLE)
     r->status =
         dp_fail_at(r->error, document->root, "found %s, allowed: a table", dp_node_kind_name(document->root->kind));
@@ -354,18 +350,23 @@ static const dp_node *open_document(reader *r, const char *folder, const char *n
   return r->status == DP_OK ? document->root : NULL;
 }
 
+static void open_document(reader *r, const char *folder, const char *name, dp_document *document) {
+  if (r->status != DP_OK) return;
+  const char *path = dp_arena_printf(&r->files->arena, "%s/%s", folder, name);
+  r->status = path ? dp_document_read(path, document, r->error) : dp_fail_memory(r->error);
+}
+
 static bool there_is(reader *r, const char *folder, const char *name) {
   const char *path = dp_arena_printf(&r->files->arena, "%s/%s", folder, name);
   return path && access(path, F_OK) == 0;
 }
 
-dp_status report_files_read(const char *folder, report_files *files, dp_error *error) {
-  *files = (report_files){0};
-  reader r = {.files = files, .error = error};
-  const dp_node *metrics = open_document(&r, folder, "metrics.json", "diffpipe-metrics", &files->metrics_document);
-  const dp_node *setup = open_document(&r, folder, "setup.json", "diffpipe-setup", &files->setup_document);
-  if (there_is(&r, folder, "tune.json"))
-    files->tune = open_document(&r, folder, "tune.json", "diffpipe-tune", &files->tune_document);
+/* From the documents, which are read; a tune document without a root is none. */
+static dp_status read_documents(reader *r) {
+  report_files *files = r->files;
+  const dp_node *metrics = check_root(r, &files->metrics_document, "diffpipe-metrics");
+  const dp_node *setup = check_root(r, &files->setup_document, "diffpipe-setup");
+  if (files->tune_document.root) files->tune = check_root(r, &files->tune_document, "diffpipe-tune");
   files->run.graph = &files->graph;
   files->run.cluster = &files->cluster;
   files->run.program = &files->program;
@@ -373,16 +374,41 @@ dp_status report_files_read(const char *folder, report_files *files, dp_error *e
   files->run.metrics = &files->metrics;
   files->run.memory = &files->memory;
   files->program.plan = &files->plan;
-  const dp_node *plan = get(&r, metrics, "plan", DP_NODE_TABLE);
-  if (r.status == DP_OK) read_plan(&r, plan);
-  if (r.status == DP_OK) read_setup(&r, setup);
-  if (r.status == DP_OK) read_chunks(&r, dp_node_get(plan, "placement"));
-  if (r.status == DP_OK) read_devices(&r, plan);
-  if (r.status == DP_OK) read_metrics(&r, metrics);
+  const dp_node *plan = get(r, metrics, "plan", DP_NODE_TABLE);
+  if (r->status == DP_OK) read_plan(r, plan);
+  if (r->status == DP_OK) read_setup(r, setup);
+  if (r->status == DP_OK) read_chunks(r, dp_node_get(plan, "placement"));
+  if (r->status == DP_OK) read_devices(r, plan);
+  if (r->status == DP_OK) read_metrics(r, metrics);
   files->program.worker_count = plan_worker_count(&files->plan);
   files->timeline.program = &files->program;
   files->timeline.step_s = files->metrics.step_s;
-  if (r.status != DP_OK) report_files_free(files);
+  if (r->status != DP_OK) report_files_free(files);
+  return r->status;
+}
+
+dp_status report_files_read(const char *folder, report_files *files, dp_error *error) {
+  *files = (report_files){0};
+  reader r = {.files = files, .error = error};
+  open_document(&r, folder, "metrics.json", &files->metrics_document);
+  open_document(&r, folder, "setup.json", &files->setup_document);
+  if (there_is(&r, folder, "tune.json")) open_document(&r, folder, "tune.json", &files->tune_document);
+  if (r.status == DP_OK) return read_documents(&r);
+  report_files_free(files);
+  return r.status;
+}
+
+dp_status report_files_parse(const char *metrics, const char *setup, const char *tune, report_files *files,
+                             dp_error *error) {
+  *files = (report_files){0};
+  reader r = {.files = files, .error = error};
+  r.status = dp_document_parse_json(metrics, strlen(metrics), "metrics.json", &files->metrics_document, error);
+  if (r.status == DP_OK)
+    r.status = dp_document_parse_json(setup, strlen(setup), "setup.json", &files->setup_document, error);
+  if (r.status == DP_OK && tune)
+    r.status = dp_document_parse_json(tune, strlen(tune), "tune.json", &files->tune_document, error);
+  if (r.status == DP_OK) return read_documents(&r);
+  report_files_free(files);
   return r.status;
 }
 
