@@ -78,13 +78,16 @@ static void print_front(const sim_tune_result *result) {
   printf(
       "\nPareto front: throughput, memory of the fullest worker, cost (GB = 1e9 bytes)\n"
       "  samples/s       step     GB  USD/M samples  bubble  stages x replicas, microbatches x size\n");
+  bool lossy = false;
   for (int i = 0; i < result->front_count; i++) {
     const sim_trial *t = &result->trials[result->front[i]];
     char plan[128], step[32];
     printf("  %9.4g  %9s  %5.1f  %13.4g  %4.1f %%  %s\n", t->throughput_samples_per_s,
            dp_format_seconds(t->step_s, step), (double)t->peak_bytes / 1e9, t->usd_per_million_samples,
            100 * t->bubble_ratio, sim_candidate_brief(&t->candidate, plan));
+    lossy = lossy || sim_candidate_lossiness(&t->candidate) > 0;
   }
+  if (lossy) printf("  lossy: skips are compressed; quality not measured\n");
 }
 
 static void print_lost(const sim_tune_result *result, bool all) {
@@ -101,9 +104,9 @@ static void print_lost(const sim_tune_result *result, bool all) {
 static void print_tables(const plan_scenario *scenario, const char *path, const sim_tune_result *result, bool all,
                          double search_s) {
   char plan[256], step[32];
-  printf("%s: %d plans, %d simulated, %d pruned, %d too large, %d refused, %.2f s%s\n\n", scenario->name,
+  printf("%s: %d plans, %d simulated, %d pruned, %d too large, %d refused, %.2f s\n%s\n", scenario->name,
          result->trial_count, result->simulated, result->pruned, result->too_large, result->refused, search_s,
-         result->stopped ? " (stopped early: better plans may exist)" : "");
+         result->stopped ? "stopped early: better plans may exist\n" : "");
   if (result->best < 0) {
     printf("No plan fits.\n");
     if (result->nearest >= 0) {
@@ -143,9 +146,13 @@ static void ask_stop(int number) {
 
 static void show_progress(void *data, uint64_t done, uint64_t total, const sim_trial *best) {
   dp_progress *progress = data;
-  char note[64] = "nothing fits yet";
+  char note[96];
   progress->total = total; /* what is pruned goes fast: the time left is at most that */
-  if (best) (void)snprintf(note, sizeof note, "best %.4g samples/s", best->throughput_samples_per_s);
+  int length = snprintf(note, sizeof note, "%llu of %llu plans, ", (unsigned long long)done, (unsigned long long)total);
+  if (best)
+    (void)snprintf(note + length, sizeof note - (size_t)length, "best %.4g samples/s", best->throughput_samples_per_s);
+  else
+    (void)snprintf(note + length, sizeof note - (size_t)length, "nothing fits yet");
   dp_progress_update(progress, done, note);
 }
 

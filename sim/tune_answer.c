@@ -51,13 +51,16 @@ const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
 }
 
 const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
-  char chunks[16] = "", skips[40] = "", tensor[16] = "";
+  char chunks[16] = "", skips[40] = "", tensor[16] = "", again[32] = "";
   if (sim_candidate_tensor(c) > 1) (void)snprintf(tensor, sizeof tensor, "/T%d", c->tensor);
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, "/%d", c->chunks);
-  if (c->k) (void)snprintf(skips, sizeof skips, " K=%lld", (long long)c->k);
+  if (c->k) (void)snprintf(skips, sizeof skips, " K=%lld lossy", (long long)c->k);
+  if (c->recompute == PLAN_RECOMPUTE_ALL)
+    (void)snprintf(again, sizeof again, " recomputed");
+  else if (c->recompute == PLAN_RECOMPUTE_AUTO && c->recomputed_units > 0)
+    (void)snprintf(again, sizeof again, " %d recomputed", c->recomputed_units);
   (void)snprintf(out, 128, "%d%sx%d %s%s %dx%d%s%s", c->stages, tensor, c->replicas, plan_schedule_names[c->schedule],
-                 chunks, c->microbatches, c->microbatch_size, c->recompute == PLAN_RECOMPUTE_ALL ? " recomputed" : "",
-                 skips);
+                 chunks, c->microbatches, c->microbatch_size, again, skips);
   return out;
 }
 

@@ -53,6 +53,11 @@ one tune-why-host says '^    slower by [0-9.]+ %: host-bound below microbatches 
 one tune-why-devices says '^    slower by [0-9.]+ %: 4 of 8 devices work$' tune sd3-8xh100.toml --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[4]'
 one tune-why-twice says '^    slower by [0-9.]+ %: every forward is computed twice$' tune sd3-8xh100.toml --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[4]'
 one tune-why-refused says '^    cannot be: .*' tune sd3-8xh100.toml --set 'search.stages=[1, 8]' --all
+one tune-why-too-large says '^    does not fit: weights, gradients and optimizer states are 46.2 GB, 1 device has [0-9.]+ GB$' tune sdxl-8xa100-sxm.toml --set cluster.file=clusters/4xrtx4090.toml --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[1]' --set 'search.stages=[1, 4]' --all
+one tune-why-lossy says '^    as fast, with [0-9.]+ instead of [0-9.]+ GB on the fullest worker, and lossy$' tune sdxl-unlike-16gb-24gb.toml --set search.allow_lossy_skips=true --set 'search.k=[100000000]' --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[1]' --set 'search.stages=[2]'
+one tune-nothing-fits says '^  keep AdamW.s moments in 8 bits   --set task.optimizer=adamw-8bit$' tune sdxl-8xa100-sxm.toml --set cluster.file=clusters/unlike-16gb-24gb.toml --set task.global_batch=8 --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[1]'
+one tune-nothing-fits-card says '^  cards of 32 GB in these places: ' tune sdxl-8xa100-sxm.toml --set cluster.file=clusters/unlike-16gb-24gb.toml --set task.global_batch=8 --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[1]'
+one tune-stopped says '^stopped early: better plans may exist$' tune sd15-4xrtx3090.toml --set search.max_trials=20
 one whatif-table says '^  unlike-16gb-24gb +2  does not fit: at least [0-9.]+ of 16.0 GB a card$' whatif sdxl-8xa100-sxm.toml "${clusters[@]:6:2}" "${narrow[@]}"
 one whatif-csv says '^"8xh100-sxm",8,true,[0-9.]+,' whatif sdxl-8xa100-sxm.toml "${clusters[@]:2:2}" "${narrow[@]}" --csv
 if "$diffpipe" tune sdxl-8xa100-sxm.toml "${narrow[@]}" --threads 1 --json | sed '/"search_s":/d' | cmp - <("$diffpipe" tune sdxl-8xa100-sxm.toml "${narrow[@]}" --threads 3 --json | sed '/"search_s":/d'); then
