@@ -209,7 +209,7 @@ static void solve(const fold *f, double limit, double bound, double *value, int 
             const double cost = work / speed + f->s_per_byte * moved;
             double total;
             if (limit < 0)
-              total = fmax(cost, rest);
+              total = cost > rest ? cost : rest;
             else if (cost > limit)
               continue;
             else

@@ -190,7 +190,8 @@ static void touch(sim_engine *e, uint32_t lane_id, double slowdown) {
   e->lane_slowdown[lane_id] = slowdown;
   double most = slowdown;
   const uint32_t *range = &e->program->worker_lane[worker];
-  for (uint32_t l = range[0]; l < range[1]; l++) most = fmax(most, e->lane_slowdown[l]);
+  for (uint32_t l = range[0]; l < range[1]; l++) /* fmax would be a call; there is no NaN here */
+    if (e->lane_slowdown[l] > most) most = e->lane_slowdown[l];
   if (1 + most != e->computes[worker].stretch) restretch(e, worker, 1 + most);
 }
 
