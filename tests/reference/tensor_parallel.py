@@ -77,7 +77,8 @@ def close(x, y, bias, gate):
     return x + gate[:, None] * (y + bias)
 
 
-branch_c, close_c = torch.compile(branch), torch.compile(close)
+torch._dynamo.config.recompile_limit = 64
+branch_c, close_c = torch.compile(branch, dynamic=False), torch.compile(close, dynamic=False)
 
 
 def weights(members, device):
