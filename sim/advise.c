@@ -104,9 +104,7 @@ static dp_status look_at_cuts(search *s, const sim_advise_setting *setting, bool
   sim_advise_setting t = *setting;
   const bool own = t.stages == s->now->stages;
   *fits = false;
-  t.partition = own                                       ? s->now->partition
-                : s->now->partition == PLAN_DPIPE_UNIFORM ? PLAN_DPIPE_UNIFORM
-                                                          : PLAN_DPIPE_PARAMETERS;
+  t.partition = own ? s->now->partition : sim_adviser_rule(s->a);
   if (own)
     t.split = s->now->split;
   else

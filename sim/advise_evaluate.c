@@ -43,8 +43,10 @@ dp_status sim_adviser_graph_of(sim_adviser *a, const plan_dpipe_bucket *bucket, 
   const dp_status status = sim_prepare(s, a->efficiency, micro_batch, &made->prepared, &reason);
   if (status != DP_OK) {
     free(made);
-    /* "advise:4: model.height is ...": it is the dataset that asks for it */
-    const char *said = strncmp(reason.text, "advise:", 7) == 0 ? strstr(reason.text, ": ") : NULL;
+    /* "FILE:4: height is ...": it is the dataset that asks for it */
+    const char *said = strstr(reason.text, ": height");
+    if (!said) said = strstr(reason.text, ": width");
+    if (!said && strncmp(reason.text, "advise:", 7) == 0) said = strstr(reason.text, ": ");
     return said ? dp_fail_at(a->error, bucket->node, "dataset: %lld x %lld pixels: %s", (long long)bucket->width,
                              (long long)bucket->height, said + 2)
                 : dp_fail(a->error, status, "%s", reason.text);

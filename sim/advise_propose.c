@@ -14,6 +14,10 @@ bool sim_adviser_keep_batch(const sim_adviser *a, sim_advise_setting *s) {
   return true;
 }
 
+plan_dpipe_partition sim_adviser_rule(const sim_adviser *a) {
+  return a->config->partition == PLAN_DPIPE_UNIFORM ? PLAN_DPIPE_UNIFORM : PLAN_DPIPE_PARAMETERS;
+}
+
 bool sim_adviser_same_split(const sim_advise_setting *a, const sim_advise_setting *b) {
   if (a->stages != b->stages) return false;
   return a->stages == 1 || memcmp(a->split, b->split, (size_t)(a->stages - 1) * sizeof *a->split) == 0;
@@ -53,7 +57,7 @@ int sim_adviser_count_changes(const sim_advise_setting *a, const sim_advise_sett
 
 /* ---- proposals ---- */
 
-/* `to` with one of its changes taken back, or `now` with that one alone. False: it cannot be without another. */
+/* `base` with that group as `other` has it. Not possible: only with another change. */
 static dp_status with_group(sim_adviser *a, const sim_advise_setting *base, const sim_advise_setting *other,
                             sim_advise_group group, sim_advise_setting *made, bool *possible) {
   *made = *base;
@@ -63,7 +67,7 @@ static dp_status with_group(sim_adviser *a, const sim_advise_setting *base, cons
       const bool own = other->stages == a->out->now.stages;
       made->stages = other->stages;
       made->replicas = other->replicas;
-      made->partition = own ? a->out->now.partition : PLAN_DPIPE_PARAMETERS;
+      made->partition = own ? a->out->now.partition : sim_adviser_rule(a);
       if (own)
         made->split = a->out->now.split;
       else
@@ -83,7 +87,7 @@ static dp_status with_group(sim_adviser *a, const sim_advise_setting *base, cons
       } else if (base->stages == a->out->now.stages) {
         *possible = false;
       } else {
-        made->partition = PLAN_DPIPE_PARAMETERS;
+        made->partition = sim_adviser_rule(a);
         DP_TRY(sim_adviser_cut(a, made->partition, made->stages, &made->split));
       }
       break;

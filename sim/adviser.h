@@ -52,6 +52,8 @@ dp_status sim_adviser_mix(sim_adviser *a, const sim_advise_setting *setting, boo
 bool sim_adviser_batch_is_listed(const sim_adviser *a);
 /* Sets the accumulation so that the global batch stays; false: it cannot. */
 bool sim_adviser_keep_batch(const sim_adviser *a, sim_advise_setting *setting);
+/* The rule that cuts other numbers of stages: the file's, or 'parameters' where it is manual. */
+plan_dpipe_partition sim_adviser_rule(const sim_adviser *a);
 bool sim_adviser_same_split(const sim_advise_setting *a, const sim_advise_setting *b);
 int sim_adviser_count_changes(const sim_advise_setting *a, const sim_advise_setting *b);
 /* Takes back what is hardly worth it. */

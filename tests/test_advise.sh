@@ -103,6 +103,9 @@ one model-missing refuses 'model: found "nowhere.json", which cannot be opened' 
 one model-other refuses 'found a UNet2DConditionModel, needed for model.type = "flux"' advise/flux-lora.toml "${cards[@]}" --model models/sdxl_unet.json
 one set-wrong refuses '^diffpipe: --set pipeline_stages=3: config.pipeline_stages: found 3 with 4 GPUs' advise/flux-lora.toml "${cards[@]}" --set pipeline_stages=3 --set partition_method=parameters
 one dataset-missing refuses 'config.dataset: found "nowhere.toml", which cannot be opened' advise/flux-lora.toml "${cards[@]}" --set dataset=nowhere.toml
+printf 'resolutions = [4096]\n[[directory]]\n' >"$scratch/large.toml"
+one too-large refuses 'large.toml:1: dataset: 4096 x 4096 pixels: height and width are up to 256 patches' advise/sd3-lora.toml "${cards[@]}" \
+  --dataset "$scratch/large.toml" --set model.diffusers_path=sd3-medium
 one model-given "$diffpipe" advise advise/flux-lora.toml "${cards[@]}" --model models/flux_schnell.json --json >"$scratch/out"
 
 # the model's own folder, where it is there
