@@ -40,6 +40,8 @@ typedef struct cli_advise_key {
 } cli_advise_key;
 extern const cli_advise_key cli_advise_keys[];
 
+/* Samples of a listed micro batch under a setting. */
+int64_t cli_advise_listed(const plan_dpipe_batch *batch, const sim_advise_setting *setting);
 /* "[10, 20]" */
 const char *cli_advise_split_text(const sim_advise_setting *setting, char *out, size_t room);
 /* The file's key for pictures' micro batches, or our name of the group. */

@@ -12,7 +12,7 @@ const cli_advise_key cli_advise_keys[] = {
      "rule counts)"},
     {"setting",
      "as read, defaults filled in: `pipeline_stages`, `data_parallel`, `gradient_accumulation_steps`, "
-     "`micro_batch_size` (null: by size), `activation_checkpointing` (true, false or \"unsloth\"), "
+     "`micro_batch_size` (or pairs of size and samples), `activation_checkpointing` (true, false or \"unsloth\"), "
      "`partition_method`, `partition_split` (what holds, whatever the method), `optimizer` (as which it is taken), "
      "`float8`, `blocks_to_swap`"},
     {"unused_keys[]", "`key`, `line` (0: given with --set), `known` (diffusion-pipe has such a key)"},
@@ -46,13 +46,30 @@ static json_t *split_json(const sim_advise_setting *s) {
   return NULL;
 }
 
-static json_t *setting_json(const sim_advise_setting *s) {
+/* A number, or pairs of size and samples. */
+static json_t *batch_json(const cli_advice *advice, const sim_advise_setting *s) {
+  if (s->micro_batch) return json_integer(s->micro_batch);
+  const plan_dpipe *c = advice->config;
+  json_t *list = json_array();
+  bool done = list != NULL;
+  for (size_t i = 0; done && i < c->batches.count; i++) {
+    json_t *pair = json_array();
+    done = json_array_append_new(list, pair) == 0 &&
+           json_array_append_new(pair, json_real(c->batches.items[i].size)) == 0 &&
+           json_array_append_new(pair, json_integer(cli_advise_listed(&c->batches.items[i], s))) == 0;
+  }
+  if (done) return list;
+  json_decref(list);
+  return NULL;
+}
+
+static json_t *setting_json(const cli_advice *advice, const sim_advise_setting *s) {
   json_t *o = json_object();
   const bool done =
       o && cli_json_put(o, "pipeline_stages", json_integer(s->stages)) &&
       cli_json_put(o, "data_parallel", json_integer(s->replicas)) &&
       cli_json_put(o, "gradient_accumulation_steps", json_integer(s->accumulation)) &&
-      cli_json_put(o, "micro_batch_size", s->micro_batch ? json_integer(s->micro_batch) : json_null()) &&
+      cli_json_put(o, "micro_batch_size", batch_json(advice, s)) &&
       cli_json_put(o, "activation_checkpointing",
                    s->checkpointing == PLAN_DPIPE_UNSLOTH ? json_string("unsloth")
                                                           : json_boolean(s->checkpointing != PLAN_DPIPE_KEEP_ALL)) &&
@@ -137,7 +154,8 @@ static json_t *lines_json(const cli_advice *advice, const sim_advise_proposal *p
 
 static json_t *proposal_json(const cli_advice *advice, const sim_advise_proposal *p, dp_error *error) {
   json_t *o = json_object(), *changes = json_array();
-  bool done = o && cli_json_put(o, "changes", changes) && cli_json_put(o, "setting", setting_json(&p->setting)) &&
+  bool done = o && cli_json_put(o, "changes", changes) &&
+              cli_json_put(o, "setting", setting_json(advice, &p->setting)) &&
               cli_json_put(o, "together", mix_json(advice, &p->mix)) && cli_json_put(o, "gain", json_real(p->gain)) &&
               cli_json_put(o, "lines", lines_json(advice, p, error));
   for (int i = 0; done && i < p->change_count; i++) {
@@ -195,7 +213,7 @@ dp_status cli_advise_print_json(const cli_advice *advice, dp_error *error) {
       cli_json_put(root, "format", json_string("diffpipe-advise")) && cli_json_put(root, "version", json_integer(1)) &&
       cli_json_put(root, "cluster", json_string(advice->scenario->cluster.name)) &&
       cli_json_put(root, "gpus", json_integer(r->gpus)) && cli_json_put(root, "model", model_json(advice)) &&
-      cli_json_put(root, "setting", setting_json(&r->now)) && cli_json_put(root, "unused_keys", unused) &&
+      cli_json_put(root, "setting", setting_json(advice, &r->now)) && cli_json_put(root, "unused_keys", unused) &&
       cli_json_put(root, "notes", notes) && cli_json_put(root, "sizes", rows) &&
       cli_json_put(root, "mix", mix_json(advice, &r->mix)) && cli_json_put(root, "verdict", json_string(verdict)) &&
       cli_json_put(root, "fastest", r->any_fits ? proposal_json(advice, &r->fastest, error) : json_null()) &&

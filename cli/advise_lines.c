@@ -112,6 +112,23 @@ static void set_partition(writer *w, const sim_advise_setting *now, const sim_ad
   }
 }
 
+/* "[[512, 4], [1024, 1]]" */
+static void set_list(writer *w, const sim_advise_setting *s) {
+  const plan_dpipe *c = w->advice->config;
+  dp_str text = {0};
+  for (size_t i = 0; i < c->batches.count; i++)
+    dp_str_addf(&text, "%s[%.9g, %lld]", i ? ", " : "[", c->batches.items[i].size,
+                (long long)cli_advise_listed(&c->batches.items[i], s));
+  dp_str_add(&text, "]");
+  w->failed = w->failed || text.failed;
+  set(w, NULL, c->batch_key, SIM_ADVISE_BATCH, dp_str_text(&text));
+  dp_str_free(&text);
+}
+
+int64_t cli_advise_listed(const plan_dpipe_batch *batch, const sim_advise_setting *s) {
+  return s->list_shift < 0 ? batch->batch >> -s->list_shift : batch->batch << s->list_shift;
+}
+
 static bool same_cuts(const sim_advise_setting *a, const sim_advise_setting *b) {
   return a->stages == b->stages && a->partition == b->partition &&
          (a->stages == 1 || memcmp(a->split, b->split, (size_t)(a->stages - 1) * sizeof *a->split) == 0);
@@ -119,9 +136,11 @@ static bool same_cuts(const sim_advise_setting *a, const sim_advise_setting *b) 
 
 static void write_lines(writer *w, const sim_advise_setting *now, const sim_advise_setting *s) {
   const plan_dpipe *c = w->advice->config;
-  const bool stages = now->stages != s->stages, batch = now->micro_batch != s->micro_batch;
+  const bool stages = now->stages != s->stages,
+             batch = now->micro_batch != s->micro_batch || now->list_shift != s->list_shift;
   if (stages) set_integer(w, "pipeline_stages", SIM_ADVISE_STAGES, s->stages);
-  if (batch) set_integer(w, c->batch_key, SIM_ADVISE_BATCH, s->micro_batch);
+  if (batch && s->micro_batch) set_integer(w, c->batch_key, SIM_ADVISE_BATCH, s->micro_batch);
+  if (batch && !s->micro_batch) set_list(w, s);
   if (now->accumulation != s->accumulation)
     set_integer(w, "gradient_accumulation_steps",
                 stages  ? SIM_ADVISE_STAGES

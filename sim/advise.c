@@ -16,7 +16,7 @@ const char *const sim_advise_group_names[] = {"pipeline_stages", "micro_batch_si
                                               "partition",       "optimizer",        "transformer_dtype",
                                               "blocks_to_swap",  "global_batch",     NULL};
 
-enum { MAX_BATCH = 64, CLIMB_TRIALS = 60, CLIMBS = 4 };
+enum { MAX_BATCH = 64, MAX_SHIFT = 6, CLIMB_TRIALS = 60, CLIMBS = 4 };
 
 /* ---- rows ---- */
 
@@ -127,8 +127,14 @@ static dp_status look_at_cuts(search *s, const sim_advise_setting *setting, bool
 static dp_status look_at_batches(search *s, const sim_advise_setting *setting) {
   bool fits;
   if (sim_adviser_batch_is_listed(s->a)) {
-    sim_advise_setting t = *setting;
-    return sim_adviser_keep_batch(s->a, &t) ? look_at_cuts(s, &t, &fits) : DP_OK;
+    for (int shift = s->a->least_shift; shift <= MAX_SHIFT; shift++) {
+      sim_advise_setting t = *setting;
+      t.list_shift = shift;
+      if (!sim_adviser_keep_batch(s->a, &t)) continue;
+      DP_TRY(look_at_cuts(s, &t, &fits));
+      if (!fits && shift >= 0) break;
+    }
+    return DP_OK;
   }
   const int64_t most = MAX_BATCH > s->now->micro_batch ? MAX_BATCH : s->now->micro_batch;
   for (int64_t b = 1; b <= most; b++) {
@@ -332,6 +338,10 @@ static dp_status read_now(sim_adviser *a) {
                               .optimizer = c->optimizer,
                               .fp8 = c->transformer_dtype == PLAN_DPIPE_FP8,
                               .blocks_to_swap = c->blocks_to_swap};
+  int halvings = 0;
+  for (bool even = sim_adviser_batch_is_listed(a); even && halvings < MAX_SHIFT; halvings += even)
+    for (size_t i = 0; i < c->batches.count; i++) even = even && (c->batches.items[i].batch >> halvings) % 2 == 0;
+  a->least_shift = -halvings;
   a->units_of_batch = now->accumulation * now->replicas * (now->micro_batch ? now->micro_batch : 1);
   if (c->gradient_release && now->replicas > 1)
     return dp_fail_at(

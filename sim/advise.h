@@ -28,7 +28,8 @@ extern const char *const sim_advise_class_names[]; /* plan_memory_class_names, "
 
 typedef struct sim_advise_setting {
   int stages, replicas;
-  int64_t accumulation, micro_batch; /* micro_batch 0: by size, as the configuration lists them */
+  int64_t accumulation, micro_batch; /* micro_batch 0: by size, as the configuration lists them, times 2^list_shift */
+  int list_shift;
   plan_dpipe_checkpointing checkpointing;
   plan_dpipe_partition partition;
   const int64_t *split; /* [stages - 1] first layers of stages, whatever the partition; arena-owned */

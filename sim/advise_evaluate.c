@@ -87,7 +87,7 @@ static int gpu_of(const sim_advise_setting *setting, int replica, int stage) {
 
 dp_status sim_adviser_balance(sim_adviser *a, const sim_advise_setting *setting, const int64_t **split) {
   const plan_dpipe_bucket *bucket = a->out->rows[a->out->row_count - 1].bucket;
-  const int64_t batch = setting->micro_batch ? setting->micro_batch : plan_dpipe_batch_of(a->config, bucket);
+  const int64_t batch = sim_adviser_batch_of(a, setting, bucket);
   const sim_prepared *prepared;
   DP_TRY(sim_adviser_graph_of(a, bucket, batch, &prepared));
   const int n = a->out->layers, stages = setting->stages;
@@ -313,7 +313,7 @@ static void read_figures(const sim_adviser *a, const sim_prediction *p, const si
 dp_status sim_adviser_evaluate(sim_adviser *a, const plan_dpipe_bucket *bucket, const sim_advise_setting *setting,
                                sim_advise_figures *figures) {
   sim_advise_figures f = {0};
-  f.micro_batch = setting->micro_batch ? setting->micro_batch : plan_dpipe_batch_of(a->config, bucket);
+  f.micro_batch = sim_adviser_batch_of(a, setting, bucket);
   f.global_batch = f.micro_batch * setting->accumulation * setting->replicas;
   const int64_t most = simulated_micro_batches(setting);
   const sim_prepared *prepared;

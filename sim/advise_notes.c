@@ -42,8 +42,6 @@ static void note_model(notes *n) {
   }
   if (c->family == PLAN_DPIPE_SD3 && !c->lora)
     note(n, "diffusion-pipe cannot save a fully fine-tuned sd3; it needs an [adapter]");
-  if (c->batches.items[0].size > 0)
-    note(n, "the micro batches by size are left as they are; fewer samples need less memory");
   if (c->compile) note(n, "compile = true: predicted as without, which is slower");
   if (c->video_buckets)
     note(n, "sizes of more than one frame are left out: %s takes pictures", plan_dpipe_family_names[c->family]);

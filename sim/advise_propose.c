@@ -1,4 +1,5 @@
 /* What a setting changes against the file, what each change gives alone, and what is not worth it. */
+#include <math.h>
 #include <string.h>
 
 #include "sim/adviser.h"
@@ -7,11 +8,24 @@
 
 bool sim_adviser_batch_is_listed(const sim_adviser *a) { return a->config->batches.items[0].size > 0; }
 
+int64_t sim_adviser_batch_of(const sim_adviser *a, const sim_advise_setting *s, const plan_dpipe_bucket *bucket) {
+  if (s->micro_batch) return s->micro_batch;
+  const int64_t listed = plan_dpipe_batch_of(a->config, bucket);
+  return s->list_shift < 0 ? listed >> -s->list_shift : listed << s->list_shift;
+}
+
 bool sim_adviser_keep_batch(const sim_adviser *a, sim_advise_setting *s) {
-  const int64_t each = s->replicas * (s->micro_batch ? s->micro_batch : 1);
-  if (a->units_of_batch % each != 0) return false;
-  s->accumulation = a->units_of_batch / each;
+  const int64_t times = s->list_shift > 0 ? (int64_t)1 << s->list_shift : 1;
+  const int64_t each = s->replicas * (s->micro_batch ? s->micro_batch : times);
+  const int64_t units = s->list_shift < 0 ? a->units_of_batch << -s->list_shift : a->units_of_batch;
+  if (units % each != 0) return false;
+  s->accumulation = units / each;
   return true;
+}
+
+/* In proportion to the global batch; of listed micro batches, to that of each size. */
+static double batch_units(const sim_advise_setting *s) {
+  return ldexp((double)(s->accumulation * s->replicas * (s->micro_batch ? s->micro_batch : 1)), s->list_shift);
 }
 
 plan_dpipe_partition sim_adviser_rule(const sim_adviser *a) {
@@ -28,7 +42,7 @@ static bool differs(const sim_advise_setting *a, const sim_advise_setting *b, si
     case SIM_ADVISE_STAGES:
       return a->stages != b->stages;
     case SIM_ADVISE_BATCH:
-      return a->micro_batch != b->micro_batch;
+      return a->micro_batch != b->micro_batch || a->list_shift != b->list_shift;
     case SIM_ADVISE_CHECKPOINT:
       return a->checkpointing != b->checkpointing;
     case SIM_ADVISE_SPLIT:
@@ -39,10 +53,8 @@ static bool differs(const sim_advise_setting *a, const sim_advise_setting *b, si
       return a->fp8 != b->fp8;
     case SIM_ADVISE_SWAP:
       return a->blocks_to_swap != b->blocks_to_swap;
-    case SIM_ADVISE_SMALLER: {
-      const int64_t x = a->accumulation * a->replicas * (a->micro_batch ? a->micro_batch : 1);
-      return x != b->accumulation * b->replicas * (b->micro_batch ? b->micro_batch : 1);
-    }
+    case SIM_ADVISE_SMALLER:
+      return batch_units(a) < batch_units(b) || batch_units(a) > batch_units(b);
     case SIM_ADVISE_GROUP_COUNT:
       break;
   }
@@ -76,6 +88,7 @@ static dp_status with_group(sim_adviser *a, const sim_advise_setting *base, cons
     }
     case SIM_ADVISE_BATCH:
       made->micro_batch = other->micro_batch;
+      made->list_shift = other->list_shift;
       break;
     case SIM_ADVISE_CHECKPOINT:
       made->checkpointing = other->checkpointing;

@@ -20,6 +20,7 @@ typedef struct sim_adviser {
   DP_ARRAY(sim_adviser_graph *) graphs;
   const dp_node *recompute; /* list of the checkpointed layers */
   int64_t units_of_batch; /* accumulation * replicas, times the micro batch where that is one number: what must stay */
+  int least_shift;        /* of listed micro batches: how often all of them can be halved, negative */
   dp_error *error;
 } sim_adviser;
 
@@ -50,6 +51,8 @@ dp_status sim_adviser_mix(sim_adviser *a, const sim_advise_setting *setting, boo
 
 /* Micro batches are given by size. */
 bool sim_adviser_batch_is_listed(const sim_adviser *a);
+/* Samples of a bucket's micro batch under a setting. */
+int64_t sim_adviser_batch_of(const sim_adviser *a, const sim_advise_setting *setting, const plan_dpipe_bucket *bucket);
 /* Sets the accumulation so that the global batch stays; false: it cannot. */
 bool sim_adviser_keep_batch(const sim_adviser *a, sim_advise_setting *setting);
 /* The rule that cuts other numbers of stages: the file's, or 'parameters' where it is manual. */

@@ -51,7 +51,7 @@ rate() { # "all together" or the only change, in the section that begins with $1
 promise() {
   local section=$1 config=$2 dataset=$3 promised got
   shift 3
-  cp "advise/$config.toml" "$scratch/before.toml"
+  if [ -f "$config" ]; then cp "$config" "$scratch/before.toml"; else cp "advise/$config.toml" "$scratch/before.toml"; fi
   "$diffpipe" advise "$scratch/before.toml" --dataset "advise/$dataset.toml" "$@" >"$scratch/answer" || return 1
   promised=$(rate "$section" "$scratch/answer")
   [ -n "$promised" ] || { echo "no section: $section"; cat "$scratch/answer"; return 1; }
@@ -68,11 +68,12 @@ cards=(--cluster clusters/4xrtx4090.toml)
 one sdxl promise 'Lines to change' sdxl-full pictures "${cards[@]}"
 one flux promise 'Lines to change' flux-lora squares "${cards[@]}"
 one flux-split promise 'With pipeline_stages' flux-lora squares "${cards[@]}"
-one sd3-smallest promise 'The smallest change' sd3-lora sizes --cluster clusters/4xrtx3090-pcie.toml
 one sd3-fastest promise 'The fastest' sd3-lora sizes --cluster clusters/4xrtx3090-pcie.toml
+sed 's/^pipeline_stages = 4/pipeline_stages = 1/; /^partition/d; /^  [0-9]/d; /^\]/d' advise/flux-lora.toml >"$scratch/flux-one.toml"
+one flux-smallest promise 'The smallest change' "$scratch/flux-one.toml" squares "${cards[@]}"
+one flux-fastest promise 'The fastest' "$scratch/flux-one.toml" squares "${cards[@]}"
 one unlike promise 'The fastest' sdxl-full pictures --cluster clusters/unlike-16gb-24gb.toml
 printf 'format = "diffpipe-cluster"\nversion = 1\n[[node]]\n  [[node.device]]\n  model = "RTX-4090"\n  count = 1\n' >"$scratch/one.toml"
-sed 's/^pipeline_stages = 4/pipeline_stages = 1/; /^partition/d; /^  [0-9]/d; /^\]/d' advise/flux-lora.toml >"$scratch/flux-one.toml"
 one_card() { # the line goes below [model]
   "$diffpipe" advise "$scratch/flux-one.toml" --dataset advise/squares.toml --cluster "$scratch/one.toml" >"$scratch/answer" &&
     apply 'The fastest' "$scratch/answer" "$scratch/flux-one.toml" >"$scratch/after.toml" &&
