@@ -42,6 +42,9 @@ static void note_model(notes *n) {
   }
   if (c->family == PLAN_DPIPE_SD3 && !c->lora)
     note(n, "diffusion-pipe cannot save a fully fine-tuned sd3; it needs an [adapter]");
+  const dp_node *sizes = c->buckets.items[0].node;
+  if (sizes->kind == DP_NODE_ARRAY && sizes->count > 3 && strcmp(sizes->key, "resolutions") == 0)
+    note(n, "with more than three resolutions diffusion-pipe stops, unless it is told --i_know_what_i_am_doing");
   if (c->compile) note(n, "compile = true: predicted as without, which is slower");
   if (c->video_buckets)
     note(n, "sizes of more than one frame are left out: %s takes pictures", plan_dpipe_family_names[c->family]);
