@@ -74,6 +74,7 @@ static bool always(const report_files *files) {
 static const dp_node *studies(const report_files *files, const char *name) {
   return report_node_list(dp_node_get(files->tune, "studies"), name);
 }
+static bool has_remedies(const report_files *files) { return report_node_list(files->tune, "remedies") != NULL; }
 static bool has_front(const report_files *files) { return report_node_list(files->tune, "front") != NULL; }
 static bool has_points(const report_files *files) { return studies(files, "devices") || studies(files, "batch"); }
 static bool has_k(const report_files *files) { return studies(files, "k") != NULL; }
@@ -86,6 +87,7 @@ static const struct {
   bool (*wanted)(const report_files *files);
   void (*write)(report_page *page);
 } sections[] = {
+    {"changes", "What would fit", has_remedies, report_page_remedies},
     {"plan", "The plan on the cluster", always, report_page_plan},
     {"time", "Timeline", always, timeline},
     {"memory-by-class", "Memory", always, memory},

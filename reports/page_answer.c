@@ -125,7 +125,7 @@ static void write_plan(report_page *page) {
   const char *found = report_node_text(row, "text");
   dp_str text = {0};
   if (found) {
-    dp_str_add(&text, found);
+    dp_str_addf(&text, "%s%s", page->files->run.fits ? "" : "The nearest plan: ", found);
   } else {
     report_layout(page->files->run.program->plan, &text);
     dp_str_addf(&text, "; a %s is ", report_period(&page->files->run));
@@ -135,21 +135,17 @@ static void write_plan(report_page *page) {
   report_write_command(page->writer, command(page, dp_node_get(row, "plan")));
 }
 
-/* Where nothing fits: the studies may have a point at which something does. */
-static void write_what_fits(report_page *page) {
-  static const char *const studies[][2] = {{"batch", "global_batch"}, {"devices", "devices"}};
-  for (int s = 0; s < 2; s++) {
-    const dp_node *list = report_node_list(dp_node_get(page->files->tune, "studies"), studies[s][0]);
-    for (size_t i = list ? list->count : 0; i-- > 0;) { /* the largest that fits */
-      const char *text = report_node_text(list->items[i], "text");
-      if (!report_node_true(list->items[i], "fits") || !text) continue;
-      report_write_text(page->writer, NULL,
-                        report_page_text(page, "%s %lld %s: %s.", s ? "On" : "With a global batch of",
-                                         (long long)report_node_integer(list->items[i], studies[s][1]),
-                                         s ? "devices alone a plan fits" : "a plan fits", text));
-      break;
-    }
-  }
+/* Where nothing fits: the smallest change that would. */
+static void write_remedy(report_page *page) {
+  const dp_node *list = report_node_list(page->files->tune, "remedies");
+  const char *what = list ? report_node_text(list->items[0], "what") : NULL;
+  const char *how = list ? report_node_text(list->items[0], "how") : NULL;
+  if (!what) return;
+  report_write_text(
+      page->writer, "plan",
+      report_page_text(page, "The smallest change that fits: %s%s%s%s. Then at least %s samples/s.", what,
+                       how ? " (" : "", how ? how : "", how ? ")" : "",
+                       report_page_rate(page, report_node_real(list->items[0], "throughput_samples_per_s"))));
 }
 
 static void write_search(report_page *page) {
@@ -207,10 +203,10 @@ void report_page_answer(report_page *page) {
                  : "Does not fit",
       report_page_text(page, "%s%s", !run->fits && searched ? "the nearest: " : "", why ? why + 2 : ""));
   dp_str_free(&verdict);
+  if (searched && !run->fits) write_remedy(page);
   write_plan(page);
   write_tiles(page);
   warn_of_little_room(page);
-  if (searched && !run->fits) write_what_fits(page);
   if (idle.length) report_write_text(page->writer, NULL, text_of(page, &idle));
   write_search(page);
 }

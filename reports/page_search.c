@@ -53,6 +53,31 @@ static void plan_cells(report_page *page, report_table *table, const dp_node *ro
   report_table_cell(table, "%s", plan_of(row));
 }
 
+/* ---- what would fit ---- */
+
+void report_page_remedies(report_page *page) {
+  const dp_node *list = report_node_list(page->files->tune, "remedies");
+  report_table table = {0};
+  report_write_text(page->writer, NULL,
+                    "Each change alone, the smallest first; throughput is the least to expect, from a narrow search.");
+  report_table_column(&table, "change", REPORT_TEXT);
+  report_table_column(&table, "how", REPORT_LEFT);
+  report_table_column(&table, "samples/s", REPORT_RIGHT);
+  report_table_column(&table, "GB", REPORT_RIGHT);
+  report_table_column(&table, "plan", REPORT_TEXT);
+  for (size_t i = 0; list && i < list->count; i++) {
+    const dp_node *row = list->items[i];
+    const char *what = report_node_text(row, "what"), *how = report_node_text(row, "how");
+    report_table_row(&table, false);
+    report_table_cell(&table, "%s", what ? what : "");
+    report_table_cell(&table, "%s", how ? how : "hardware");
+    rate_cell(page, &table, row);
+    report_table_cell(&table, "%.1f", report_node_real(row, "peak_memory_bytes") / 1e9);
+    report_table_cell(&table, "%s", plan_of(row));
+  }
+  finish(page, &table);
+}
+
 /* ---- the front ---- */
 
 void report_page_front(report_page *page) {

@@ -94,7 +94,7 @@ for name in tune simulate nothing-fits hostile; do
 done
 one "the page of a search" has tune '<b>Fits</b>' 'id="plan"' 'class="drawing"' 'id="time"' 'id="memory-by-class"' 'id="other-plans"' \
   'id="scaling"' 'id="lossy-skips"' 'not measured' 'id="lost"' 'id="assumptions"' 'diffpipe simulate sd15-4xrtx3090.toml'
-one "the page where nothing fits" has nothing-fits '<b>No plan fits</b>' 'the nearest: worker' 'class="device over"'
+one "the page where nothing fits" has nothing-fits '<b>No plan fits</b>' 'the nearest: worker' 'The smallest change that fits' 'id="changes"' 'class="device over"'
 one "the page of a hostile name" has hostile '<h1>a &lt;b&gt;&amp;&quot;c&quot; &#39;d&#39;</h1>'
 
 # the command on the page gives the plan of the page
