@@ -132,37 +132,40 @@ static dp_status prepare(comparison *c, const sim_efficiency *efficiency, dp_err
 
 /* ---- bounds ---- */
 
-/* One microbatch on the units [first, end), on the fastest device for them. */
-static double least_s(const comparison *c, const choice *chosen, int first, int end) {
-  double least = INFINITY;
-  for (int k = 0; k < chosen->prepared->kind_count; k++) {
-    const sim_unit_cost *units = chosen->prepared->kinds[k].units;
-    double s = 0;
-    for (int u = first; u < end; u++) {
-      s += (chosen->point->recompute == PLAN_RECOMPUTE_ALL ? 2 : 1) * units[u].device_s[SIM_FORWARD];
-      if (c->scenario->training) s += units[u].device_s[SIM_BACKWARD_INPUT] + units[u].device_s[SIM_BACKWARD_WEIGHT];
-    }
-    if (s < least) least = s;
+/* One microbatch on the units [first, end), each on the device that is fastest for it. */
+typedef struct pass_times {
+  double forward_s, backward_s;
+} pass_times;
+
+static pass_times least_s(const comparison *c, const choice *chosen, int first, int end) {
+  pass_times sum = {0, 0};
+  for (int u = first; u < end; u++) {
+    double least[3] = {INFINITY, INFINITY, INFINITY};
+    for (int k = 0; k < chosen->prepared->kind_count; k++)
+      for (int d = SIM_FORWARD; d <= SIM_BACKWARD_WEIGHT; d++)
+        least[d] = fmin(least[d], chosen->prepared->kinds[k].units[u].device_s[d]);
+    sum.forward_s += least[SIM_FORWARD];
+    if (c->scenario->training) sum.backward_s += least[SIM_BACKWARD_INPUT] + least[SIM_BACKWARD_WEIGHT];
+    if (chosen->point->recompute == PLAN_RECOMPUTE_ALL) sum.backward_s += least[SIM_FORWARD];
   }
-  return least;
+  return sum;
 }
 
+/* As in sim/tune.h; with the cuts known, for each stage instead of their mean. */
 static double bound_of(const comparison *c, const choice *chosen, plan_schedule schedule) {
   const int p = chosen->point->stages, n = (int)chosen->prepared->model.units.count;
   const double m = (double)chosen->point->microbatches * (c->scenario->training ? 1 : (double)c->scenario->steps);
-  double all_s = 0, largest_s = 0;
-  if (chosen->cuts) {
-    for (int s = 0; s < p; s++) {
-      const double stage_s = least_s(c, chosen, s ? chosen->cuts[s - 1] : 0, s + 1 < p ? chosen->cuts[s] : n);
-      all_s += stage_s;
-      if (stage_s > largest_s) largest_s = stage_s;
-    }
-  } else {
-    all_s = least_s(c, chosen, 0, n);
-    largest_s = all_s / p;
-  }
   const bool flushed = c->scenario->training && schedule == PLAN_1F1B;
-  return (flushed ? all_s + (m - 1) * largest_s : fmax(all_s, m * largest_s)) * (1 - 1e-9);
+  const pass_times all = least_s(c, chosen, 0, n);
+  const double all_s = all.forward_s + all.backward_s;
+  double bound_s =
+      flushed ? all_s + ((m - 1) * all.backward_s + fmax(0, m - p) * all.forward_s) / p : fmax(all_s, m * all_s / p);
+  for (int s = 0; chosen->cuts && s < p; s++) {
+    const pass_times stage = least_s(c, chosen, s ? chosen->cuts[s - 1] : 0, s + 1 < p ? chosen->cuts[s] : n);
+    const double left_s = (m - 1) * stage.backward_s + fmax(0, m - (p - s)) * stage.forward_s;
+    bound_s = fmax(bound_s, flushed ? all_s + left_s : m * (stage.forward_s + stage.backward_s));
+  }
+  return bound_s * (1 - 1e-9);
 }
 
 static int compare_choices(const void *a, const void *b) {
