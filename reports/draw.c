@@ -5,233 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/flows.h"
+#include "reports/draw_layout.h"
 #include "reports/tables.h"
 
-enum {
-  WIDTH = 1116,  /* of the picture; all in its pixels */
-  HOST_PAD = 14, /* around the boxes of a host */
-  HEAD = 24,     /* a host's name */
-  LEVEL = 17,    /* an arc above the boxes */
-  MAX_LEVELS = 6,
-  PER_LINE = 8,     /* boxes */
-  ALL_WORKERS = 16, /* up to so many, whole copies are drawn */
-  LINK_GAP = 54,    /* between stages, with room for a figure */
-  NARROW_GAP = 40,  /* the same where boxes are many */
-  MAX_CHUNK_ROWS = 4,
-  ROW = 15,     /* a line of text */
-  BETWEEN = 16, /* lines of boxes */
-  RING = 36,    /* the band of an all-reduce under a line, or between two */
-  MAX_EDGES = 256
-};
-
-typedef struct box {
-  int worker, line, column;
-  double x, y;
-} box;
-
-typedef struct edge {
-  int a, b; /* boxes, a < b */
-  int64_t kind_bytes[PLAN_TRAFFIC_COUNT];
-  int level;
-} edge;
-
-typedef struct drawing {
-  const report_files *files;
-  dp_str *out;
-  int ranks, copies, shown_copies, shown_ranks; /* a copy of the pipeline: a tensor member of a replica */
-  box boxes[REPORT_DRAWN_WORKERS];
-  int box_count, line_count, columns;
-  int lines_each; /* of a copy */
-  double box_width, box_height;
-  edge edges[MAX_EDGES];
-  int edge_count, left_out;
-  int64_t left_out_bytes;
-  int64_t gradient_bytes, tensor_bytes; /* most that a worker sends in collectives of its replicas, of its group */
-  double line_top[REPORT_DRAWN_WORKERS + 1];
-  int line_levels[REPORT_DRAWN_WORKERS];
-  double height;
-} drawing;
-
-bool report_transfer_read(const report_files *files, const dp_node *row, int *from, int *to,
-                          int64_t kind_bytes[PLAN_TRAFFIC_COUNT]) {
-  const int workers = files->metrics.worker_count;
-  const dp_node *a = dp_node_get(row, "from"), *b = dp_node_get(row, "to");
-  if (!a || !b || a->kind != DP_NODE_INTEGER || b->kind != DP_NODE_INTEGER) return false;
-  if (a->integer < 0 || a->integer >= workers || b->integer < 0 || b->integer >= workers) return false;
-  *from = (int)a->integer;
-  *to = (int)b->integer;
-  for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) kind_bytes[k] = report_node_integer(row, plan_traffic_names[k]);
-  return true;
-}
-
-/* ---- what is drawn where ---- */
-
-static const plan_device *device_of(const drawing *d, int worker) {
-  return &d->files->cluster.devices.items[d->files->plan.devices[worker]];
-}
-
-/* Up to ALL_WORKERS of the copies, whole ones; of those as few on a line as two lines take, else as many as there is
- * room for. A longer copy has lines of its own, evenly filled. */
-static void choose_boxes(drawing *d) {
-  d->ranks = d->files->plan.ranks;
-  d->copies = plan_copy_count(&d->files->plan);
-  const int whole = ALL_WORKERS / d->ranks > 1 ? ALL_WORKERS / d->ranks : 1;
-  d->shown_copies = d->copies < whole ? d->copies : whole;
-  d->shown_ranks = d->ranks < REPORT_DRAWN_WORKERS ? d->ranks : REPORT_DRAWN_WORKERS;
-  d->lines_each = (d->shown_ranks + PER_LINE - 1) / PER_LINE;
-  int beside = 1;
-  while (d->lines_each == 1 && (beside + 1) * d->ranks <= PER_LINE && (d->shown_copies + beside - 1) / beside > 2)
-    beside++;
-  const int columns = d->lines_each > 1 ? (d->shown_ranks + d->lines_each - 1) / d->lines_each : d->ranks;
-  for (int r = 0; r < d->shown_copies; r++)
-    for (int k = 0; k < d->shown_ranks; k++)
-      d->boxes[d->box_count++] = (box){.worker = r * d->ranks + k,
-                                       .line = r / beside * d->lines_each + k / columns,
-                                       .column = r % beside * columns + k % columns};
-  d->columns = beside * columns;
-  d->line_count = (d->shown_copies + beside - 1) / beside * d->lines_each;
-}
-
-static int box_of(const drawing *d, int worker) {
-  const int copy = worker / d->ranks, rank = worker % d->ranks;
-  return copy < d->shown_copies && rank < d->shown_ranks ? copy * d->shown_ranks + rank : -1;
-}
-
-static int chunk_rows(const drawing *d) {
-  const int chunks = d->files->plan.chunks_per_rank;
-  return chunks <= MAX_CHUNK_ROWS ? chunks : MAX_CHUNK_ROWS;
-}
-
-static void leave_out(drawing *d, const int64_t kind_bytes[PLAN_TRAFFIC_COUNT]) {
-  d->left_out++;
-  d->left_out_bytes += report_flow_bytes(kind_bytes);
-}
-
-static int64_t more_of(int64_t a, int64_t b) { return a > b ? a : b; }
-
-/* What travels between two shown workers, both ways together; all-reduces apart. */
-static void collect_edges(drawing *d) {
-  for (size_t i = 0; i < d->files->transfers->count; i++) {
-    int64_t bytes[PLAN_TRAFFIC_COUNT];
-    int from, to;
-    if (!report_transfer_read(d->files, d->files->transfers->items[i], &from, &to, bytes)) continue;
-    d->gradient_bytes = more_of(d->gradient_bytes, bytes[PLAN_TRAFFIC_GRADIENT]);
-    d->tensor_bytes = more_of(d->tensor_bytes, bytes[PLAN_TRAFFIC_TENSOR]);
-    bytes[PLAN_TRAFFIC_GRADIENT] = bytes[PLAN_TRAFFIC_TENSOR] = 0;
-    int a = box_of(d, from), b = box_of(d, to), e = 0;
-    if (a < 0 || b < 0 || a == b || report_flow_bytes(bytes) == 0) continue;
-    if (a > b) {
-      const int swap = a;
-      a = b;
-      b = swap;
-    }
-    while (e < d->edge_count && (d->edges[e].a != a || d->edges[e].b != b)) e++;
-    if (e == MAX_EDGES) {
-      leave_out(d, bytes);
-      continue;
-    }
-    if (e == d->edge_count) d->edges[d->edge_count++] = (edge){.a = a, .b = b};
-    for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) d->edges[e].kind_bytes[k] += bytes[k];
-  }
-}
-
-/* A thousandth of the largest is not worth a line; nor is such a part of a transfer worth a figure. */
-static void drop_small_edges(drawing *d) {
-  int64_t most = 0;
-  int kept = 0;
-  for (int e = 0; e < d->edge_count; e++) most = more_of(most, report_flow_bytes(d->edges[e].kind_bytes));
-  for (int e = 0; e < d->edge_count; e++) {
-    edge one = d->edges[e];
-    for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++)
-      if (one.kind_bytes[k] < most / 1000) one.kind_bytes[k] = 0;
-    if (report_flow_bytes(one.kind_bytes))
-      d->edges[kept++] = one;
-    else
-      leave_out(d, d->edges[e].kind_bytes);
-  }
-  d->edge_count = kept;
-}
-
-static bool on_one_line(const drawing *d, const edge *e) { return d->boxes[e->a].line == d->boxes[e->b].line; }
-static int reach_of(const edge *e) { return e->b - e->a; }
-
-static int by_reach(const void *x, const void *y) {
-  const edge *a = x, *b = y;
-  if (reach_of(a) != reach_of(b)) return reach_of(a) - reach_of(b);
-  return a->a - b->a;
-}
-
-/* Arcs: short ones below, each on the lowest level on which it overlaps none; what has no level is left out. */
-static void choose_levels(drawing *d) {
-  if (d->edge_count) qsort(d->edges, (size_t)d->edge_count, sizeof *d->edges, by_reach);
-  for (int e = 0; e < d->edge_count; e++) {
-    edge *one = &d->edges[e];
-    one->level = -1;
-    if (reach_of(one) == 1) continue; /* a straight line, or the step to the next line */
-    if (!on_one_line(d, one)) {
-      leave_out(d, one->kind_bytes);
-      continue;
-    }
-    for (int level = 0; level < MAX_LEVELS && one->level < 0; level++) {
-      bool taken = false;
-      for (int f = 0; f < e && !taken; f++)
-        taken = d->edges[f].level == level && d->edges[f].a < one->b && one->a < d->edges[f].b;
-      if (!taken) one->level = level;
-    }
-    const int line = d->boxes[one->a].line;
-    if (one->level < 0)
-      leave_out(d, one->kind_bytes);
-    else if (one->level + 1 > d->line_levels[line])
-      d->line_levels[line] = one->level + 1;
-  }
-}
-
-/* A band under the last line of copies, for what they do together. */
-static bool has_ring_under(const drawing *d, int line) {
-  return (d->gradient_bytes > 0 || d->tensor_bytes > 0) && (line + 1) % d->lines_each == 0;
-}
-
-static bool same_copy(const drawing *d, int i, int j) {
-  return d->boxes[i].worker / d->ranks == d->boxes[j].worker / d->ranks;
-}
-
-static double link_gap(const drawing *d) { return d->columns > 6 ? NARROW_GAP : LINK_GAP; }
-
-static double gap_after(const drawing *d, int i) {
-  if (i + 1 >= d->box_count || d->boxes[i + 1].line != d->boxes[i].line) return 0;
-  if (same_copy(d, i, i + 1)) return link_gap(d);
-  return device_of(d, d->boxes[i].worker)->node == device_of(d, d->boxes[i + 1].worker)->node ? HOST_PAD
-                                                                                              : 2 * HOST_PAD + 8;
-}
-
-static void place_boxes(drawing *d) {
-  double most_gaps = 0, gaps = 0, y = 0, x = 0;
-  for (int i = 0; i < d->box_count; i++) {
-    if (i == 0 || d->boxes[i].line != d->boxes[i - 1].line) gaps = 0;
-    gaps += gap_after(d, i);
-    most_gaps = fmax(most_gaps, gaps);
-  }
-  d->box_width = fmin(262, (WIDTH - 2 * HOST_PAD - most_gaps) / d->columns);
-  d->box_height = 26 + ROW * (chunk_rows(d) + 2) + 16;
-  for (int line = 0; line < d->line_count; line++) {
-    d->line_top[line] = y;
-    y += HEAD + LEVEL * d->line_levels[line] + d->box_height + HOST_PAD + (has_ring_under(d, line) ? RING : BETWEEN);
-  }
-  d->line_top[d->line_count] = y;
-  d->height = y;
-  for (int i = 0; i < d->box_count; i++) {
-    box *b = &d->boxes[i];
-    if (b->column == 0) x = HOST_PAD;
-    b->x = x;
-    b->y = d->line_top[b->line] + HEAD + LEVEL * d->line_levels[b->line];
-    x += d->box_width + gap_after(d, i);
-  }
-}
-
-/* ---- strokes ---- */
-
-static void add_label(drawing *d, double x, double y, const char *anchor, const char *class, const char *text) {
+static void add_label(report_drawing *d, double x, double y, const char *anchor, const char *class, const char *text) {
   dp_arena arena = {0};
   const char *clean = report_text_clean(&arena, text);
   dp_str_addf(d->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s%s%s>", x, y, anchor, class ? " class=\"" : "",
@@ -262,7 +39,7 @@ static int main_kind(const int64_t bytes[PLAN_TRAFFIC_COUNT]) {
 }
 
 /* A line of text a kind, in its colour, centred. */
-static void add_amounts(drawing *d, const edge *e, double x, double y) {
+static void add_amounts(report_drawing *d, const report_edge *e, double x, double y) {
   for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) {
     char class[32], figure[32];
     if (e->kind_bytes[k] == 0) continue;
@@ -272,7 +49,7 @@ static void add_amounts(drawing *d, const edge *e, double x, double y) {
   }
 }
 
-static void add_arc_amounts(drawing *d, const edge *e, double x, double y) {
+static void add_arc_amounts(report_drawing *d, const report_edge *e, double x, double y) {
   int kinds = 0;
   dp_str_addf(d->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" class=\"halo\">", x, y);
   for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) {
@@ -285,16 +62,16 @@ static void add_arc_amounts(drawing *d, const edge *e, double x, double y) {
   dp_str_add(d->out, "</text>\n");
 }
 
-static void draw_edge(drawing *d, const edge *e) {
-  const box *a = &d->boxes[e->a], *b = &d->boxes[e->b];
+static void draw_edge(report_drawing *d, const report_edge *e) {
+  const report_box *a = &d->boxes[e->a], *b = &d->boxes[e->b];
   const char *kind = plan_traffic_names[main_kind(e->kind_bytes)];
-  if (reach_of(e) == 1 && on_one_line(d, e)) {
+  if (report_edge_reach(e) == 1 && report_edge_on_line(d, e)) {
     const double x0 = a->x + d->box_width, y = a->y + 22;
     dp_str_addf(d->out, "<path class=\"k-%s\" d=\"M%.1f %.1fH%.1f\"/>\n", kind, x0, y, b->x);
-    add_amounts(d, e, x0 + link_gap(d) / 2, y + 15);
+    add_amounts(d, e, x0 + report_drawing_gap(d) / 2, y + 15);
     return;
   }
-  if (reach_of(e) == 1) { /* on to the next line of a long copy */
+  if (report_edge_reach(e) == 1) { /* on to the next line of a long copy */
     const double x0 = a->x + d->box_width / 2, y0 = a->y + d->box_height, x1 = b->x + d->box_width / 2,
                  y = d->line_top[b->line] - BETWEEN / 2.0;
     dp_str_addf(d->out, "<path class=\"k-%s\" d=\"M%.1f %.1fV%.1fH%.1fV%.1f\"/>\n", kind, x0, y0, y, x1, b->y);
@@ -310,18 +87,18 @@ static void draw_edge(drawing *d, const edge *e) {
 }
 
 /* After all arcs, so that no line crosses a figure. */
-static void label_arc(drawing *d, const edge *e) {
-  const box *a = &d->boxes[e->a], *b = &d->boxes[e->b];
+static void label_arc(report_drawing *d, const report_edge *e) {
+  const report_box *a = &d->boxes[e->a], *b = &d->boxes[e->b];
   if (e->level < 0) return;
   add_arc_amounts(d, e, (a->x + b->x + d->box_width) / 2, a->y - 4 - LEVEL * e->level);
 }
 
-static void draw_host(drawing *d, int from, int to) {
-  const box *first = &d->boxes[from], *last = &d->boxes[to];
-  const int node = device_of(d, first->worker)->node;
+static void draw_host(report_drawing *d, int from, int to) {
+  const report_box *first = &d->boxes[from], *last = &d->boxes[to];
+  const int node = report_drawing_device(d, first->worker)->node;
   const double x = first->x - HOST_PAD, right = last->x + d->box_width + HOST_PAD, y = d->line_top[first->line];
   const double bottom = d->boxes[to].y + d->box_height + HOST_PAD;
-  const char *name = device_of(d, first->worker)->name, *slash = name ? strchr(name, '/') : NULL;
+  const char *name = report_drawing_device(d, first->worker)->name, *slash = name ? strchr(name, '/') : NULL;
   dp_str label = {0};
   if (slash)
     dp_str_addf(&label, "%.*s", (int)(slash - name), name);
@@ -341,19 +118,20 @@ static void draw_host(drawing *d, int from, int to) {
 }
 
 /* Boxes of one node that stand side by side share a host; lines of the same extent on one node are joined. */
-static void draw_hosts(drawing *d) {
+static void draw_hosts(report_drawing *d) {
   for (int i = 0; i < d->box_count;) {
-    const int node = device_of(d, d->boxes[i].worker)->node;
+    const int node = report_drawing_device(d, d->boxes[i].worker)->node;
     int end = i; /* of the run on this line */
     while (end + 1 < d->box_count && d->boxes[end + 1].line == d->boxes[i].line &&
-           device_of(d, d->boxes[end + 1].worker)->node == node)
+           report_drawing_device(d, d->boxes[end + 1].worker)->node == node)
       end++;
     int last = end;
     const bool whole = d->boxes[i].column == 0 && d->boxes[end].column == d->columns - 1;
     while (whole && last + d->columns < d->box_count) { /* whole lines of the node below */
       bool same = true;
       for (int j = last + 1; j <= last + d->columns && same; j++)
-        same = device_of(d, d->boxes[j].worker)->node == node && d->boxes[j].line == d->boxes[last].line + 1;
+        same =
+            report_drawing_device(d, d->boxes[j].worker)->node == node && d->boxes[j].line == d->boxes[last].line + 1;
       if (!same) break;
       last += d->columns;
     }
@@ -362,7 +140,7 @@ static void draw_hosts(drawing *d) {
   }
 }
 
-static void add_chunks(drawing *d, const box *b, double x, double *y) {
+static void add_chunks(report_drawing *d, const report_box *b, double x, double *y) {
   const plan_plan *plan = &d->files->plan;
   const int rank = b->worker % d->ranks;
   int told = 0, more = 0;
@@ -393,8 +171,8 @@ static int64_t parameters_of(const report_files *files, int rank) {
   return sum;
 }
 
-static void draw_box(drawing *d, const box *b) {
-  const plan_device *device = device_of(d, b->worker);
+static void draw_box(report_drawing *d, const report_box *b) {
+  const plan_device *device = report_drawing_device(d, b->worker);
   const double peak = (double)d->files->memory.workers[b->worker].peak_bytes,
                limit = (double)d->files->run.memory_limit_bytes[b->worker];
   const double pad = d->box_width > 110 ? 10 : 8, inner = d->box_width - 2 * pad, x = b->x + pad;
@@ -426,7 +204,7 @@ static void draw_box(drawing *d, const box *b) {
 
 /* ---- what copies do together, and those that are not drawn ---- */
 
-static void describe_rings(const drawing *d, dp_str *label) {
+static void describe_rings(const report_drawing *d, dp_str *label) {
   const plan_plan *plan = &d->files->plan;
   char figure[32];
   if (d->tensor_bytes)
@@ -438,7 +216,7 @@ static void describe_rings(const drawing *d, dp_str *label) {
                 plan->replicas, d->ranks > 1 ? "up to " : "", gigabytes((double)d->gradient_bytes, figure));
 }
 
-static void draw_rings(drawing *d) {
+static void draw_rings(report_drawing *d) {
   const char *kind = plan_traffic_names[d->gradient_bytes ? PLAN_TRAFFIC_GRADIENT : PLAN_TRAFFIC_TENSOR];
   char class[32];
   bool said = false;
@@ -447,10 +225,10 @@ static void draw_rings(drawing *d) {
   describe_rings(d, &label);
   (void)snprintf(class, sizeof class, "k-%s", kind);
   for (int line = 0; line < d->line_count; line++) {
-    if (!has_ring_under(d, line)) continue;
+    if (!report_drawing_has_ring(d, line)) continue;
     double left = WIDTH, right = 0, y = 0;
     for (int i = 0; i < d->box_count; i++) {
-      const box *b = &d->boxes[i];
+      const report_box *b = &d->boxes[i];
       const double x = b->x + d->box_width / 2;
       if (b->line != line) continue;
       y = b->y + d->box_height + HOST_PAD + 8;
@@ -473,10 +251,10 @@ static void draw_rings(drawing *d) {
   dp_str_free(&label);
 }
 
-static void draw_others(drawing *d) {
+static void draw_others(report_drawing *d) {
   if (d->shown_copies == d->copies) return;
   const int first = d->shown_copies * d->ranks, last = d->ranks * d->copies - 1;
-  const char *from = device_of(d, first)->name, *to = device_of(d, last)->name;
+  const char *from = report_drawing_device(d, first)->name, *to = report_drawing_device(d, last)->name;
   const double y = d->height;
   dp_str label = {0};
   dp_str_addf(&label, "%d more %s hold the same: workers %d to %d, on %s to %s", d->copies - d->shown_copies,
@@ -487,7 +265,7 @@ static void draw_others(drawing *d) {
   dp_str_free(&label);
 }
 
-static void draw_legend(drawing *d) {
+static void draw_legend(report_drawing *d) {
   bool seen[PLAN_TRAFFIC_COUNT] = {false};
   double x = 2;
   const double y = d->height + 10;
@@ -509,18 +287,14 @@ static void draw_legend(drawing *d) {
 
 void report_draw_plan(const report_files *files, dp_str *svg, dp_str *note) {
   dp_str body = {0};
-  drawing *d = calloc(1, sizeof *d);
+  report_drawing *d = calloc(1, sizeof *d);
   if (!d) {
     svg->failed = true;
     return;
   }
   d->files = files;
   d->out = &body;
-  choose_boxes(d);
-  collect_edges(d);
-  drop_small_edges(d);
-  choose_levels(d);
-  place_boxes(d);
+  report_drawing_place(d);
   draw_hosts(d);
   draw_rings(d);
   for (int e = 0; e < d->edge_count; e++) draw_edge(d, &d->edges[e]);

@@ -3,6 +3,7 @@ libreports_a_SOURCES = \
 	reports/folder.c \
 	reports/gnuplot.c \
 	reports/draw.c reports/draw.h \
+	reports/draw_layout.c reports/draw_layout.h \
 	reports/flows.c reports/flows.h \
 	reports/json.c reports/json.h \
 	reports/metrics_json.c \

@@ -95,6 +95,8 @@ tests_json_equal_SOURCES = tests/json_equal.c
 tests_json_equal_LDADD = $(BASE_LIBS)
 SCRIPT_TESTS += tests/scenarios.sh
 EXTRA_DIST += \
+	scenarios/flux-batch4-8xh100.expected.json \
+	scenarios/flux-image-8xh100.expected.json \
 	scenarios/flux-lora-4xrtx4090.expected.json \
 	scenarios/sd15-4xrtx3090.expected.json \
 	scenarios/sd3-8xh100.expected.json \
