@@ -134,6 +134,12 @@ static int largest_class(const sim_advise_figures *f) {
   return most;
 }
 
+/* Memory is predicted up to a tenth too low (doc/advise.md). */
+static const char *fit_text(const sim_advise_figures *f) {
+  if (!f->fits) return "NO";
+  return (double)f->need_bytes > 0.9 * (double)f->limit_bytes ? "barely" : "yes";
+}
+
 /* "node0/gpu1 19.6 of 24.0 GB" */
 static void add_memory(const cli_advice *advice, const sim_advise_figures *f, dp_str *out) {
   dp_str_addf(out, "%s %.1f of %.1f GB", advice->scenario->cluster.devices.items[f->device].name,
@@ -167,7 +173,7 @@ static dp_status print_sizes(const cli_advice *advice, dp_error *error) {
     report_table_cell(&table, "%s", dp_format_seconds(f->step_s, step));
     report_table_cell(&table, "%.4g", f->throughput_samples_per_s);
     report_table_cell(&table, "%.1f %%", 100 * f->bubble_ratio);
-    report_table_cell(&table, "%s", f->fits ? "yes" : "NO");
+    report_table_cell(&table, "%s", fit_text(f));
     report_table_cell(&table, "%s", dp_str_text(&memory));
     report_table_cell(&table, "%s %.1f", sim_advise_class_names[most], (double)f->class_bytes[most] / 1e9);
     table.failed = table.failed || memory.failed;
@@ -207,7 +213,7 @@ static void add_outcome(const cli_advice *advice, report_table *t, const char *w
   report_table_cell(t, "%+.1f %%", 100 * gain);
   report_table_cell(t, "%.4g", m->throughput_samples_per_s);
   report_table_cell(t, "%.1f %%", 100 * m->bubble_ratio);
-  report_table_cell(t, "%s", m->fits ? "yes" : "NO");
+  report_table_cell(t, "%s", m->fits ? fit_text(&m->tightest) : "NO");
   report_table_cell(t, "%s", dp_str_text(&memory));
   t->failed = t->failed || memory.failed;
   dp_str_free(&memory);
