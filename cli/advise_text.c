@@ -134,7 +134,7 @@ static int largest_class(const sim_advise_figures *f) {
   return most;
 }
 
-/* Memory is predicted up to a tenth too low (doc/advise.md). */
+/* Less than a tenth to spare: about as far off as memory may be predicted (doc/advise.md). */
 static const char *fit_text(const sim_advise_figures *f) {
   if (!f->fits) return "NO";
   return (double)f->need_bytes > 0.9 * (double)f->limit_bytes ? "barely" : "yes";
