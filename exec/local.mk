@@ -1,1 +1,5 @@
-# Nothing is built here yet: see DESIGN of the exec house in CONTRIBUTING.md.
+noinst_LIBRARIES += libexec.a
+libexec_a_SOURCES = \
+	exec/sampler.c \
+	exec/scheduler.c exec/scheduler.h
+EXEC_LIBS = libexec.a $(PLAN_LIBS)

@@ -151,3 +151,6 @@ CHECK_SUITES += tests/test_sim_tensor
 tests_test_sim_tensor_SOURCES = tests/test_sim_tensor.c tests/suite.h
 tests_test_sim_tensor_LDADD = $(TEST_LIBS)
 SCRIPT_TESTS += tests/test_advise.sh
+CHECK_SUITES += tests/test_exec_scheduler
+tests_test_exec_scheduler_SOURCES = tests/test_exec_scheduler.c
+tests_test_exec_scheduler_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)
