@@ -192,6 +192,16 @@ START_TEST(memory_is_put_right) {
 }
 END_TEST
 
+/* DeepSpeed's ranks: stage s of replica r is on GPU s * replicas + r. Workers are numbered replica by replica. */
+START_TEST(stages_lie_as_deepspeed_lays_them) {
+  advise("pipeline_stages=2\nactivation_checkpointing=true\n" SDXL, SQUARES, CARDS);
+  const sim_advise_figures *f = &result.rows[0].figures;
+  ck_assert_int_eq(f->worker % 2, 1); /* the second stage has most of the UNet */
+  ck_assert_int_eq(f->device, (f->worker % 2) * 2 + f->worker / 2);
+  end();
+}
+END_TEST
+
 /* Of many micro batches only the first are simulated: the step is that of the whole simulation. */
 START_TEST(long_steps_repeat) {
   advise("pipeline_stages=4\ngradient_accumulation_steps=200\n" FLUX, SMALL, CARDS);
@@ -232,8 +242,8 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {
-      layers_of_the_models,       adapters_on_all_linear_layers, a_bad_split_is_mended, advice_is_stable,
-      a_split_that_fits_is_found, what_helps_when_nothing_fits,  memory_is_put_right,   long_steps_repeat,
-      gpus_and_stages_must_agree};
+      layers_of_the_models,       adapters_on_all_linear_layers,    a_bad_split_is_mended, advice_is_stable,
+      a_split_that_fits_is_found, what_helps_when_nothing_fits,     memory_is_put_right,   long_steps_repeat,
+      gpus_and_stages_must_agree, stages_lie_as_deepspeed_lays_them};
   return suite_run("sim_advise", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }
