@@ -58,14 +58,15 @@ static dp_status print_json(const json_t *json, dp_error *error) {
 /* ---- tables ---- */
 
 static void print_plan_line(const sim_candidate *c, const char *scenario) {
-  char tensor[48] = "";
-  if (sim_candidate_tensor(c) > 1) (void)snprintf(tensor, sizeof tensor, " --set plan.tensor_parallel=%d", c->tensor);
+  char tensor[64] = "";
+  if (sim_candidate_tensor(c) > 1)
+    (void)snprintf(tensor, sizeof tensor, "    --set plan.tensor_parallel=%d \\\n", c->tensor);
   printf(
       "  diffpipe simulate %s \\\n"
-      "    --set plan.stages=%d --set plan.data_parallel=%d%s --set plan.schedule=%s \\\n"
+      "    --set plan.stages=%d --set plan.data_parallel=%d --set plan.schedule=%s \\\n%s"
       "    --set plan.chunks=%d --set plan.microbatches=%d --set plan.microbatch_size=%d \\\n"
       "    --set plan.recompute=%s --set plan.skip_policy=%s",
-      scenario, c->stages, c->replicas, tensor, plan_schedule_names[c->schedule], c->chunks, c->microbatches,
+      scenario, c->stages, c->replicas, plan_schedule_names[c->schedule], tensor, c->chunks, c->microbatches,
       c->microbatch_size, plan_recompute_names[c->recompute], plan_skip_policy_names[c->skip_policy]);
   if (c->k) printf(" --set plan.k=%lld", (long long)c->k);
   for (int i = 0; i < c->skip_count; i++)
@@ -78,7 +79,7 @@ static void print_front(const sim_tune_result *result) {
   printf(
       "\nPareto front: throughput, memory of the fullest worker, cost (GB = 1e9 bytes)\n"
       "  samples/s       step     GB  USD/M samples  bubble  stages x replicas, microbatches x size\n");
-  bool lossy = false;
+  bool lossy = false, tensor = false;
   for (int i = 0; i < result->front_count; i++) {
     const sim_trial *t = &result->trials[result->front[i]];
     char plan[128], step[32];
@@ -86,7 +87,9 @@ static void print_front(const sim_tune_result *result) {
            dp_format_seconds(t->step_s, step), (double)t->peak_bytes / 1e9, t->usd_per_million_samples,
            100 * t->bubble_ratio, sim_candidate_brief(&t->candidate, plan));
     lossy = lossy || sim_candidate_lossiness(&t->candidate) > 0;
+    tensor = tensor || sim_candidate_tensor(&t->candidate) > 1;
   }
+  if (tensor) printf("  4/T2: four stages, each shared by a tensor group of two devices\n");
   if (lossy) printf("  lossy: skips are compressed; quality not measured\n");
 }
 

@@ -118,7 +118,7 @@ static void print_table(const rows *all) {
              (double)h->best.tightest.limit_bytes / 1e9);
   }
   printf(
-      "\nA plan reads stages x replicas, schedule, microbatches x size.\n\nThroughput gained by 10 %% more of\n  %-22s "
+      "\nA plan reads stages x replicas, schedule, microbatches x size; 4/T2: four stages on two devices each.\n\nThroughput gained by 10 %% more of\n  %-22s "
       "%9s %9s %9s %9s %9s\n",
       "cluster", "compute", "mem. bw", "links", "host", "mem. size");
   for (int i = 0; i < all->count; i++) {

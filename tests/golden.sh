@@ -47,6 +47,8 @@ one whatif check whatif-sdxl whatif sdxl-8xa100-sxm.toml "${clusters[@]}" "${nar
 one tune-baselines check tune-baselines tune sd15-4xrtx3090.toml --baselines --set 'search.microbatch_sizes=[4]' --set 'search.schedules=["1f1b"]'
 one baselines-table says '^  1F1B, equal parameters +[0-9.]+ +[+][0-9.]+ % +[0-9.]+ +[0-9.]+ +[0-9.]+$' tune sd15-4xrtx3090.toml --baselines --set 'search.microbatch_sizes=[4]' --set 'search.schedules=["1f1b"]'
 one tune-table says '^Best: 1 stage x 8 replicas, 1f1b, 4 microbatches of 4' tune sdxl-8xa100-sxm.toml "${narrow[@]}"
+one tune-tensor-table says '^  4/T2: four stages, each shared by a tensor group of two devices$' tune flux-batch4-8xh100.toml --set 'search.schedules=["interleaved"]' --set search.microbatch_sizes=1
+one tune-tensor-plan says '^    --set plan.tensor_parallel=2 .$' tune flux-batch4-8xh100.toml --set 'search.schedules=["interleaved"]' --set search.microbatch_sizes=1
 one tune-why says '^    does not fit: worker 0 needs [0-9.]+ of 80.0 GB, [0-9.]+ of it activations$' tune sdxl-8xa100-sxm.toml --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[4, 8]' --set 'search.recompute=["none"]'
 one tune-why-recomputed says '^    slower by [0-9.]+ %: [0-9]+ units recomputed, else worker 0 needs [0-9.]+ of 80.0 GB$' tune sdxl-8xa100-sxm.toml --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[4, 8]'
 one tune-why-host says '^    slower by [0-9.]+ %: host-bound below microbatches of [0-9]+, host issuing work [0-9]+ %$' tune sd15-4xrtx3090.toml --set cluster.file=clusters/8xh100-sxm.toml --set task.global_batch=256 --set task.implementation=pytorch-eager --set task.cuda_graphs=false --set 'search.schedules=["1f1b"]' --set 'search.stages=[1]' --set 'search.microbatch_sizes=[4, 16, 32]'
