@@ -67,8 +67,8 @@ typedef struct plan_plan {
   int ranks;              /* pipeline workers of one replica (the scenario's `stages`) */
   int chunks_per_rank;    /* v */
   int replicas;           /* data parallel */
-  int tensor;             /* members of a tensor group: each stage of a replica is on so many workers, every one with its
-                           * share of each unit (graph/shard.h). 0 counts as 1: each stage on one worker */
+  int tensor;             /* members of a tensor group: each stage of a replica is on so many workers, every one with
+                           * its share of each unit (graph/shard.h). 0 counts as 1: each stage on one worker */
   plan_schedule schedule;
   int microbatches;       /* per replica and step */
   int microbatch_size;    /* samples */

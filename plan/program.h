@@ -53,8 +53,8 @@ typedef struct plan_instruction {
   uint32_t peer;      /* see above, else PLAN_NO_PEER */
 } plan_instruction;
 
-/* Equal work, costed once: compute of one chunk on one worker, with the collectives of its tensor group, which are part of
- * the instruction: the members run the same instructions in the same order. */
+/* Equal work, costed once: compute of one chunk on one worker, with the collectives of its tensor group, which are part
+ * of the instruction: the members run the same instructions in the same order. */
 typedef struct plan_work {
   uint8_t opcode;
   uint8_t part, parts; /* backward split into buckets: part `part` of `parts`, from the chunk's end to its start */

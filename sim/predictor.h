@@ -54,11 +54,11 @@ double sim_kind_span_s(const sim_device_kind *kind, int direction, int first, in
 /* Seconds of a unit on a kind of device, forward and backward, with recomputation. */
 double sim_kind_unit_s(const sim_predictor *p, const sim_device_kind *kind, int unit);
 
-/* Tensor groups (predict_tensor.c). A collective runs on the compute lane, alone on the group's devices: NCCL's cost model
- * at the pace of the slowest link of the ring, each link shared with the rings of the plan's other tensor groups, which
- * mostly communicate at the same time. Members keep in step: all take as long as the slowest of them computes. Not
- * modelled: pipeline transfers and gradient all-reduces that cross the same links meanwhile, and waiting for a member
- * that such a transfer has delayed. */
+/* Tensor groups (predict_tensor.c). A collective runs on the compute lane, alone on the group's devices: NCCL's cost
+ * model at the pace of the slowest link of the ring, each link shared with the rings of the plan's other tensor groups,
+ * which mostly communicate at the same time. Members keep in step: all take as long as the slowest of them computes.
+ * Not modelled: pipeline transfers and gradient all-reduces that cross the same links meanwhile, and waiting for a
+ * member that such a transfer has delayed. */
 dp_status sim_predict_tensor_links(sim_predictor *p);
 /* Adds the collectives to a kind's units. */
 dp_status sim_predict_tensor_cost(sim_predictor *p, sim_device_kind *kind);

@@ -1,5 +1,5 @@
-/* A model, or a tensor member's share of it, as a microbatch of one size sees it, and what its units cost on every kind of device of a cluster: what the
- * trials of a search share. */
+/* A model, or a tensor member's share of it, as a microbatch of one size sees it, and what its units cost on every kind
+ * of device of a cluster: what the trials of a search share. */
 #ifndef DP_SIM_PREPARED_H
 #define DP_SIM_PREPARED_H
 
@@ -23,8 +23,9 @@ typedef struct sim_prepared {
   dp_arena arena;
 } sim_prepared;
 
-/* `tensor`: members of a tensor group; 1 gives the whole model. Collectives are in no cost here. Of the scenario only the model, the task and the cluster count. It and `efficiency` must outlive the result; so must
- * the result what is predicted with it. Reading it from several threads is safe. On failure nothing is left to free. */
+/* `tensor`: members of a tensor group; 1 gives the whole model. Collectives are in no cost here. Of the scenario only
+ * the model, the task and the cluster count. It and `efficiency` must outlive the result; so must the result what is
+ * predicted with it. Reading it from several threads is safe. On failure nothing is left to free. */
 dp_status sim_prepare_share(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t microbatch_size,
                             int tensor, sim_prepared *prepared, dp_error *error);
 /* The whole model. */

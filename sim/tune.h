@@ -1,18 +1,19 @@
 /* The search for a plan: candidates from the scenario's [search], bounded below, the promising ones simulated.
  *
  * A candidate is a choice of stages, replicas, schedule, chunks, microbatch size, recomputation and skip policy for the
- * scenario's global batch. With T = F + B the device time of one microbatch, forward and backward, each unit on the device
- * that is fastest for it, p stages and m microbatches a replica, its step cannot be shorter than
- *   gpipe   T + (m - 1) T / p: before the first backward, the first microbatch has passed all stages forward, and the stage
- *           that is slowest forward (no less than the mean, F / p) has taken the others too; so again backward
- *   1f1b    T + ((m - 1) B + max(0, m - p) F) / p: when the first microbatch is back at stage s, that has at most p
- *           forwards done; what is left there, and the way back from it, is no less than for the mean of all stages
- *   others  max(T, m T / p): the first microbatch goes there and back, no worker works all the time; zb-h1 and zb-v
- *           without the weight gradients in the first T, which nobody waits for
+ * scenario's global batch. With T = F + B the device time of one microbatch, forward and backward, each unit on the
+ * device that is fastest for it, p stages and m microbatches a replica, its step cannot be shorter than
+ * - gpipe: T + (m - 1) T / p. Before the first backward, the first microbatch has passed all stages forward, and the
+ *   stage that is slowest forward (no less than the mean, F / p) has taken the others too; so again backward.
+ * - 1f1b: T + ((m - 1) B + max(0, m - p) F) / p. When the first microbatch is back at stage s, that has at most p
+ *   forwards done; what is left there, and the way back from it, is no less than for the mean of all stages.
+ * - others: max(T, m T / p). The first microbatch goes there and back, and no worker does more than work all the time.
+ *   For zb-h1 and zb-v the first T is without the weight gradients, which nobody waits for.
+ *
  * With tensor groups T is what one member computes of a microbatch, and what it sends to the others at the pace of the
  * cluster's fastest link. Candidates are taken in ascending order of that bound, in rounds of equal size that several
- * threads share; a candidate whose bound is not below the best step found in earlier rounds is pruned. So the plan found
- * is the best of all candidates, and the result does not depend on how fast the threads are.
+ * threads share; a candidate whose bound is not below the best step found in earlier rounds is pruned. So the plan
+ * found is the best of all candidates, and the result does not depend on how fast the threads are.
  *
  * Then the best plan is refined: each skip tensor that travels in it is given each other policy that [search] allows,
  * and what gains a thousandth is kept, the most helpful first; in a lossy plan, skips are made exact again where that
