@@ -9,7 +9,6 @@
 #include "reports/plots.h"
 
 const char *report_page_text(report_page *page, const char *format, ...) {
-  dp_str text = {0};
   va_list arguments, again;
   va_start(arguments, format);
   va_copy(again, arguments);
@@ -20,7 +19,6 @@ const char *report_page_text(report_page *page, const char *format, ...) {
   va_end(arguments);
   const char *clean = made ? report_text_clean(&page->arena, made) : NULL;
   if (!clean) page->failed = true;
-  dp_str_free(&text);
   return clean ? clean : "";
 }
 
@@ -29,11 +27,12 @@ const char *report_page_rate(report_page *page, double rate) {
 }
 
 bool report_page_plot(report_page *page, int plot) {
-  const char *path = report_page_text(page, "%s/%s.svg", page->folder, report_plots[plot].name);
+  const char *path = dp_arena_printf(&page->arena, "%s/%s.svg", page->folder, report_plots[plot].name);
   char *svg = NULL;
   size_t length = 0;
   dp_str markup = {0};
-  if (page->writer->markdown || access(path, R_OK) != 0) return false;
+  if (!path) page->failed = true;
+  if (!path || page->writer->markdown || access(path, R_OK) != 0) return false;
   if (dp_file_read(path, 1u << 28, &svg, &length, NULL) != DP_OK) return false;
   report_svg_inline(svg, &markup);
   if (markup.failed) page->failed = true;
