@@ -26,7 +26,9 @@ static const char cluster[] =
     "\nModels are diffusers' own `config.json`, read unchanged. `global_batch` = `microbatches` * `microbatch_size` *\n"
     "`data_parallel`: two of them give the third, and a contradiction is an error. `[cluster]` has `file`, or the keys "
     "of a\n"
-    "cluster file. `[search]` bounds what `diffpipe tune` tries; `simulate` does not look at it.\n\n"
+    "cluster file. `[search]` bounds what `diffpipe tune` tries; `simulate` does not look at it.\n"
+    "`[link]`, `[device]` and `[host]` change the cluster that was read, as in `--set link.bandwidth_gb_per_s=64`; a table in\n"
+    "them speaks of one kind or class of links or of one card: `[link.nvlink]`, `[link.pcie4-x16]`, `[device.RTX-4090]`.\n\n"
     "## Cluster: `format = \"diffpipe-cluster\"`\n\n"
     "Two lines are enough: `[[node]]` and `[[node.device]]` with a `model` and a `count`; SXM boards then get an "
     "NVSwitch,\n"
@@ -59,6 +61,7 @@ static const struct {
   const char *before; /* the prose in front of them */
 } parts[] = {
     {"diffpipe-scenario", plan_scenario_tables, introduction},
+    {"diffpipe-scenario", plan_cluster_change_tables, ""},
     {"diffpipe-cluster", plan_cluster_tables, cluster},
     {"diffpipe-cluster", plan_cluster_row_tables, ""},
     {"diffpipe-devices, diffpipe-links", plan_catalogue_tables, catalogue},

@@ -300,7 +300,7 @@ static dp_status index_links(builder *b) {
 static void sum_price_and_power(builder *b) {
   plan_cluster *cluster = b->cluster;
   const plan_device *device = cluster->devices.items;
-  bool known = true;
+  bool known = true, valued = true;
   for (size_t r = 0; r < b->file.nodes.count; r++) {
     const plan_node_row *row = &b->file.nodes.items[r];
     for (int i = 0; i < row->count; i++) {
@@ -310,6 +310,8 @@ static void sum_price_and_power(builder *b) {
         for (int k = 0; k < row->devices.items[d].count * row->devices.items[d].parts; k++, device++) {
           price += device->price_usd_per_h;
           cluster->power_w += device->tdp_w;
+          cluster->purchase_usd += device->purchase_usd;
+          if (device->purchase_usd <= 0) valued = false;
           if (device->price_usd_per_h <= 0) priced = false;
         }
       if (row->price_usd_per_h > 0)
@@ -321,7 +323,9 @@ static void sum_price_and_power(builder *b) {
     }
   }
   if (!known) cluster->price_usd_per_h = 0;
+  if (!valued) cluster->purchase_usd = 0;
   if (b->file.price_usd_per_h > 0) cluster->price_usd_per_h = b->file.price_usd_per_h;
+  if (b->file.purchase_usd > 0) cluster->purchase_usd = b->file.purchase_usd;
 }
 
 /* Within a node everything hangs on its PCIe trees; nodes must share a fabric: every device must reach the first. */

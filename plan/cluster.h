@@ -75,6 +75,7 @@ typedef struct plan_cluster {
   DP_ARRAY(plan_link) links;
   int node_count, card_count;
   double price_usd_per_h; /* whole cluster: the file's figure, else the sum of its devices' (0 when one is unknown) */
+  double purchase_usd;    /* to buy it all, by the same rule */
   double power_w;         /* whole cluster: devices' TDP + nodes' base power */
   double host_issue_factor; /* how much slower than the reference this host issues work; 1 by default */
   int *first_link;        /* adjacency, CSR over vertices: for the route search */
@@ -90,7 +91,7 @@ dp_status plan_cluster_read(const char *path, plan_catalogue *catalogue, dp_docu
 dp_status plan_cluster_build(const dp_node *table, plan_catalogue *catalogue, plan_cluster *cluster, dp_error *error);
 void plan_cluster_free(plan_cluster *cluster);
 
-/* Shortest path by hops, then widest, then lowest link ids: reproducible. Where several NICs are equally near, a device
+/* Shortest path by hops, then widest, then the last link of least latency, then lowest link ids: reproducible. Where several NICs are equally near, a device
  * takes the one of its own place among its node's cards, as NCCL spreads them. DP_BAD_INPUT when the devices are not
  * connected. Allocates nothing; takes time in proportion to the switches of the two nodes, not to the cluster. */
 dp_status plan_cluster_route(const plan_cluster *cluster, int from_device, int to_device, plan_route *route, dp_error *error);

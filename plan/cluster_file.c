@@ -189,7 +189,7 @@ static dp_status read_node(const plan_cluster_reader *r, const dp_node *table) {
 typedef struct file_keys {
   const char *format, *name;
   int64_t version;
-  double price_usd_per_h, host_issue_factor;
+  double price_usd_per_h, purchase_usd, host_issue_factor;
   const dp_node *device, *link, *node, *fabric;
 } file_keys;
 
@@ -199,6 +199,8 @@ static const dp_field file_fields[] = {
     {"name", DP_FIELD_STRING, offsetof(file_keys, name), false, 0, 0, NULL, "default cluster"},
     {"price_usd_per_h", DP_FIELD_REAL, offsetof(file_keys, price_usd_per_h), false, 0, 1e9, NULL,
      "USD an hour for all of it; default: of its nodes"},
+    {"purchase_usd", DP_FIELD_REAL, offsetof(file_keys, purchase_usd), false, 0, 1e12, NULL,
+     "USD to buy all of it; default: of its cards"},
     {"host_issue_factor", DP_FIELD_REAL, offsetof(file_keys, host_issue_factor), false, 0.01, 100, NULL,
      "how much slower these hosts issue work; default 1"},
     {"node", DP_FIELD_NODE, offsetof(file_keys, node), true, 0, 0, NULL, "[[node]]"},
@@ -253,6 +255,7 @@ static dp_status read_file(const plan_cluster_reader *r, const dp_node *table) {
   DP_TRY(dp_schema_read(table, NULL, "cluster", file_fields, DP_COUNT_OF(file_fields), &keys, r->error));
   r->file->name = keys.name;
   r->file->price_usd_per_h = keys.price_usd_per_h;
+  r->file->purchase_usd = keys.purchase_usd;
   r->file->host_issue_factor = keys.host_issue_factor;
   DP_TRY(read_own_rows(r, &keys));
   r->file->vertex_count = (int64_t)r->file->fabrics.count;

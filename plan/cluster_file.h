@@ -66,7 +66,7 @@ typedef struct plan_node_row {
 
 typedef struct plan_cluster_file {
   const char *name;
-  double price_usd_per_h, host_issue_factor;
+  double price_usd_per_h, purchase_usd, host_issue_factor;
   DP_ARRAY(plan_device_model *) models; /* the file's own rows, in the arena */
   DP_ARRAY(plan_link_model *) links;
   DP_ARRAY(const char *) fabrics;

@@ -15,6 +15,7 @@ size_t plan_scenario_tables(const plan_key_table **tables); /* [model] [task] [p
 size_t plan_cluster_tables(const plan_key_table **tables);  /* the top of a cluster file, [[node]], [[fabric]] */
 size_t plan_cluster_row_tables(
     const plan_key_table **tables);                          /* [[node.pcie]], [[node.device]], [[node.nvlink]], ... */
+size_t plan_cluster_change_tables(const plan_key_table **tables); /* [link], [device], [host] */
 size_t plan_catalogue_tables(const plan_key_table **tables); /* [[device]], [[link]] */
 /* Of a diffusion-pipe configuration, the keys that `diffpipe advise` looks at; of its dataset file. */
 size_t plan_dpipe_tables(const plan_key_table **tables);

@@ -12,7 +12,7 @@
 static const double GB = 1e9, TFLOPS = 1e12, US = 1e-6;
 
 const char *const plan_interconnect_names[] = {"none", "nvlink", "nvlink-bridge", "infinity-fabric", NULL};
-static const char *const link_kind_choices[] = {"nvlink", "pcie", "network", "memory", "host", NULL};
+const char *const plan_link_kind_names[] = {"nvlink", "pcie", "network", "memory", "host", NULL};
 
 /* ---- devices ---- */
 
@@ -129,7 +129,7 @@ typedef struct link_row {
   { #key, type, offsetof(link_row, key), required, min, max, NULL, help }
 static const dp_field link_fields[] = {
     ROW(name, DP_FIELD_STRING, true, 0, 0, "unique"),
-    {"kind", DP_FIELD_CHOICE, offsetof(link_row, kind), true, 0, 0, link_kind_choices, "what it is"},
+    {"kind", DP_FIELD_CHOICE, offsetof(link_row, kind), true, 0, 0, plan_link_kind_names, "what it is"},
     ROW(bandwidth_gb_per_s, DP_FIELD_REAL, true, 1e-6, 1e6, "GB/s, one way, achieved"),
     ROW(theoretical_gb_per_s, DP_FIELD_REAL, false, 1e-6, 1e6, "GB/s, one way, data sheet"),
     ROW(latency_us, DP_FIELD_REAL, true, 0, 1e9, "us, of a whole transfer"),

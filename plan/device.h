@@ -52,6 +52,7 @@ typedef enum plan_link_kind {
   PLAN_LINK_HOST,   /* between CPU sockets */
   PLAN_LINK_KIND_COUNT
 } plan_link_kind;
+extern const char *const plan_link_kind_names[]; /* "nvlink", "pcie", "network", "memory", "host", NULL */
 
 typedef struct plan_link_size_factor {
   double bytes, factor; /* share of `bandwidth_bytes_per_s` that a message of this size reaches; linear in log(bytes) between */

@@ -11,11 +11,12 @@ libplan_a_SOURCES = \
 PLAN_LIBS = libplan.a $(GRAPH_LIBS)
 libplan_a_SOURCES += \
 	plan/cluster.c \
+	plan/cluster_change.c plan/cluster_change.h \
 	plan/cluster_file.c plan/cluster_file.h plan/cluster_reader.h plan/cluster_rows.c \
 	plan/device.c \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
-	plan/scenario.c plan/scenario_plan.c \
+	plan/scenario.c plan/scenario_plan.c plan/scenario_reader.h plan/scenario_whatif.c \
 	plan/topology.h
 libplan_a_SOURCES += \
 	plan/check.c \

@@ -118,7 +118,10 @@ static bool within_node(const plan_cluster *cluster, const plan_card *from, cons
     const int hops = direct ? 1 : s.labels[inner].hops + 1;
     const double width =
         direct ? link->bandwidth_bytes_per_s : fmin(s.labels[inner].width, link->bandwidth_bytes_per_s);
-    if (!better(hops, width, best_hops, best_width)) continue;
+    const bool tie = hops == best_hops && width == best_width;
+    if (!better(hops, width, best_hops, best_width) &&
+        !(tie && link->latency_s < link_of(cluster, best_link)->latency_s))
+      continue;
     best_hops = hops;
     best_width = width;
     best_link = in;

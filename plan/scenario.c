@@ -8,7 +8,9 @@
 #include "base/range.h"
 #include "base/schema.h"
 #include "graph/shard.h"
+#include "plan/cluster_change.h"
 #include "plan/describe.h"
+#include "plan/scenario_reader.h"
 
 static const char *const precision_choices[] = {"fp32", "fp16", "bf16", NULL}; /* in the order of graph_dtype */
 static const double US = 1e-6;
@@ -32,9 +34,8 @@ static bool opens(const char *path) {
   return stream != NULL;
 }
 
-/* A file that the scenario names: beside it, else in the installed data; of --set: from the current folder first. */
-static dp_status resolve(plan_scenario *scenario, const dp_node *node, const char *what, const char **path,
-                         dp_error *error) {
+dp_status plan_scenario_resolve(plan_scenario *scenario, const dp_node *node, const char *what, const char **path,
+                                dp_error *error) {
   const char *const from[] = {node->line > 0 ? node->file : NULL, scenario->document.file};
   for (int i = 0; i < 2; i++) {
     *path = dp_path_resolve(&scenario->arena, from[i], node->string);
@@ -123,7 +124,7 @@ static dp_status read_model(const dp_node *table, plan_scenario *scenario, dp_er
   scenario->model_options.width = keys.width;
   scenario->model_options.frames = keys.frames;
   scenario->model_options.text_tokens = keys.text_tokens;
-  return resolve(scenario, dp_node_get(table, "config"), "model.config", &scenario->config_path, error);
+  return plan_scenario_resolve(scenario, dp_node_get(table, "config"), "model.config", &scenario->config_path, error);
 }
 
 /* ---- [task] ---- */
@@ -401,7 +402,7 @@ static dp_status read_cluster(const dp_node *table, plan_scenario *scenario, dp_
     return dp_fail_at(error, file, "cluster.file: found %s, allowed: the path of a cluster file",
                       dp_node_show(file, shown));
   const char *path = NULL;
-  DP_TRY(resolve(scenario, file, "cluster.file", &path, error));
+  DP_TRY(plan_scenario_resolve(scenario, file, "cluster.file", &path, error));
   return plan_cluster_read(path, &scenario->catalogue, &scenario->cluster_document, &scenario->cluster, error);
 }
 
@@ -410,7 +411,7 @@ static dp_status read_cluster(const dp_node *table, plan_scenario *scenario, dp_
 typedef struct file_keys {
   const char *format, *name;
   int64_t version;
-  const dp_node *model, *task, *cluster, *plan, *search;
+  const dp_node *model, *task, *cluster, *plan, *search, *link, *device, *host, *whatif;
 } file_keys;
 
 static const dp_field file_fields[] = {
@@ -422,6 +423,10 @@ static const dp_field file_fields[] = {
     {"cluster", DP_FIELD_NODE, offsetof(file_keys, cluster), true, 0, 0, NULL, "[cluster], with file or [[cluster.node]]"},
     {"plan", DP_FIELD_NODE, offsetof(file_keys, plan), false, 0, 0, NULL, "[plan]"},
     {"search", DP_FIELD_NODE, offsetof(file_keys, search), false, 0, 0, NULL, "[search]"},
+    {"link", DP_FIELD_NODE, offsetof(file_keys, link), false, 0, 0, NULL, "[link]: what is changed of the cluster's"},
+    {"device", DP_FIELD_NODE, offsetof(file_keys, device), false, 0, 0, NULL, "[device]: what is changed of its cards"},
+    {"host", DP_FIELD_NODE, offsetof(file_keys, host), false, 0, 0, NULL, "[host]: what is changed of its machines"},
+    {"whatif", DP_FIELD_NODE, offsetof(file_keys, whatif), false, 0, 0, NULL, "[whatif]"},
 };
 
 /* "scenarios/sdxl.toml" -> "sdxl" */
@@ -449,7 +454,7 @@ static dp_status read_job(const file_keys *file, plan_scenario *scenario, dp_err
   return DP_OK;
 }
 
-static dp_status read_root(plan_scenario *scenario, dp_error *error) {
+static dp_status read_root(plan_scenario *scenario, const char *cluster_file, dp_error *error) {
   const dp_node *root = scenario->document.root;
   DP_TRY(dp_schema_check_format(root, "diffpipe-scenario", 1, error));
   file_keys keys = {0};
@@ -459,17 +464,21 @@ static dp_status read_root(plan_scenario *scenario, dp_error *error) {
   DP_TRY(read_model(keys.model, scenario, error));
   DP_TRY(read_task(keys.task, scenario, error));
   DP_TRY(plan_catalogue_read(NULL, &scenario->catalogue, error));
-  DP_TRY(read_cluster(keys.cluster, scenario, error));
+  DP_TRY(cluster_file ? plan_cluster_read(cluster_file, &scenario->catalogue, &scenario->cluster_document,
+                                          &scenario->cluster, error)
+                      : read_cluster(keys.cluster, scenario, error));
+  DP_TRY(plan_cluster_change(root, &scenario->cluster, error));
   DP_TRY(scenario->job_only ? read_job(&keys, scenario, error) : read_plan(keys.plan, scenario, error));
   DP_TRY(read_search(keys.search, scenario, error));
+  DP_TRY(plan_scenario_read_whatif(keys.whatif, scenario, error));
   plan_plan plan = {0};
   DP_TRY(plan_scenario_plan(scenario, &plan, error)); /* contradictions show now */
   plan_plan_free(&plan);
   return DP_OK;
 }
 
-static dp_status finish(plan_scenario *made, plan_scenario *scenario, dp_error *error) {
-  const dp_status status = read_root(made, error);
+static dp_status finish(plan_scenario *made, const char *cluster_file, plan_scenario *scenario, dp_error *error) {
+  const dp_status status = read_root(made, cluster_file, error);
   if (status != DP_OK)
     plan_scenario_free(made);
   else
@@ -477,36 +486,37 @@ static dp_status finish(plan_scenario *made, plan_scenario *scenario, dp_error *
   return status;
 }
 
-static dp_status read_file(const char *path, const char *const *sets, int set_count, bool job_only, plan_scenario *scenario,
-                           dp_error *error) {
-  plan_scenario made = {.job_only = job_only};
-  DP_TRY(dp_document_read(path, &made.document, error));
-  for (int i = 0; i < set_count; i++) {
+dp_status plan_scenario_read_from(const plan_scenario_source *source, plan_scenario *scenario, dp_error *error) {
+  plan_scenario made = {.job_only = source->job_only};
+  DP_TRY(dp_document_read(source->path, &made.document, error));
+  for (int i = 0; i < source->set_count; i++) {
     dp_status status = DP_OK;
-    if (made.document.root->kind == DP_NODE_TABLE) status = dp_document_set(&made.document, sets[i], error);
+    if (made.document.root->kind == DP_NODE_TABLE) status = dp_document_set(&made.document, source->sets[i], error);
     if (status != DP_OK) {
       plan_scenario_free(&made);
       return status;
     }
   }
-  return finish(&made, scenario, error);
+  return finish(&made, source->cluster_file, scenario, error);
 }
 
 dp_status plan_scenario_read(const char *path, const char *const *sets, int set_count, plan_scenario *scenario,
                              dp_error *error) {
-  return read_file(path, sets, set_count, false, scenario, error);
+  const plan_scenario_source source = {.path = path, .sets = sets, .set_count = set_count};
+  return plan_scenario_read_from(&source, scenario, error);
 }
 
 dp_status plan_scenario_read_job(const char *path, const char *const *sets, int set_count, plan_scenario *scenario,
                                  dp_error *error) {
-  return read_file(path, sets, set_count, true, scenario, error);
+  const plan_scenario_source source = {.path = path, .sets = sets, .set_count = set_count, .job_only = true};
+  return plan_scenario_read_from(&source, scenario, error);
 }
 
 dp_status plan_scenario_parse(const char *text, size_t length, const char *name, plan_scenario *scenario,
                               dp_error *error) {
   plan_scenario made = {0};
   DP_TRY(dp_document_parse_toml(text, length, name, &made.document, error));
-  return finish(&made, scenario, error);
+  return finish(&made, NULL, scenario, error);
 }
 
 void plan_scenario_free(plan_scenario *scenario) {
@@ -579,6 +589,7 @@ size_t plan_scenario_tables(const plan_key_table **tables) {
       {"[task]", task_fields, DP_COUNT_OF(task_fields)},
       {"[plan]", plan_fields, DP_COUNT_OF(plan_fields)},
       {"[search]", search_fields, DP_COUNT_OF(search_fields)},
+      {"[whatif]", plan_whatif_fields, PLAN_WHATIF_FIELD_COUNT},
   };
   *tables = all;
   return DP_COUNT_OF(all);

@@ -1,4 +1,5 @@
-/* A scenario: the file people write. [model] [task] [cluster] [plan] [search], see doc/formats.md. */
+/* A scenario: the file people write. [model] [task] [cluster] [plan] [search] [whatif], and in [link] [device] [host] what
+ * is changed of the cluster (plan/cluster_change.h); see doc/formats.md. */
 #ifndef DP_PLAN_SCENARIO_H
 #define DP_PLAN_SCENARIO_H
 
@@ -6,6 +7,23 @@
 #include "graph/model.h"
 #include "plan/cluster.h"
 #include "plan/plan.h"
+
+/* A cluster file that [whatif] names. */
+typedef struct plan_whatif_cluster {
+  const char *file; /* as written */
+  const char *path; /* resolved */
+} plan_whatif_cluster;
+
+/* [whatif]: what `diffpipe whatif` compares, and what buying is reckoned with. */
+typedef struct plan_whatif {
+  const plan_whatif_cluster *clusters;
+  size_t cluster_count;
+  plan_whatif_cluster reference; /* file NULL: not given */
+  double usd_per_kwh;            /* default 0.15, an assumption: what power costs differs by place and contract */
+  double hours_per_month;        /* default 730.5, all hours of a mean month */
+  double utilisation;            /* share of them at work; default 1 */
+  const dp_node *sweep;          /* strings, read by sim/sweep.h; NULL: none */
+} plan_whatif;
 
 typedef struct plan_scenario {
   dp_document document;         /* the scenario file with --set applied */
@@ -38,6 +56,7 @@ typedef struct plan_scenario {
   plan_recompute recompute; const dp_node *recompute_list; /* the list of unit names or indices, else NULL */
   int64_t *device_map; size_t device_map_count;      /* devices in worker order */
   const dp_node *search;                    /* [search], read by the tuner */
+  plan_whatif whatif;
 } plan_scenario;
 
 /* Defaults. task: kind "train", optimizer "adamw", trainable "full", lora_rank 16, steps 1 (sampling 50), gradients fp32,
@@ -53,6 +72,15 @@ dp_status plan_scenario_read(const char *path, const char *const *sets, int set_
  * task.global_batch, the batch that its microbatches make; one of the two must be given. The plan that remains is one stage
  * on one device. */
 dp_status plan_scenario_read_job(const char *path, const char *const *sets, int set_count, plan_scenario *scenario, dp_error *error);
+/* Where a scenario comes from; all borrowed for the call. */
+typedef struct plan_scenario_source {
+  const char *path;
+  const char *const *sets;
+  int set_count;
+  bool job_only;            /* as plan_scenario_read_job */
+  const char *cluster_file; /* a path, taken in place of [cluster]; NULL: [cluster] */
+} plan_scenario_source;
+dp_status plan_scenario_read_from(const plan_scenario_source *source, plan_scenario *scenario, dp_error *error);
 /* The same from memory; `name` stands in for the path, for errors and relative paths. */
 dp_status plan_scenario_parse(const char *text, size_t length, const char *name, plan_scenario *scenario, dp_error *error);
 /* The node of a key ("plan", "stages"), else of its table, else the root: where an error about it belongs. */

@@ -191,9 +191,11 @@ static dp_status run_search(sim_search *s, const int *order) {
     s->count = result->trial_count - first < ROUND ? result->trial_count - first : ROUND;
     for (int i = 0; i < s->count; i++) { /* prune by what earlier rounds found; stop at the limit of trials */
       sim_trial *trial = &result->trials[s->order[i]];
+      const double known_s = s->options->known_step_s;
       if (trial->state != SIM_TRIAL_WAITING)
         continue;
-      else if (result->best >= 0 && trial->bound_s >= result->trials[result->best].step_s)
+      else if ((result->best >= 0 && trial->bound_s >= result->trials[result->best].step_s) ||
+               (known_s > 0 && trial->bound_s > known_s * (1 + 1e-9)))
         trial->state = SIM_TRIAL_PRUNED;
       else if (s->taken < s->most_trials)
         s->taken++;
@@ -318,7 +320,7 @@ static dp_status tune(sim_space *s, const sim_efficiency *efficiency, const sim_
   dp_status status = set_too_large(&running);
   if (status == DP_OK) status = run_search(&running, order);
   if (status == DP_OK && result->best >= 0 && !result->stopped) status = sim_tune_refine(&running);
-  if (status == DP_OK && !result->stopped) status = run_closely(&running);
+  if (status == DP_OK && !result->stopped && !(options->best_only && result->best >= 0)) status = run_closely(&running);
   (void)pthread_mutex_destroy(&running.arena_lock);
   if (status != DP_OK) return dp_fail_memory(s->error);
   return sim_tune_sum_up(result, s->error);

@@ -71,6 +71,8 @@ typedef struct sim_tune_options {
   void (*progress)(void *data, uint64_t done, uint64_t total,
                    const sim_trial *best); /* NULL, or called after each round */
   void *progress_data;
+  double known_step_s; /* some plan that fits takes no longer: slower ones need not be looked at; 0: none is known */
+  bool best_only;      /* the best plan is all that matters: its neighbours are not simulated to say why they lost */
 } sim_tune_options;
 
 typedef struct sim_tune_result {
