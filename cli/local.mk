@@ -21,7 +21,11 @@ diffpipe_SOURCES = \
 	cli/tune_json.c \
 	cli/tune_json.h \
 	cli/version.c \
-	cli/whatif.c
+	cli/whatif.c \
+	cli/whatif.h \
+	cli/whatif_folder.c \
+	cli/whatif_json.c \
+	cli/whatif_table.c
 diffpipe_SOURCES += cli/advise.c cli/advise.h cli/advise_json.c cli/advise_lines.c cli/advise_text.c
 diffpipe_LDADD = $(REPORTS_LIBS)
 if HAVE_CUDA

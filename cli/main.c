@@ -48,7 +48,7 @@ static bool wants_help(int argc, char **argv) {
 
 static int run(const cli_command *command, int argc, char **argv) {
   dp_error error = DP_ERROR_INIT;
-  const char **storage = calloc((size_t)(3 * argc + 1), sizeof *storage);
+  const char **storage = calloc((size_t)(CLI_LISTS * argc + 1), sizeof *storage);
   if (!storage) return fail(&error, dp_fail_memory(&error));
   cli_values values;
   dp_status status = cli_options_parse(command, argc, argv, storage, &values, &error);

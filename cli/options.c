@@ -74,8 +74,10 @@ static dp_status take(const cli_command *command, const cli_option *option, cons
   if (option->type == CLI_LIST) {
     if (strcmp(option->name, "set") == 0)
       lists[values->set_count++] = value;
+    else if (strcmp(option->name, "sweep") == 0)
+      lists[room + values->sweep_count++] = value;
     else
-      lists[room + values->repeated_count++] = value;
+      lists[2 * room + values->repeated_count++] = value;
   }
   if (option->type == CLI_INTEGER) {
     char *end = NULL;
@@ -99,7 +101,7 @@ dp_status cli_options_parse(const cli_command *command, int argc, char **argv, c
                             dp_error *error) {
   const char **arguments = storage, **lists = storage + argc;
   bool only_arguments = false;
-  *values = (cli_values){.arguments = arguments, .sets = lists, .repeated = lists + argc};
+  *values = (cli_values){.arguments = arguments, .sets = lists, .sweeps = lists + argc, .repeated = lists + 2 * argc};
   for (int i = 0; i < argc; i++) {
     const char *given = argv[i];
     if (only_arguments || given[0] != '-' || !given[1]) {

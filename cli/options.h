@@ -13,7 +13,7 @@ typedef enum cli_option_type {
   CLI_INTEGER, /* target: int64_t, within [min, max] */
   CLI_STRING,  /* target: const char * */
   CLI_CHOICE,  /* target: int, index into choices */
-  CLI_LIST     /* may be repeated; collected in cli_values.sets when its name is set, else in cli_values.repeated */
+  CLI_LIST     /* may be repeated; collected in cli_values.sets or .sweeps when its name is set or sweep, else in .repeated */
 } cli_option_type;
 
 typedef struct cli_option {
@@ -28,7 +28,7 @@ typedef struct cli_option {
   const char *const *choices;
 } cli_option;
 
-enum { CLI_MAX_SLOTS = 16 };
+enum { CLI_MAX_SLOTS = 16, CLI_LISTS = 4 /* arguments, and the three kinds of CLI_LIST */ };
 
 /* What was given. Slots that were not given keep `given` false; arguments and strings are borrowed from argv. */
 typedef struct cli_values {
@@ -40,13 +40,14 @@ typedef struct cli_values {
   const char *const *arguments;
   int argument_count;
   const char *const *sets;
+  const char *const *sweeps;
   const char *const *repeated; /* of the command's other repeatable option, of which it has at most one */
-  int set_count, repeated_count;
+  int set_count, sweep_count, repeated_count;
 } cli_values;
 
 struct cli_command;
 
-/* Parses argv after the subcommand's name. `storage` has room for argc pointers three times: arguments, sets, repeated.
+/* Parses argv after the subcommand's name. `storage` has room for argc pointers CLI_LISTS times.
  */
 dp_status cli_options_parse(const struct cli_command *command, int argc, char **argv, const char **storage,
                             cli_values *values, dp_error *error);

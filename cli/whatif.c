@@ -1,172 +1,298 @@
-/* diffpipe whatif: one job on several clusters. */
-#include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
+/* diffpipe whatif: one job on several clusters, and sweeps over a key. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/whatif.h"
+
+#include <signal.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "base/progress.h"
 #include "cli/command.h"
-#include "cli/json.h"
-#include "sim/whatif.h"
 
-enum { SLOT_SET, SLOT_CLUSTER, SLOT_JSON, SLOT_CSV };
+enum {
+  SLOT_SET,
+  SLOT_CLUSTER,
+  SLOT_SWEEP,
+  SLOT_REFERENCE,
+  SLOT_USD_PER_KWH,
+  SLOT_PLAN_FIXED,
+  SLOT_THREADS,
+  SLOT_OUT,
+  SLOT_NO_PLOTS,
+  SLOT_JSON,
+  SLOT_CSV
+};
 
 static const cli_option options[] = {
     {.name = "cluster",
      .type = CLI_LIST,
      .argument = "FILE",
-     .help = "a cluster to compare; repeat it; the first is the reference",
+     .help = "a cluster to compare; repeat it; default [whatif] clusters",
      .slot = SLOT_CLUSTER},
+    {.name = "reference",
+     .type = CLI_STRING,
+     .argument = "FILE",
+     .help = "the cluster that buying is weighed against; default the first",
+     .slot = SLOT_REFERENCE},
+    {.name = "usd-per-kwh",
+     .type = CLI_STRING,
+     .argument = "USD",
+     .help = "what a kWh of power costs; default [whatif] usd_per_kwh",
+     .slot = SLOT_USD_PER_KWH},
+    {.name = "sweep",
+     .type = CLI_LIST,
+     .argument = "KEY=VALUES",
+     .help = "the best plan for each value: FROM:TO:logN, FROM:TO:linN or A,B,C",
+     .slot = SLOT_SWEEP},
+    {.name = "plan-fixed",
+     .type = CLI_FLAG,
+     .help = "sweeps keep [plan], or the best plan of their first point",
+     .slot = SLOT_PLAN_FIXED},
     {.name = "set",
      .type = CLI_LIST,
      .argument = "TABLE.KEY=VALUE",
      .help = "set a key of the scenario; may be repeated",
      .slot = SLOT_SET},
+    {.name = "threads",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "searches at once; default one a processor",
+     .slot = SLOT_THREADS,
+     .min = 1,
+     .max = 16},
+    {.name = "out",
+     .letter = 'o',
+     .type = CLI_STRING,
+     .argument = "DIR",
+     .help = "write whatif.json, whatif.csv and plots into this folder",
+     .slot = SLOT_OUT},
+    {.name = "no-plots",
+     .type = CLI_FLAG,
+     .help = "with --out: write the figures of the plots but do not draw them",
+     .slot = SLOT_NO_PLOTS},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of a table", .slot = SLOT_JSON},
     {.name = "csv", .type = CLI_FLAG, .help = "print CSV instead of a table", .slot = SLOT_CSV},
 };
 
-typedef struct rows {
-  sim_hardware *items;
-  int count;
-} rows;
+/* What is asked, put together from the command line and [whatif]. */
+typedef struct question {
+  dp_arena arena;
+  const cli_values *values;
+  const char **sets;
+  int set_count;
+  plan_scenario scenario; /* on its own cluster, or the first one given */
+  plan_whatif_cluster *clusters;
+  int cluster_count, reference;
+  sim_sweep *sweeps;
+  int sweep_count;
+} question;
 
-static int most_helpful(const sim_hardware *h) {
-  int most = 0;
-  for (int r = 1; r < SIM_RESOURCE_COUNT; r++)
-    if (h->gain[r] > h->gain[most]) most = r;
-  return most;
+/* ---- clusters ---- */
+
+static dp_status resolve(question *q, const char *option, const char *file, plan_whatif_cluster *cluster,
+                         dp_error *error) {
+  const char *const from[] = {NULL, q->values->arguments[0]};
+  for (int i = 0; i < 2; i++) {
+    cluster->path = dp_path_resolve(&q->arena, from[i], file);
+    if (!cluster->path) return dp_fail_memory(error);
+    cluster->file = file;
+    FILE *stream = fopen(cluster->path, "rb");
+    if (stream) {
+      (void)fclose(stream);
+      return DP_OK;
+    }
+  }
+  return dp_fail(error, DP_BAD_INPUT,
+                 "--%s %.200s: cannot be opened, allowed: a file here, beside the scenario or in the installed data",
+                 option, file);
 }
 
-/* ---- JSON and CSV ---- */
-
-static bool add_row(json_t *list, const sim_hardware *h, const sim_hardware *reference) {
-  json_t *row = json_object(), *plan = cli_json_candidate(&h->best.candidate), *gains = json_object();
-  const double months = sim_break_even_months(h, reference);
-  bool done =
-      json_array_append_new(list, row) == 0 && cli_json_put(row, "best", plan) &&
-      cli_json_put(row, "gain_of_10_percent_more", gains) &&
-      cli_json_put(row, "cluster", json_string(h->scenario.cluster.name)) &&
-      cli_json_put(row, "file", json_string(h->file)) &&
-      cli_json_put(row, "devices", json_integer((json_int_t)h->scenario.cluster.devices.count)) &&
-      cli_json_put(row, "fits", json_boolean(h->fits)) &&
-      cli_json_put(row, "throughput_samples_per_s", json_real(h->fits ? h->best.throughput_samples_per_s : 0)) &&
-      cli_json_put(row, "step_s", json_real(h->best.step_s)) &&
-      cli_json_put(row, "peak_memory_bytes", json_integer(h->best.peak_bytes)) &&
-      cli_json_put(
-          row, "usd_per_million_samples",
-          h->fits && h->best.usd_per_million_samples > 0 ? json_real(h->best.usd_per_million_samples) : json_null()) &&
-      cli_json_put(row, "joules_per_sample", h->fits ? json_real(h->best.joules_per_sample) : json_null()) &&
-      cli_json_put(row, "break_even_months", months > 0 ? json_real(months) : json_null());
-  for (int r = 0; done && r < SIM_RESOURCE_COUNT; r++)
-    done = cli_json_put(gains, sim_resource_names[r], json_real(h->gain[r]));
-  return done;
+/* Those of the command line first: the scenario is then read on the first of them. */
+static dp_status find_clusters(question *q, dp_error *error) {
+  const cli_values *values = q->values;
+  const plan_whatif *whatif = &q->scenario.whatif;
+  const size_t listed = whatif->cluster_count;
+  if (values->repeated_count == 0) {
+    q->clusters = DP_ARENA_NEW(&q->arena, plan_whatif_cluster, listed + 2);
+    if (!q->clusters) return dp_fail_memory(error);
+    for (size_t i = 0; i < listed; i++) q->clusters[q->cluster_count++] = whatif->clusters[i];
+    if (listed == 0 && q->sweep_count > 0)
+      q->clusters[q->cluster_count++] = (plan_whatif_cluster){NULL, NULL}; /* the scenario's own */
+  }
+  if (q->cluster_count == 0)
+    return dp_fail(
+        error, DP_BAD_INPUT,
+        "whatif: found no cluster, allowed: --cluster FILE, once for each choice; [whatif] clusters = [\"FILE\", "
+        "...] in the scenario; or --sweep for the scenario's own");
+  plan_whatif_cluster reference = whatif->reference;
+  if (values->slots[SLOT_REFERENCE].given)
+    DP_TRY(resolve(q, "reference", values->slots[SLOT_REFERENCE].string, &reference, error));
+  if (!reference.file) return DP_OK;
+  while (q->reference < q->cluster_count &&
+         (!q->clusters[q->reference].path || strcmp(q->clusters[q->reference].path, reference.path) != 0))
+    q->reference++;
+  if (q->reference < q->cluster_count) return DP_OK;
+  memmove(&q->clusters[1], &q->clusters[0], (size_t)q->cluster_count * sizeof *q->clusters);
+  q->clusters[0] = reference;
+  q->cluster_count++;
+  q->reference = 0;
+  return DP_OK;
 }
 
-static dp_status print_json(const rows *all, dp_error *error) {
-  json_t *root = json_object(), *list = json_array();
-  bool done = root && cli_json_put(root, "format", json_string("diffpipe-whatif")) &&
-              cli_json_put(root, "version", json_integer(1)) && cli_json_put(root, "rows", list);
-  for (int i = 0; done && i < all->count; i++) done = add_row(list, &all->items[i], &all->items[0]);
-  if (done)
-    done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
-  json_decref(root);
-  return done ? DP_OK : dp_fail_memory(error);
+/* ---- sweeps ---- */
+
+/* The clusters compared take the place of [cluster]: a change there would be lost in silence. */
+static dp_status check_no_cluster_key(const question *q, const char *what, const char *key, dp_error *error) {
+  if (strncmp(key, "cluster.", 8) != 0 || !q->clusters[0].file) return DP_OK;
+  return dp_fail(error, DP_BAD_INPUT,
+                 "--%s %.200s: found a key of [cluster] beside clusters to compare, allowed: keys of [link], [device], "
+                 "[host], [model], [task], [plan], [search]",
+                 what, key);
 }
 
-static void print_csv_text(const char *text) { /* quoted, quotes doubled */
-  putchar('"');
-  for (; *text; text++) {
-    if (*text == '"') putchar('"');
-    putchar(*text);
+static dp_status find_sweeps(question *q, dp_error *error) {
+  const cli_values *values = q->values;
+  const dp_node *listed = q->scenario.whatif.sweep;
+  const size_t count = values->sweep_count ? (size_t)values->sweep_count : listed ? listed->count : 0;
+  q->sweeps = DP_ARENA_NEW(&q->arena, sim_sweep, count);
+  if (!q->sweeps) return dp_fail_memory(error);
+  for (size_t i = 0; i < count; i++) {
+    const dp_node *node = values->sweep_count ? NULL : listed->items[i];
+    DP_TRY(sim_sweep_parse(node ? node->string : values->sweeps[i], node, &q->arena, &q->sweeps[i], error));
+    q->sweep_count++;
   }
-  putchar('"');
+  return DP_OK;
 }
 
-static void print_csv(const rows *all) {
-  printf(
-      "cluster,devices,fits,throughput_samples_per_s,usd_per_million_samples,joules_per_sample,peak_memory_bytes,break_"
-      "even_months,plan");
-  for (int r = 0; r < SIM_RESOURCE_COUNT; r++) printf(",gain_of_10_percent_more_%s", sim_resource_names[r]);
-  printf("\n");
-  for (int i = 0; i < all->count; i++) {
-    const sim_hardware *h = &all->items[i];
-    char plan[128];
-    print_csv_text(h->scenario.cluster.name);
-    printf(",%zu,%s,%.9g,%.9g,%.9g,%lld,%.9g,", h->scenario.cluster.devices.count, h->fits ? "true" : "false",
-           h->fits ? h->best.throughput_samples_per_s : 0, h->best.usd_per_million_samples, h->best.joules_per_sample,
-           (long long)h->best.peak_bytes, sim_break_even_months(h, &all->items[0]));
-    print_csv_text(sim_candidate_brief(&h->best.candidate, plan));
-    for (int r = 0; r < SIM_RESOURCE_COUNT; r++) printf(",%.6g", h->gain[r]);
-    printf("\n");
+/* ---- the question ---- */
+
+static dp_status ask(question *q, dp_error *error) {
+  const cli_values *values = q->values;
+  q->sets = DP_ARENA_NEW(&q->arena, const char *, (size_t)values->set_count + 1);
+  if (!q->sets) return dp_fail_memory(error);
+  for (int i = 0; i < values->set_count; i++) q->sets[q->set_count++] = values->sets[i];
+  if (values->slots[SLOT_USD_PER_KWH].given) {
+    q->sets[q->set_count] = dp_arena_printf(&q->arena, "whatif.usd_per_kwh=%s", values->slots[SLOT_USD_PER_KWH].string);
+    if (!q->sets[q->set_count++]) return dp_fail_memory(error);
   }
+  q->clusters = DP_ARENA_NEW(&q->arena, plan_whatif_cluster, (size_t)values->repeated_count + 1);
+  if (!q->clusters) return dp_fail_memory(error);
+  for (int i = 0; i < values->repeated_count; i++)
+    DP_TRY(resolve(q, "cluster", values->repeated[i], &q->clusters[q->cluster_count++], error));
+  const plan_scenario_source source = {.path = values->arguments[0],
+                                       .sets = q->sets,
+                                       .set_count = q->set_count,
+                                       .job_only = true,
+                                       .cluster_file = q->cluster_count ? q->clusters[0].path : NULL};
+  DP_TRY(plan_scenario_read_from(&source, &q->scenario, error));
+  DP_TRY(find_sweeps(q, error));
+  DP_TRY(find_clusters(q, error));
+  for (int i = 0; i < values->set_count; i++) DP_TRY(check_no_cluster_key(q, "set", values->sets[i], error));
+  for (int i = 0; i < q->sweep_count; i++) DP_TRY(check_no_cluster_key(q, "sweep", q->sweeps[i].text, error));
+  return DP_OK;
 }
 
-/* ---- the table ---- */
+/* ---- running ---- */
 
-static void print_table(const rows *all) {
-  printf("  %-22s %4s %10s %12s %9s  %s\n", "cluster", "GPUs", "samples/s", "USD/M smpl", "J/sample", "best plan");
-  for (int i = 0; i < all->count; i++) {
-    const sim_hardware *h = &all->items[i];
-    char plan[128], usd[32] = "?";
-    if (h->best.usd_per_million_samples > 0) (void)snprintf(usd, sizeof usd, "%.4g", h->best.usd_per_million_samples);
-    if (h->fits)
-      printf("  %-22.22s %4zu %10.4g %12s %9.4g  %s\n", h->scenario.cluster.name, h->scenario.cluster.devices.count,
-             h->best.throughput_samples_per_s, usd, h->best.joules_per_sample, sim_candidate_brief(&h->best.candidate, plan));
-    else
-      printf("  %-22.22s %4zu  does not fit: at least %.1f of %.1f GB a card\n", h->scenario.cluster.name,
-             h->scenario.cluster.devices.count, (double)h->best.tightest.peak_bytes / 1e9,
-             (double)h->best.tightest.limit_bytes / 1e9);
-  }
-  printf(
-      "\nA plan reads stages x replicas, schedule, microbatches x size; 4/T2: four stages on two devices each.\n\nThroughput gained by 10 %% more of\n  %-22s "
-      "%9s %9s %9s %9s %9s\n",
-      "cluster", "compute", "mem. bw", "links", "host", "mem. size");
-  for (int i = 0; i < all->count; i++) {
-    const sim_hardware *h = &all->items[i];
-    if (!h->fits) continue;
-    printf("  %-22.22s", h->scenario.cluster.name);
-    for (int r = 0; r < SIM_RESOURCE_COUNT; r++) printf(" %7.1f %%", 100 * h->gain[r]);
-    printf("   %s helps most\n", sim_resource_names[most_helpful(h)]);
-  }
-  for (int i = 1; i < all->count; i++) {
-    const double months = sim_break_even_months(&all->items[i], &all->items[0]);
-    if (months > 0)
-      printf("\nBuying %s pays after %.1f months against renting %s for the same samples (power not counted).\n",
-             all->items[i].scenario.cluster.name, months, all->items[0].scenario.cluster.name);
-  }
+static volatile sig_atomic_t stop_asked; /* set by Ctrl-C: what is known so far is still told */
+
+static void ask_stop(int number) {
+  (void)number;
+  stop_asked = 1;
 }
 
-static dp_status compare(const cli_values *values, const sim_efficiency *efficiency, rows *all, dp_error *error) {
-  const sim_tune_options how = {.threads = 0};
-  for (int i = 0; i < values->repeated_count; i++) {
-    DP_TRY(sim_whatif(values->arguments[0], values->sets, values->set_count, values->repeated[i], efficiency, &how,
-                      &all->items[i], error));
-    all->count++;
+static void show_progress(void *data, uint64_t done, uint64_t total, const sim_trial *best) {
+  dp_progress *progress = data;
+  (void)best;
+  progress->total = total;
+  dp_progress_update(progress, done, NULL);
+}
+
+static dp_status search(const question *q, const sim_efficiency *efficiency, sim_whatif_result *result,
+                        dp_error *error) {
+  const cli_values *values = q->values;
+  dp_progress progress;
+  const sim_tune_options how = {
+      .threads = values->slots[SLOT_THREADS].given ? (int)values->slots[SLOT_THREADS].integer : 0,
+      .stop = &stop_asked,
+      .progress = show_progress,
+      .progress_data = &progress};
+  const sim_whatif_request request = {.scenario_path = values->arguments[0],
+                                      .sets = q->sets,
+                                      .set_count = q->set_count,
+                                      .clusters = q->clusters,
+                                      .cluster_count = q->cluster_count,
+                                      .sweeps = q->sweeps,
+                                      .sweep_count = q->sweep_count,
+                                      .plan_fixed = values->slots[SLOT_PLAN_FIXED].given,
+                                      .efficiency = efficiency,
+                                      .options = &how};
+  struct sigaction caught = {.sa_handler = ask_stop}, before;
+  (void)sigaction(SIGINT, &caught, &before);
+  dp_progress_begin(&progress, "whatif", 0);
+  const dp_status status = sim_whatif(&request, result, error);
+  dp_progress_end(&progress);
+  (void)sigaction(SIGINT, &before, NULL);
+  return status;
+}
+
+static dp_status tell(const question *q, const sim_whatif_result *result, dp_error *error) {
+  const cli_values *values = q->values;
+  const plan_whatif *whatif = &q->scenario.whatif;
+  cli_whatif_answer answer = {.result = result,
+                              .scenario = q->scenario.name,
+                              .global_batch = sim_tune_global_batch(&q->scenario, NULL),
+                              .terms = {whatif->usd_per_kwh, whatif->hours_per_month, whatif->utilisation}};
+  for (int i = 0; i < result->row_count; i++)
+    if (result->rows[i].file == q->clusters[q->reference].file) answer.reference = &result->rows[i];
+  json_t *json = NULL;
+  DP_TRY(cli_whatif_json(&answer, &json, error));
+  dp_status status = DP_OK;
+  if (values->slots[SLOT_OUT].given)
+    status =
+        cli_whatif_folder(&answer, json, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error);
+  if (status == DP_OK && values->slots[SLOT_JSON].given) {
+    if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0 || fputc('\n', stdout) == EOF)
+      status = dp_fail(error, DP_IO_FAILED, "the output could not be written");
+  } else if (status == DP_OK && values->slots[SLOT_CSV].given) {
+    cli_whatif_csv(&answer, stdout);
+  } else if (status == DP_OK) {
+    cli_whatif_print_tables(&answer);
   }
-  if (values->slots[SLOT_JSON].given) return print_json(all, error);
-  if (values->slots[SLOT_CSV].given)
-    print_csv(all);
-  else
-    print_table(all);
+  json_decref(json);
+  return status;
+}
+
+static dp_status check_options(const cli_values *values, dp_error *error) {
+  if (values->argument_count != 1)
+    return dp_fail(error, DP_BAD_INPUT, "whatif: found %d arguments, allowed: one, the scenario",
+                   values->argument_count);
+  if (values->slots[SLOT_JSON].given && values->slots[SLOT_CSV].given)
+    return dp_fail(error, DP_BAD_INPUT, "whatif: found --json and --csv, allowed: one of them");
+  if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
+    return dp_fail(error, DP_BAD_INPUT, "whatif: --out: found \"\", allowed: a folder");
+  if (values->slots[SLOT_NO_PLOTS].given && !values->slots[SLOT_OUT].given)
+    return dp_fail(error, DP_BAD_INPUT, "whatif: found --no-plots, allowed: only with --out DIR");
   return DP_OK;
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
-  if (values->argument_count != 1)
-    return dp_fail(error, DP_BAD_INPUT, "whatif: found %d arguments, allowed: one, the scenario",
-                   values->argument_count);
-  if (values->repeated_count == 0)
-    return dp_fail(error, DP_BAD_INPUT, "whatif: found no cluster, allowed: --cluster FILE, once for each choice");
-  if (values->slots[SLOT_JSON].given && values->slots[SLOT_CSV].given)
-    return dp_fail(error, DP_BAD_INPUT, "whatif: found --json and --csv, allowed: one of them");
-  rows all = {calloc((size_t)values->repeated_count, sizeof *all.items), 0};
-  if (!all.items) return dp_fail_memory(error);
+  DP_TRY(check_options(values, error));
+  question q = {.values = values};
   sim_efficiency *efficiency = NULL;
-  dp_status status = sim_efficiency_read(NULL, &efficiency, error);
-  if (status == DP_OK) status = compare(values, efficiency, &all, error);
-  for (int i = 0; i < all.count; i++) sim_hardware_free(&all.items[i]);
-  free(all.items);
+  sim_whatif_result result;
+  dp_status status = ask(&q, error);
+  if (status == DP_OK && values->slots[SLOT_PLAN_FIXED].given && q.sweep_count == 0)
+    status = dp_fail(error, DP_BAD_INPUT, "whatif: found --plan-fixed, allowed: only with a sweep");
+  if (status == DP_OK) status = sim_efficiency_read(NULL, &efficiency, error);
+  if (status == DP_OK) status = search(&q, efficiency, &result, error);
+  if (status == DP_OK) {
+    status = tell(&q, &result, error);
+    sim_whatif_free(&result);
+  }
   sim_efficiency_free(efficiency);
+  plan_scenario_free(&q.scenario);
+  dp_arena_free(&q.arena);
   return status;
 }
 
@@ -174,7 +300,11 @@ const cli_command cli_whatif = {
     .name = "whatif",
     .arguments = "SCENARIO",
     .summary = "Compare clusters for one job: the best plan on each, its cost, and what would help it.",
-    .help = "Searches as `diffpipe tune` does on every cluster. [cluster] of the scenario must name a file.",
+    .help =
+        "Searches as `diffpipe tune` does on every cluster. A sweep searches at each value of a key of the scenario, "
+        "as\n"
+        "task.global_batch=32:512:log5, or of the hardware, as link.bandwidth_gb_per_s=16:900:log8. Ctrl-C ends with\n"
+        "what is known so far.",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .run = run};

@@ -27,6 +27,8 @@ libsim_a_SOURCES = \
 	sim/tune_refine.c \
 	sim/tune_space.c sim/tune_space.h \
 	sim/study.c sim/study.h \
-	sim/tune.c sim/tune.h \
-	sim/whatif.c sim/whatif.h
+	sim/break_even.c sim/break_even.h \
+	sim/sweep.c sim/sweep.h \
+	sim/whatif.c sim/whatif.h sim/whatif_search.h \
+	sim/whatif_point.c sim/whatif_run.c
 SIM_LIBS = libsim.a $(PLAN_LIBS)

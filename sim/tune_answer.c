@@ -64,6 +64,22 @@ const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
   return out;
 }
 
+sim_candidate sim_candidate_of_plan(const plan_scenario *scenario, const plan_plan *plan) {
+  return (sim_candidate){.stages = plan->ranks,
+                         .replicas = plan->replicas,
+                         .tensor = plan_tensor(plan),
+                         .chunks = plan->chunks_per_rank,
+                         .microbatches = plan->microbatches,
+                         .microbatch_size = plan->microbatch_size,
+                         .schedule = plan->schedule,
+                         .skip_policy = plan->skip_policy,
+                         .k = plan->k,
+                         .recompute = scenario->recompute < PLAN_RECOMPUTE_CHOICES ? scenario->recompute : PLAN_RECOMPUTE_AUTO,
+                         .skips = scenario->skips,
+                         .skip_count = (int)scenario->skip_count,
+                         .recomputed_units = -1};
+}
+
 int sim_candidate_differences(const sim_candidate *a, const sim_candidate *b) {
   const bool schedule = a->schedule != b->schedule || a->chunks != b->chunks;
   const bool policy = a->skip_policy != b->skip_policy || (a->k != b->k && a->skip_count == b->skip_count);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/str.h"
+#include "sim/whatif_search.h"
 
 const char *const sim_resource_names[] = {"compute", "memory_bandwidth", "link_bandwidth", "host", "memory_size", NULL};
 
@@ -42,7 +42,9 @@ static dp_status grow(const plan_scenario *scenario, sim_resource resource, dp_a
   }
   for (size_t l = 0; l < links; l++) {
     link[l] = scenario->cluster.links.items[l];
-    if (resource == SIM_RESOURCE_LINK_BANDWIDTH) link[l].bandwidth_bytes_per_s *= growth;
+    const bool copies = link[l].model->reference_memory_bytes_per_s > 0; /* inside a card: as fast as its memory */
+    if (resource == (copies ? SIM_RESOURCE_MEMORY_BANDWIDTH : SIM_RESOURCE_LINK_BANDWIDTH))
+      link[l].bandwidth_bytes_per_s *= growth;
   }
   if (resource == SIM_RESOURCE_HOST) grown->cluster.host_issue_factor /= growth;
   grown->cluster.devices.items = device;
@@ -50,84 +52,48 @@ static dp_status grow(const plan_scenario *scenario, sim_resource resource, dp_a
   return DP_OK;
 }
 
-static dp_status measure_gain(sim_hardware *h, const sim_efficiency *efficiency, const sim_tune_options *options,
-                              sim_resource resource, dp_error *error) {
+/* Throughput of a candidate on the grown cluster; 0: it does not fit. DP_BAD_INPUT where it cannot be. */
+static dp_status predict(const plan_scenario *grown, const sim_candidate *candidate, int64_t batch,
+                         const sim_efficiency *efficiency, double *throughput, dp_error *error) {
+  const plan_scenario changed = sim_tune_scenario(grown, candidate, batch);
+  sim_prediction prediction;
+  DP_TRY(sim_predict(&changed, efficiency, &prediction, error));
+  *throughput = prediction.fits ? prediction.metrics.throughput_samples_per_s : 0;
+  sim_prediction_free(&prediction);
+  return DP_OK;
+}
+
+/* With more memory only those plans differ that were short of it. */
+static dp_status best_with_memory(const sim_hardware *h, const plan_scenario *grown, int64_t batch,
+                                  const sim_efficiency *efficiency, double *throughput, dp_error *error) {
+  *throughput = h->best.throughput_samples_per_s;
+  for (int i = 0; i < h->tuned.trial_count; i++) {
+    const sim_trial *trial = &h->tuned.trials[i];
+    const bool recomputed = trial->candidate.recomputed_units > 0 && trial->without_recomputation.peak_bytes > 0;
+    const bool short_of_it =
+        trial->state == SIM_TRIAL_SIMULATED ? !trial->fits || recomputed : trial->state == SIM_TRIAL_REFUSED || trial->state == SIM_TRIAL_TOO_LARGE;
+    if (!short_of_it || trial->set_aside || trial->bound_s >= (double)batch / *throughput) continue;
+    double found = 0;
+    dp_error trouble = DP_ERROR_INIT;
+    const dp_status status = predict(grown, &trial->candidate, batch, efficiency, &found, &trouble);
+    if (status != DP_OK && status != DP_BAD_INPUT) return dp_fail(error, status, "%s", trouble.text);
+    if (found > *throughput) *throughput = found;
+  }
+  return DP_OK;
+}
+
+dp_status sim_hardware_measure_gain(sim_hardware *h, const sim_efficiency *efficiency, sim_resource resource,
+                                    dp_error *error) {
   dp_arena arena = {0};
   plan_scenario grown;
-  dp_status status = grow(&h->scenario, resource, &arena, &grown, error);
+  const int64_t batch = sim_tune_global_batch(&h->scenario, error);
+  dp_status status = batch ? grow(&h->scenario, resource, &arena, &grown, error) : DP_BAD_INPUT;
   double throughput = 0;
-  if (status == DP_OK && resource == SIM_RESOURCE_MEMORY_SIZE) {
-    sim_tune_result again;
-    status = sim_tune(&grown, efficiency, options, &again, error);
-    if (status == DP_OK) {
-      if (again.best >= 0) throughput = again.trials[again.best].throughput_samples_per_s;
-      sim_tune_result_free(&again);
-    }
-  } else if (status == DP_OK) {
-    const plan_scenario changed =
-        sim_tune_scenario(&grown, &h->best.candidate, sim_tune_global_batch(&h->scenario, error));
-    sim_prediction prediction;
-    status = sim_predict(&changed, efficiency, &prediction, error);
-    if (status == DP_OK) {
-      throughput = prediction.metrics.throughput_samples_per_s;
-      sim_prediction_free(&prediction);
-    }
-  }
+  if (status == DP_OK)
+    status = resource == SIM_RESOURCE_MEMORY_SIZE
+                 ? best_with_memory(h, &grown, batch, efficiency, &throughput, error)
+                 : predict(&grown, &h->best.candidate, batch, efficiency, &throughput, error);
   if (status == DP_OK && throughput > 0) h->gain[resource] = throughput / h->best.throughput_samples_per_s - 1;
   dp_arena_free(&arena);
   return status;
-}
-
-dp_status sim_whatif(const char *scenario_path, const char *const *sets, int set_count, const char *cluster_file,
-                     const sim_efficiency *efficiency, const sim_tune_options *options, sim_hardware *hardware,
-                     dp_error *error) {
-  memset(hardware, 0, sizeof *hardware);
-  dp_arena arena = {0};
-  const char **all = DP_ARENA_NEW(&arena, const char *, (size_t)set_count + 1);
-  char *last = dp_arena_printf(&arena, "cluster.file=%s", cluster_file);
-  if (!all || !last) {
-    dp_arena_free(&arena);
-    return dp_fail_memory(error);
-  }
-  for (int i = 0; i < set_count; i++) all[i] = sets[i];
-  all[set_count] = last;
-  hardware->file = cluster_file;
-  dp_status status = plan_scenario_read_job(scenario_path, all, set_count + 1, &hardware->scenario, error);
-  dp_arena_free(&arena);
-  if (status != DP_OK) return status;
-  status = sim_tune(&hardware->scenario, efficiency, options, &hardware->tuned, error);
-  if (status != DP_OK) {
-    plan_scenario_free(&hardware->scenario);
-    return status;
-  }
-  hardware->fits = hardware->tuned.best >= 0;
-  const int shown = hardware->fits ? hardware->tuned.best : hardware->tuned.nearest;
-  if (shown >= 0) hardware->best = hardware->tuned.trials[shown];
-  bool known = true;
-  for (size_t d = 0; d < hardware->scenario.cluster.devices.count; d++) {
-    const double price = hardware->scenario.cluster.devices.items[d].purchase_usd;
-    hardware->purchase_usd += price;
-    if (price <= 0) known = false;
-  }
-  if (!known) hardware->purchase_usd = 0;
-  for (int r = 0; hardware->fits && r < SIM_RESOURCE_COUNT && status == DP_OK; r++)
-    status = measure_gain(hardware, efficiency, options, (sim_resource)r, error);
-  if (status != DP_OK) sim_hardware_free(hardware);
-  return status;
-}
-
-void sim_hardware_free(sim_hardware *hardware) {
-  sim_tune_result_free(&hardware->tuned);
-  plan_scenario_free(&hardware->scenario);
-  memset(hardware, 0, sizeof *hardware);
-}
-
-double sim_break_even_months(const sim_hardware *hardware, const sim_hardware *reference) {
-  if (!hardware->fits || !reference->fits || hardware->purchase_usd <= 0 ||
-      reference->best.usd_per_million_samples <= 0)
-    return 0;
-  const double month_s = 365.25 * 24 * 3600 / 12;
-  const double rent_usd_per_month =
-      hardware->best.throughput_samples_per_s * month_s / 1e6 * reference->best.usd_per_million_samples;
-  return hardware->purchase_usd / rent_usd_per_month;
 }

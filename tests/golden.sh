@@ -28,6 +28,24 @@ says() {
   ! awk 'length > 102' "$scratch/text" | grep . || { echo "lines wider than 102 columns"; return 1; }
 }
 
+# text NAME ARGUMENTS...: the output is tests/golden/NAME
+text() {
+  local expected=$top/tests/golden/$1
+  shift
+  "$diffpipe" "$@" >"$scratch/text" 2>"$scratch/talk" || { cat "$scratch/talk"; return 1; }
+  if [ -n "${DIFFPIPE_REWRITE:-}" ]; then cp "$scratch/text" "$expected"; return 0; fi
+  diff -u "$expected" "$scratch/text"
+}
+
+# refuses PATTERN ARGUMENTS...: exit status 2 and one line of that pattern
+refuses() {
+  local pattern=$1 status=0
+  shift
+  "$diffpipe" "$@" >"$scratch/text" 2>"$scratch/talk" || status=$?
+  [ "$status" -eq 2 ] && [ ! -s "$scratch/text" ] && [ "$(wc -l <"$scratch/talk")" -eq 1 ] &&
+    grep -qE -e "$pattern" "$scratch/talk" || { cat "$scratch/talk"; echo "exit status $status, no line like: $pattern"; return 1; }
+}
+
 one() { # a test: name and what to run
   local name=$1
   shift
@@ -60,7 +78,20 @@ one tune-why-lossy says '^    as fast, with [0-9.]+ instead of [0-9.]+ GB on the
 one tune-nothing-fits says '^  keep AdamW.s moments in 8 bits   --set task.optimizer=adamw-8bit$' tune sdxl-8xa100-sxm.toml --set cluster.file=clusters/unlike-16gb-24gb.toml --set task.global_batch=8 --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[1]'
 one tune-nothing-fits-card says '^  cards of 32 GB in these places: ' tune sdxl-8xa100-sxm.toml --set cluster.file=clusters/unlike-16gb-24gb.toml --set task.global_batch=8 --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[1]'
 one tune-stopped says '^stopped early: better plans may exist$' tune sd15-4xrtx3090.toml --set search.max_trials=20
-one whatif-table says '^  unlike-16gb-24gb +2  does not fit: at least [0-9.]+ of 16.0 GB a card$' whatif sdxl-8xa100-sxm.toml "${clusters[@]:6:2}" "${narrow[@]}"
+one whatif-table says '^    the nearest plan, 2 stages x 1 replica, ' whatif sdxl-8xa100-sxm.toml "${clusters[@]:6:2}" "${narrow[@]}"
+small=(whatif sd15-4xrtx3090.toml --cluster clusters/4xrtx3090-pcie.toml --cluster clusters/4xrtx4090.toml --set task.global_batch=64
+  --set 'search.schedules=["1f1b"]' --set 'search.microbatch_sizes=[4, 8]' --set device.purchase_usd=1500 --usd-per-kwh 0.25)
+one whatif-sweeps check whatif-sweeps "${small[@]}" --sweep link.bandwidth_gb_per_s=0.1:100:log4 --sweep task.global_batch=32,63,64
+one whatif-sweeps-table text whatif-sweeps.txt "${small[@]}" --sweep link.bandwidth_gb_per_s=0.1:100:log4 --sweep task.global_batch=32,63,64
+one whatif-sweeps-csv text whatif-sweeps.csv "${small[@]}" --sweep link.bandwidth_gb_per_s=0.1:100:log4 --sweep plan.schedule=1f1b,gpipe --csv
+one whatif-list check whatif-list whatif ../tests/golden/whatif-list.toml
+one whatif-no-cluster refuses 'whatif: found no cluster, allowed: --cluster FILE, once for each choice; \[whatif\] clusters = ' whatif sdxl-8xa100-sxm.toml
+one whatif-cluster-missing refuses '--cluster nix.toml: cannot be opened, allowed: ' whatif sdxl-8xa100-sxm.toml --cluster nix.toml
+one whatif-power refuses 'whatif.usd_per_kwh: found "dear", allowed: a number from 0 to 100' whatif sdxl-8xa100-sxm.toml --usd-per-kwh dear --cluster clusters/4xrtx4090.toml
+one whatif-fixed refuses 'whatif: found --plan-fixed, allowed: only with a sweep' whatif sdxl-8xa100-sxm.toml --plan-fixed --cluster clusters/4xrtx4090.toml
+one whatif-cluster-key refuses 'found a key of \[cluster\] beside clusters to compare' whatif sdxl-8xa100-sxm.toml --cluster clusters/4xrtx4090.toml --sweep cluster.host_issue_factor=1,2
+one whatif-sweep-wrong refuses '--sweep task.global_batch=4:8:log0: the steps' whatif sdxl-8xa100-sxm.toml --sweep task.global_batch=4:8:log0
+one whatif-sweep-all refuses 'model.height: found -2, allowed: an integer from 8 to 65536' "${small[@]}" --sweep model.height=-1,-2
 one whatif-csv says '^"8xh100-sxm",8,true,[0-9.]+,' whatif sdxl-8xa100-sxm.toml "${clusters[@]:2:2}" "${narrow[@]}" --csv
 if "$diffpipe" tune sdxl-8xa100-sxm.toml "${narrow[@]}" --threads 1 --json | sed '/"search_s":/d' | cmp - <("$diffpipe" tune sdxl-8xa100-sxm.toml "${narrow[@]}" --threads 3 --json | sed '/"search_s":/d'); then
   passed=$((passed + 1))

@@ -19,7 +19,7 @@ static const cli_command command = {
     .name = "try", .arguments = "SCENARIO", .summary = "Try.", .options = options, .option_count = (int)DP_COUNT_OF(options)};
 
 enum { MAX_WORDS = 12 };
-static const char *storage[3 * MAX_WORDS];
+static const char *storage[CLI_LISTS * MAX_WORDS];
 static cli_values values;
 static dp_error error;
 
