@@ -15,6 +15,7 @@ libreports_a_SOURCES = \
 	reports/plot_memory.c \
 	reports/plot_search.c \
 	reports/plot_timeline.c \
+	reports/plot_whatif.c reports/plot_whatif.h \
 	reports/plots.c reports/plots.h \
 	reports/read.c reports/read.h \
 	reports/report.h \

@@ -97,13 +97,13 @@ static void frame(const char *name, const report_plot_size *size, const char *bo
   fprintf(out, "set output png\nreplot\nunset output\n");
 }
 
-static dp_status write_sources(const report_plot *plot, const report_plot_source *source, const char *data_path,
+static dp_status write_sources(const char *name, report_plot_writer write, const void *figures, const char *data_path,
                                const char *script_path, dp_error *error) {
   dp_output data, script;
   dp_str body = {0};
   report_plot_size size = {0};
   DP_TRY(dp_output_open(data_path, &data, error));
-  dp_status status = plot->write(source, data.stream, &body, &size, error);
+  dp_status status = write(figures, data.stream, &body, &size, error);
   if (status == DP_OK && body.failed) status = dp_fail_memory(error);
   if (status == DP_OK)
     status = dp_output_commit(&data, error);
@@ -111,7 +111,7 @@ static dp_status write_sources(const report_plot *plot, const report_plot_source
     dp_output_abandon(&data);
   if (status == DP_OK) status = dp_output_open(script_path, &script, error);
   if (status == DP_OK) {
-    frame(plot->name, &size, dp_str_text(&body), script.stream);
+    frame(name, &size, dp_str_text(&body), script.stream);
     status = dp_output_commit(&script, error);
   }
   dp_str_free(&body);
@@ -139,26 +139,38 @@ static dp_status draw(const char *gnuplot, const char *script, const char *data,
   return status;
 }
 
-static dp_status write_plot(const report_plot *plot, const report_plot_source *source, const char *folder,
-                            const char *gnuplot, dp_error *error) {
+dp_status report_plot_make(const char *name, report_plot_writer write, const void *figures, const char *folder,
+                           const char *gnuplot, dp_error *error) {
   dp_arena arena = {0};
-  const char *data = dp_arena_printf(&arena, "%s/plots/%s.tsv", folder, plot->name);
-  const char *script = dp_arena_printf(&arena, "%s/plots/%s.gp", folder, plot->name);
-  const char *svg = dp_arena_printf(&arena, "%s/%s.svg", folder, plot->name);
-  const char *png = dp_arena_printf(&arena, "%s/%s.png", folder, plot->name);
+  const char *data = dp_arena_printf(&arena, "%s/plots/%s.tsv", folder, name);
+  const char *script = dp_arena_printf(&arena, "%s/plots/%s.gp", folder, name);
+  const char *svg = dp_arena_printf(&arena, "%s/%s.svg", folder, name);
+  const char *png = dp_arena_printf(&arena, "%s/%s.png", folder, name);
   dp_status status = data && script && svg && png ? DP_OK : dp_fail_memory(error);
-  if (status == DP_OK) status = write_sources(plot, source, data, script, error);
+  if (status == DP_OK) status = write_sources(name, write, figures, data, script, error);
   if (status == DP_OK && gnuplot) status = draw(gnuplot, script, data, svg, png, error);
   dp_arena_free(&arena);
   return status;
 }
 
+/* A plot of the table and what it is drawn from. */
+typedef struct table_plot {
+  const report_plot *plot;
+  const report_plot_source *source;
+} table_plot;
+
+static dp_status write_table_plot(const void *figures, FILE *data, dp_str *body, report_plot_size *size,
+                                  dp_error *error) {
+  const table_plot *from = figures;
+  return from->plot->write(from->source, data, body, size, error);
+}
+
 /* Pictures of an earlier run would lie about this one, and so would the figures of plots that it does not have. */
-static void remove_files(const report_plot *plot, bool sources, const char *folder) {
+void report_plot_remove(const char *name, bool sources, const char *folder) {
   static const char *const files[] = {"%s/%s.svg", "%s/%s.png", "%s/plots/%s.tsv", "%s/plots/%s.gp"};
   for (int f = 0; f < (sources ? 4 : 2); f++) {
     dp_str path = {0};
-    dp_str_addf(&path, files[f], folder, plot->name);
+    dp_str_addf(&path, files[f], folder, name);
     if (!path.failed) (void)remove(dp_str_text(&path));
     dp_str_free(&path);
   }
@@ -182,11 +194,12 @@ dp_status report_plots_write(const report_plot_source *source, const char *folde
     const report_plot *plot = &report_plots[p];
     const bool wanted = plot->wanted(source);
     if (missing_only && (!wanted || is_drawn(plot, folder))) continue;
-    if (!missing_only) remove_files(plot, !wanted, folder);
+    if (!missing_only) report_plot_remove(plot->name, !wanted, folder);
     if (!wanted) continue;
     dp_progress_update(&progress, (uint64_t)p, plot->name);
     dp_error trouble = DP_ERROR_INIT;
-    status = write_plot(plot, source, folder, gnuplot, &trouble);
+    const table_plot from = {plot, source};
+    status = report_plot_make(plot->name, write_table_plot, &from, folder, gnuplot, &trouble);
     if (status == DP_UNSUPPORTED) { /* once is enough: the sources of the others are still written */
       dp_str_addf(notes, "no plots: %s; the figures are in %s/plots\n", trouble.text, folder);
       gnuplot = NULL;
