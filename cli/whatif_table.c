@@ -211,6 +211,7 @@ static void print_point(const sim_sweep_value *value, const sim_sweep_point *poi
 
 /* "From 64 on 4x2 1f1b 16x2 is best, below 8x1 folded 32x2." */
 static void print_changes(const sim_sweep *sweep, const sim_sweep_point *points) {
+  if (!sweep->numeric || strncmp(sweep->key, "plan.", 5) == 0) return; /* no order, or no choice */
   const sim_sweep_point *last = NULL;
   for (int v = 0; v < sweep->count; v++) {
     if (!points[v].fits) continue;
@@ -219,8 +220,7 @@ static void print_changes(const sim_sweep *sweep, const sim_sweep_point *points)
       sim_candidate_brief(&points[v].trial.candidate, now);
       sim_candidate_brief(&last->trial.candidate, before);
       if (strcmp(now, before) != 0)
-        (void)snprintf(line, sizeof line, sweep->numeric ? "from %.40s on, %s beats %s" : "at %.40s, %s beats %s",
-                       sweep->values[v].text, now, before);
+        (void)snprintf(line, sizeof line, "from %.40s on, %s beats %s", sweep->values[v].text, now, before);
       else
         (void)snprintf(line, sizeof line, "from %.40s on, %s with other skips or recomputation", sweep->values[v].text,
                        now);
@@ -235,7 +235,8 @@ static void print_sweep(const sim_whatif_result *result, const sim_sweep_result 
   int width = 8;
   for (int v = 0; v < sweep->count; v++)
     if ((int)strlen(sweep->values[v].text) > width) width = (int)strlen(sweep->values[v].text);
-  printf("\nSweep over %s: the best plan at each value; * another plan than before\n", sweep->key);
+  printf("\nSweep over %s%s; * another plan than before\n", sweep->key,
+         strncmp(sweep->key, "plan.", 5) == 0 ? "" : ": the best plan at each value");
   printf("  %-*s %10s %11s %10s %6s  %s\n", width + 3, "cluster", "samples/s", "USD/M smpl", "MJ/M smpl", "GB",
          "best plan");
   for (int r = 0; r < result->row_count; r++) {

@@ -2,9 +2,10 @@
 #include "reports/plot_whatif.h"
 
 #include <math.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { BAR_LEFT = 190, BAR_ROW = 34, MOST_NAME = 26, MOST_LABELS = 24 };
+enum { BAR_LEFT = 190, BAR_ROW = 34, MOST_NAME = 26 };
 
 /* Colours that differ for all kinds of sight (Okabe and Ito, "Color Universal Design"), dark enough on white. */
 static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
@@ -107,7 +108,7 @@ static dp_status write_sensitivity(const void *figures, FILE *data, dp_str *body
   }
   begin_bars(w, "What would help", "% of throughput gained by 10 % more of one thing", most,
              18 + 12 * w->resource_count, size, body);
-  size->bottom_px = 70;
+  size->bottom_px = 88;
   dp_str_add(body, "plot ");
   for (int g = 0; g < w->resource_count; g++) {
     dp_str name = {0};
@@ -139,63 +140,111 @@ static double place(const report_whatif_sweep *sweep, int value) {
   return sweep->numeric ? sweep->points[value].number : value;
 }
 
-/* "4x2 1f1b 16x4" where the plan changes and at the first point; none where they would cover each other. */
-static int count_labels(const report_whatif *w, const report_whatif_sweep *sweep) {
-  int count = 0;
-  for (int i = 0; i < w->row_count * sweep->value_count; i++)
-    count += sweep->points[i].fits && sweep->points[i].changed;
-  return count + w->row_count;
+/* ---- where labels stand ---- */
+
+enum { LABEL_PX = 7, LABEL_HEIGHT_PX = 15, MOST_BOXES = 64 };
+
+/* Pixels of the drawing area, y downwards. */
+typedef struct label_box {
+  double left, right, top;
+} label_box;
+
+typedef struct label_room {
+  double from, to, most; /* of the axes */
+  bool logarithmic;
+  double width_px, height_px;
+  label_box boxes[MOST_BOXES];
+  int count;
+} label_room;
+
+static double across(const label_room *room, double x) {
+  return room->logarithmic ? log(x / room->from) / log(room->to / room->from)
+                           : (x - room->from) / (room->to - room->from);
 }
 
-static double write_points(const sweep_figures *f, FILE *data) {
+/* Where a label stands: beginning or ending at its point, above or below it. */
+typedef enum label_side { LABEL_ABOVE, LABEL_BELOW, LABEL_ABOVE_LEFT, LABEL_BELOW_LEFT, LABEL_SIDES } label_side;
+
+/* LABEL_SIDES: there is no room beside the other labels. */
+static label_side find_side(label_room *room, double x, double y, const char *text) {
+  const double at = across(room, x) * room->width_px, point = (1 - y / room->most) * room->height_px;
+  const double width = LABEL_PX * (double)strlen(text);
+  for (int side = 0; side < LABEL_SIDES; side++) {
+    const double left = side >= LABEL_ABOVE_LEFT ? at - width : at;
+    const label_box box = {left, left + width, side % 2 == 0 ? point - 20 : point + 6};
+    bool is_free = box.left >= 0 && box.right <= room->width_px && box.top + LABEL_HEIGHT_PX <= room->height_px &&
+                   room->count < MOST_BOXES;
+    for (int i = 0; is_free && i < room->count; i++)
+      is_free = box.right < room->boxes[i].left || box.left > room->boxes[i].right ||
+                fabs(box.top - room->boxes[i].top) >= LABEL_HEIGHT_PX;
+    if (!is_free) continue;
+    room->boxes[room->count++] = box;
+    return (label_side)side;
+  }
+  return LABEL_SIDES;
+}
+
+static double most_of(const sweep_figures *f) {
+  double most = 0;
+  for (int i = 0; i < f->whatif->row_count * f->sweep->value_count; i++)
+    if (f->sweep->points[i].fits) most = fmax(most, f->sweep->points[i].samples_per_s);
+  return most > 0 ? most : 1;
+}
+
+/* The plan stands at the first point and where it changes. */
+static void write_points(const sweep_figures *f, label_room *room, FILE *data) {
   const report_whatif *w = f->whatif;
   const report_whatif_sweep *sweep = f->sweep;
-  const bool labels = count_labels(w, sweep) <= MOST_LABELS;
-  double most = 0;
   for (int r = 0; r < w->row_count; r++) {
     bool first = true;
-    fprintf(data, "%s# %s\tsamples_per_s\tplan_changed\tplan\tlabel: %s\n", r ? "\n\n" : "", sweep->key,
-            w->rows[r].cluster);
+    fprintf(data, "%s# %s\tsamples_per_s\tplan_changed\tplan\tlabel\tbelow\tat the left\tbelow: %s\n", r ? "\n\n" : "",
+            sweep->key, w->rows[r].cluster);
     int written = 0;
     for (int v = 0; v < sweep->value_count; v++) {
       const report_whatif_point *point = &sweep->points[r * sweep->value_count + v];
+      const double x = place(sweep, v);
       if (!point->known) continue;
-      const bool told = labels && point->fits && (first || point->changed);
-      fprintf(data, "%.9g\t", place(sweep, v));
+      const label_side side = point->fits && (first || point->changed)
+                                  ? find_side(room, x, point->samples_per_s, point->plan)
+                                  : LABEL_SIDES;
+      fprintf(data, "%.9g\t", x);
       if (point->fits)
         fprintf(data, "%.9g\t", point->samples_per_s);
       else
         fprintf(data, "NaN\t");
-      fprintf(data, "%d\t%s\t%s\n", point->changed, point->plan, told ? point->plan : "");
+      fprintf(data, "%d\t%s", point->changed, point->plan);
+      for (int l = 0; l < LABEL_SIDES; l++) fprintf(data, "\t%s", l == (int)side ? point->plan : "");
+      fputc('\n', data);
       written++;
       first = first && !point->fits;
-      most = fmax(most, point->samples_per_s);
     }
-    if (!written) fprintf(data, "%.9g\tNaN\t0\t\t\n", place(sweep, 0)); /* an index of its own all the same */
+    if (!written) fprintf(data, "%.9g\tNaN\t0\t\t\t\t\t\n", place(sweep, 0)); /* an index of its own all the same */
   }
-  return most;
 }
 
-static void set_x_axis(const report_whatif_sweep *sweep, dp_str *body) {
+static void set_x_axis(const report_whatif_sweep *sweep, label_room *room, dp_str *body) {
   const double first = place(sweep, 0), last = place(sweep, sweep->value_count - 1);
   if (sweep->logarithmic) {
     const double pad = pow(last / first, 0.04);
-    dp_str_addf(body, "set logscale x\nset xrange [%.9g:%.9g]\n", first / pad, last * pad * pad);
+    room->from = first / pad;
+    room->to = last * pad * pad;
+    dp_str_add(body, "set logscale x\n");
   } else {
     const double pad = last > first ? 0.04 * (last - first) : 0.5;
-    dp_str_addf(body, "set xrange [%.9g:%.9g]\n", first - pad, last + 2 * pad);
+    room->from = first - pad;
+    room->to = last + 2 * pad;
   }
-  dp_str_add(body, "set xtics ()\n");
+  room->logarithmic = sweep->logarithmic;
+  dp_str_addf(body, "set xrange [%.9g:%.9g]\nset xtics ()\n", room->from, room->to);
   const int step = 1 + (sweep->value_count - 1) / 12;
   for (int v = 0; v < sweep->value_count; v += step) {
+    const double x = place(sweep, v);
     char shown[40];
-    if (sweep->numeric)
-      (void)snprintf(shown, sizeof shown, "%.3g", place(sweep, v));
-    else
+    if (!sweep->numeric)
       (void)snprintf(shown, sizeof shown, "%.30s", sweep->values[v]);
-    if (sweep->numeric && fabs(place(sweep, v)) >= 1000)
-      (void)snprintf(shown, sizeof shown, fabs(place(sweep, v)) < 1e6 ? "%.0f" : "%.3g", place(sweep, v));
-    add_tic("x", shown, place(sweep, v), body);
+    else
+      (void)snprintf(shown, sizeof shown, fabs(x) >= 1000 && fabs(x) < 1e6 ? "%.0f" : "%.3g", x);
+    add_tic("x", shown, x, body);
   }
 }
 
@@ -203,33 +252,42 @@ static dp_status write_sweep(const void *figures, FILE *data, dp_str *body, repo
   const sweep_figures *f = figures;
   const report_whatif *w = f->whatif;
   (void)error;
-  const double most = write_points(f, data);
   size->height_px = 380;
   size->left_px = 70;
   size->bottom_px = 84;
+  label_room room = {.most = 1.15 * most_of(f),
+                     .width_px = REPORT_PLOT_WIDTH - REPORT_PLOT_RIGHT - size->left_px,
+                     .height_px = size->height_px};
   dp_str title = {0};
   dp_str_addf(&title, "Throughput against %s", f->sweep->key);
-  report_plot_title(dp_str_text(&title), "samples/s of the best plan at each value; rings: another plan than before",
-                    body);
+  report_plot_title(dp_str_text(&title),
+                    "samples/s at each value; beside the points the plan, rings: another one than before", body);
   if (title.failed) body->failed = true;
   dp_str_free(&title);
   dp_str_add(body, "set border 3\nset tics out\nset xlabel ");
   report_plot_quote(f->sweep->key, body);
   dp_str_addf(body,
-              " offset 0,0.6 textcolor rgb '" REPORT_INK "'\nset grid ytics lt 1 lw 0.5 lc rgb '" REPORT_GRID
+              " offset 0,0.2 textcolor rgb '" REPORT_INK "'\nset grid ytics lt 1 lw 0.5 lc rgb '" REPORT_GRID
               "'\nset yrange [0:%.9g]\nset ytics\n",
-              (most > 0 ? most : 1) * 1.15);
-  set_x_axis(f->sweep, body);
-  dp_str_add(body, "plot ");
+              room.most);
+  set_x_axis(f->sweep, &room, body);
+  write_points(f, &room, data);
+  dp_str_add(body, "set style textbox opaque margins 0.2,0.2 fillcolor rgb '#ffffff' noborder\nplot ");
   for (int r = 0; r < w->row_count; r++) {
-    const char *colour = colours[r % COLOURS];
-    dp_str_addf(body, "%sdata index %d using 1:2 with linespoints lw 2 pt 7 ps 0.7 lc rgb '%s' title ",
-                r ? ", \\\n  " : "", r, colour);
+    dp_str_addf(body, "%sdata index %d using 1:2 with linespoints lw 2 pt 7 ps 0.5 lc rgb '%s' title ",
+                r ? ", \\\n  " : "", r, colours[r % COLOURS]);
     report_plot_quote(w->rows[r].cluster, body);
-    dp_str_addf(body,
-                ", \\\n  data index %d using 1:($3==1?$2:NaN) with points pt 6 ps 1.7 lw 1.5 lc rgb '%s' notitle, \\\n"
-                "  data index %d using 1:2:5 with labels left offset 0.3,0.9 font ',10' textcolor rgb '%s' notitle",
-                r, colour, r, colour);
+  }
+  for (int r = 0; r < w->row_count; r++) { /* over all lines */
+    const char *colour = colours[r % COLOURS];
+    for (int l = 0; l < LABEL_SIDES; l++)
+      dp_str_addf(
+          body,
+          ", \\\n  data index %d using 1:2:%d with labels %s offset %s,%s font ',10' textcolor rgb '%s' boxed notitle",
+          r, 5 + l, l < LABEL_ABOVE_LEFT ? "left" : "right", l < LABEL_ABOVE_LEFT ? "0.5" : "-0.5",
+          l % 2 == 0 ? "0.9" : "-0.9", colour);
+    dp_str_addf(body, ", \\\n  data index %d using 1:($3==1?$2:NaN) with points pt 6 ps 1.6 lw 1.2 lc rgb '%s' notitle",
+                r, colour);
   }
   dp_str_add(body, "\n");
   return DP_OK;
