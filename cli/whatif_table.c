@@ -134,7 +134,8 @@ static void print_rows(const cli_whatif_answer *answer) {
   }
   printf(
       "\nGB: peak memory of the fullest worker, 1e9 bytes. MJ: at full power of cards and machines.\n"
-      "M smpl: a million samples. A plan reads stages x replicas, schedule, microbatches x size.\n");
+      "M smpl: a million samples. A plan reads stages x replicas, schedule, microbatches x size; 4/T2: four\n"
+      "stages on two devices each.\n");
 }
 
 static void print_gains(const sim_whatif_result *result) {
