@@ -301,10 +301,9 @@ const cli_command cli_whatif = {
     .arguments = "SCENARIO",
     .summary = "Compare clusters for one job: the best plan on each, its cost, and what would help it.",
     .help =
-        "Searches as `diffpipe tune` does on every cluster. A sweep searches at each value of a key of the scenario, "
-        "as\n"
-        "task.global_batch=32:512:log5, or of the hardware, as link.bandwidth_gb_per_s=16:900:log8. Ctrl-C ends with\n"
-        "what is known so far.",
+        "Searches as `diffpipe tune` does on every cluster. A sweep searches at each value of a key of the\n"
+        "scenario (task.global_batch=32:512:log5) or of the hardware (link.bandwidth_gb_per_s=16:900:log8).\n"
+        "Ctrl-C ends with what is known so far.",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .run = run};
