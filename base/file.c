@@ -82,6 +82,21 @@ dp_status dp_output_open(const char *path, dp_output *output, dp_error *error) {
   return DP_OK;
 }
 
+dp_status dp_output_write(dp_output *output, const void *bytes, size_t count, dp_error *error) {
+  errno = 0;
+  if (!count || fwrite(bytes, 1, count, output->stream) == count) return DP_OK;
+  return dp_fail(error, DP_IO_FAILED, "%s: cannot be written: %s", output->path, strerror(errno ? errno : EIO));
+}
+
+/* Some file systems and devices cannot be synced and say EINVAL: there is nothing to wait for. */
+static bool sync_failed(int file) { return fsync(file) != 0 && errno != EINVAL; }
+
+dp_status dp_output_sync(dp_output *output, dp_error *error) {
+  errno = 0;
+  if (fflush(output->stream) == 0 && !ferror(output->stream) && !sync_failed(fileno(output->stream))) return DP_OK;
+  return dp_fail(error, DP_IO_FAILED, "%s: cannot be written: %s", output->path, strerror(errno ? errno : EIO));
+}
+
 dp_status dp_output_commit(dp_output *output, dp_error *error) {
   errno = 0;
   bool failed = fflush(output->stream) != 0 || ferror(output->stream);
@@ -131,6 +146,14 @@ dp_status dp_folder_make(const char *path, dp_error *error) {
   }
   free(copy);
   return status;
+}
+
+dp_status dp_folder_sync(const char *path, dp_error *error) {
+  const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool failed = folder < 0 || sync_failed(folder);
+  const int reason = errno;
+  if (folder >= 0) (void)close(folder);
+  return failed ? dp_fail(error, DP_IO_FAILED, "%s: cannot be written: %s", path, strerror(reason)) : DP_OK;
 }
 
 static bool exists(const char *path) { return access(path, F_OK) == 0; }

@@ -22,11 +22,16 @@ typedef struct dp_output {
   char *path, *temporary;
 } dp_output;
 dp_status dp_output_open(const char *path, dp_output *output, dp_error *error);
+/* Writes bytes and fails with the reason of the system at once, where fwrite on the stream is told of at the commit. */
+dp_status dp_output_write(dp_output *output, const void *bytes, size_t count, dp_error *error);
+dp_status dp_output_sync(dp_output *output, dp_error *error);   /* waits until what was written is on the disk */
 dp_status dp_output_commit(dp_output *output, dp_error *error); /* flush, check, rename, release */
 void dp_output_abandon(dp_output *output);                      /* remove the temporary; safe after commit */
 
 /* Makes a folder and its parents. */
 dp_status dp_folder_make(const char *path, dp_error *error);
+/* Waits until the names in a folder are on the disk: after files in it were renamed or removed. */
+dp_status dp_folder_sync(const char *path, dp_error *error);
 
 /* The folder of the installed data (`catalogue/`, `clusters/`, `models/`, scenarios): $DIFFPIPE_DATA_DIR, else the
  * source tree's `scenarios/` when the program runs from its build folder, else `../share/diffpipe` beside the program,

@@ -9,6 +9,7 @@ libbase_a_SOURCES = \
 	base/progress.c base/progress.h \
 	base/range.c base/range.h \
 	base/random.c base/random.h \
+	base/safetensors.c base/safetensors.h base/safetensors_write.c \
 	base/schema.c base/schema.h \
 	base/status.c base/status.h \
 	base/str.c base/str.h \

@@ -159,3 +159,6 @@ tests_test_sim_sweep_SOURCES = tests/test_sim_sweep.c
 tests_test_sim_sweep_LDADD = $(TEST_LIBS)
 tests_test_plan_change_SOURCES = tests/test_plan_change.c
 tests_test_plan_change_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_base_safetensors
+tests_test_base_safetensors_SOURCES = tests/test_base_safetensors.c tests/suite.h
+tests_test_base_safetensors_LDADD = $(BASE_LIBS) $(CHECK_LIBS) -lm
