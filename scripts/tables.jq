@@ -1,5 +1,5 @@
-# The tables of doc/autotuner.md; $table picks one. Input: a list of what `tune --baselines --json` printed, each with `name`
-# and `own`, the scenario's own plan as `simulate --json` printed it.
+# The tables of doc/autotuner.md; $table picks one. Input: a list of what `tune --baselines --json` printed, each with `name`,
+# `own`, the scenario's own plan as `simulate --json` printed it, and `cpu_s`.
 def significant(n): if . == 0 then 0 else pow(10; n - 1 - (fabs | log10 | floor)) as $p | (. * $p | round) / $p end;
 def fixed(n): pow(10; n) as $p | (. * $p | round) / $p;
 def percent(n): 100 * . | fixed(n) | if . < 0 then "\(.) %" else "+\(.) %" end;
@@ -22,12 +22,12 @@ def line: "| " + join(" | ") + " |";
 def head: line, (map("---") | "|" + join("|") + "|");
 
 def found:
-  (["scenario", "own plan", "found", "plan found", "simulated / all", "search s"] | head),
+  (["scenario", "own plan", "found", "plan found", "simulated / all", "CPU s"] | head),
   (.[] | .own.throughput_samples_per_s as $own | [.name,
     (if .own.fits then "\($own | significant(4))" else "does not fit" end),
     "\(.best.throughput_samples_per_s | significant(4))"
       + (if .own.fits then " (\(.best.throughput_samples_per_s / $own - 1 | percent(0)))" else "" end),
-    (.best | plan), "\(.trials) / \(.candidates)", "\(.search_s | fixed(2))"] | line);
+    (.best | plan), "\(.trials) / \(.candidates)", "\(.cpu_s | fixed(2))"] | line);
 
 def gains:
   (["scenario", "plan found", "its skips, GB", "(a) equal parameters", "(b) equal units", "(c) straight 1F1B",

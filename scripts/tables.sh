@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes the tables of doc/autotuner.md anew from the program's JSON: what `tune --baselines` finds for every scenario that
 # has a model, and what its own [plan] gives. The lines between `<!-- table NAME: ... -->` and `<!-- end -->` are replaced;
-# scripts/tables.jq says what is in each. Search times are those of this machine at this moment: run it when nothing else
-# does.
+# scripts/tables.jq says what is in each. Search times are CPU seconds of one thread, so that other work on the machine does
+# not count.
 #
 # usage: scripts/tables.sh PROGRAM
 set -euo pipefail
@@ -13,15 +13,17 @@ cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 page=doc/autotuner.md
-export DIFFPIPE_DATA_DIR=$PWD/scenarios
+export DIFFPIPE_DATA_DIR=$PWD/scenarios LC_ALL=C TIMEFORMAT=%U
 
 for file in scenarios/*.toml; do
   grep -q '^config = ' "$file" || continue # studies without a model
   name=$(basename "$file" .toml)
   echo "$name" >&2
   "$diffpipe" simulate "$file" --json 2>/dev/null >"$scratch/own"
-  "$diffpipe" tune "$file" --baselines --json --threads 2 2>/dev/null >"$scratch/tuned"
-  jq --arg name "$name" --slurpfile own "$scratch/own" '. + {name: $name, own: $own[0]}' "$scratch/tuned"
+  "$diffpipe" tune "$file" --baselines --json 2>/dev/null >"$scratch/tuned"
+  cpu_s=$({ time "$diffpipe" tune "$file" --threads 1 --json >/dev/null 2>&1; } 2>&1)
+  jq --arg name "$name" --arg cpu_s "$cpu_s" --slurpfile own "$scratch/own" \
+    '. + {name: $name, own: $own[0], cpu_s: ($cpu_s | tonumber)}' "$scratch/tuned"
 done >"$scratch/all"
 
 while IFS= read -r line; do
