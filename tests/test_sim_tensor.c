@@ -177,8 +177,8 @@ END_TEST
 START_TEST(members_keep_in_step) {
   double compute_s[3];
   static const char *const cards[] = {"[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 2\n",
-                                      "[[cluster.node.device]]\nmodel = \"RTX-4090\"\n"
-                                      "[[cluster.node.device]]\nmodel = \"RTX-3090\"\n",
+                                      ("[[cluster.node.device]]\nmodel = \"RTX-4090\"\n"
+                                       "[[cluster.node.device]]\nmodel = \"RTX-3090\"\n"),
                                       "[[cluster.node.device]]\nmodel = \"RTX-3090\"\ncount = 2\n"};
   for (int i = 0; i < 3; i++) {
     char text[1024];
