@@ -160,6 +160,12 @@ dp_status exec_scheduler_read(const dp_node *config, const exec_solver *solver, 
 /* The double of the nearest float. */
 static double in_fp32(double x) { return (double)(float)x; }
 
+/* Item i of n evenly spaced ones, as PyTorch makes them in fp32: from the nearer end, in one rounding. */
+static double linspace_at(double from, double to, int n, int i) {
+  const float a = (float)from, b = (float)to, step = n > 1 ? (b - a) / (float)(n - 1) : 0;
+  return i < n / 2 || n == 1 ? fmaf(step, (float)i, a) : fmaf(-step, (float)(n - 1 - i), b);
+}
+
 static double cosine_product(double t) {
   const double half_pi = 1.57079632679489661923;
   const double c = cos((t + 0.008) / 1.008 * half_pi);
@@ -168,17 +174,15 @@ static double cosine_product(double t) {
 
 static double beta_at(const exec_scheduler_options *o, int t) {
   const int n = o->train_timesteps;
-  const double share = n > 1 ? (double)t / (n - 1) : 0;
   switch (o->betas) {
     case EXEC_SCALED_LINEAR: {
-      const double from = sqrt(o->beta_start), to = sqrt(o->beta_end);
-      const double root = in_fp32(from + (to - from) * share);
+      const double root = linspace_at(sqrt(o->beta_start), sqrt(o->beta_end), n, t);
       return in_fp32(root * root);
     }
     case EXEC_SQUARED_COSINE:
       return in_fp32(fmin(1 - cosine_product((t + 1.0) / n) / cosine_product((double)t / n), 0.999));
     default:
-      return in_fp32(o->beta_start + (o->beta_end - o->beta_start) * share);
+      return linspace_at(o->beta_start, o->beta_end, n, t);
   }
 }
 

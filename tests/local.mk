@@ -162,3 +162,7 @@ tests_test_plan_change_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_base_safetensors
 tests_test_base_safetensors_SOURCES = tests/test_base_safetensors.c tests/suite.h
 tests_test_base_safetensors_LDADD = $(BASE_LIBS) $(CHECK_LIBS) -lm
+CHECK_SUITES += tests/test_fixtures
+tests_test_fixtures_SOURCES = tests/test_fixtures.c tests/suite.h
+tests_test_fixtures_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)
+EXTRA_DIST += tests/fixtures

@@ -3,6 +3,7 @@ import json
 import os
 
 import diffusers
+import numpy as np
 import safetensors.torch
 import torch
 from diffusers.training_utils import compute_snr
@@ -49,15 +50,15 @@ def write_schedules(out):
         flow.save_config(os.path.join(folder, name))
         tensors[f"{name}.sigmas"] = flow.sigmas.clone()  # for training: index 0 is sigma 1
         mu = flux_mu(flow, 4096) if config.get("use_dynamic_shifting") else None
-        # as the pipelines call it: SD3 by the number of steps, Flux by its own sigmas
-        if name == "sd3":
-            flow.set_timesteps(SIGMA_STEPS)
-        else:
-            flow.set_timesteps(sigmas=torch.linspace(1, 1 / SIGMA_STEPS, SIGMA_STEPS, dtype=torch.float64).tolist(), mu=mu)
+        flow.set_timesteps(SIGMA_STEPS, mu=mu)
         tensors[f"{name}.sampling_sigmas"] = flow.sigmas.clone()
+        # FluxPipeline does not leave the sigmas to the scheduler; they are shifted all the same
+        flow.set_timesteps(sigmas=np.linspace(1.0, 1 / SIGMA_STEPS, SIGMA_STEPS), mu=mu)
+        tensors[f"{name}.pipeline_sigmas"] = flow.sigmas.clone()
         tables["flow"].append({"name": name, "steps": SIGMA_STEPS, "mu": mu,
-                               "training": [[i, tensors[f"{name}.sigmas"][i].item()] for i in TABLE],
-                               "sampling": [s.item() for s in flow.sigmas]})
+                               "training": [[i, tensors[f"{name}.sigmas"][i].item()] for i in TABLE]}
+                              | {key: [s.item() for s in tensors[f"{name}.{key}"]]
+                                 for key in ("sampling_sigmas", "pipeline_sigmas")})
 
     safetensors.torch.save_file({k: v.contiguous() for k, v in sorted(tensors.items())},
                                 os.path.join(folder, "schedules.safetensors"))

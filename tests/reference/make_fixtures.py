@@ -12,6 +12,7 @@ import argparse
 import copy
 import json
 import os
+import re
 
 import diffusers
 import peft
@@ -29,9 +30,10 @@ NOISE = 1e-4  # a gradient whose fp32 error is above this part of its largest el
 
 
 def write_json(path, tree):
+    text = json.dumps(tree, indent=1)
+    text = re.sub(r"\[\s+([-+.e\d,\s]+?)\s+\]", lambda m: "[" + " ".join(m[1].split()) + "]", text)  # numbers: one line
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(tree, file, indent=1)
-        file.write("\n")
+        file.write(text + "\n")
 
 
 def write_tensors(path, tensors):
@@ -105,7 +107,8 @@ def write_lora(folder, class_name, model, x):
 
 def sums(state):
     """Name: sum and root of the sum of squares, in double."""
-    return {k: [v.double().sum().item(), v.double().norm().item()] for k, v in sorted(state.items())}
+    return {k: [float(f"{x.item():.9g}") for x in (v.double().sum(), v.double().norm())]
+            for k, v in sorted(state.items())}
 
 
 def few(state):
