@@ -8,6 +8,7 @@
 #include "plan/describe.h"
 
 typedef struct changer {
+  const plan_catalogue *catalogue;
   plan_cluster *cluster;
   dp_error *error;
 } changer;
@@ -158,6 +159,14 @@ static void change_copies(plan_cluster *cluster, const plan_device *device, doub
   }
 }
 
+/* Prices alone: such a list may name cards that are in other clusters of a comparison. */
+static bool is_price_list(const dp_node *table) {
+  for (size_t i = 0; i < table->count; i++)
+    if (strcmp(table->items[i]->key, "price_usd_per_h") != 0 && strcmp(table->items[i]->key, "purchase_usd") != 0)
+      return false;
+  return true;
+}
+
 /* A model of its own for each model that devices of `name` have: what is equal stays one, since costs are shared by it.
  */
 static dp_status change_devices(const changer *c, const dp_node *table, const char *name, const char *section,
@@ -199,7 +208,7 @@ static dp_status change_devices(const changer *c, const dp_node *table, const ch
   }
   *repriced = *repriced || !isnan(change.price_usd_per_h);
   *revalued = *revalued || !isnan(change.purchase_usd);
-  if (any) return DP_OK;
+  if (any || (is_price_list(&own) && plan_catalogue_device(c->catalogue, name))) return DP_OK;
   dp_allowed allowed = {.given = name};
   for (size_t d = 0; d < count; d++) {
     bool seen = false;
@@ -284,8 +293,9 @@ static dp_status change_device_table(const changer *c, const dp_node *table) {
   return DP_OK;
 }
 
-dp_status plan_cluster_change(const dp_node *root, plan_cluster *cluster, dp_error *error) {
-  const changer c = {cluster, error};
+dp_status plan_cluster_change(const dp_node *root, const plan_catalogue *catalogue, plan_cluster *cluster,
+                              dp_error *error) {
+  const changer c = {catalogue, cluster, error};
   const dp_node *link = dp_node_get(root, "link"), *device = dp_node_get(root, "device"),
                 *host = dp_node_get(root, "host");
   if (device) DP_TRY(change_device_table(&c, device));

@@ -467,7 +467,7 @@ static dp_status read_root(plan_scenario *scenario, const char *cluster_file, dp
   DP_TRY(cluster_file ? plan_cluster_read(cluster_file, &scenario->catalogue, &scenario->cluster_document,
                                           &scenario->cluster, error)
                       : read_cluster(keys.cluster, scenario, error));
-  DP_TRY(plan_cluster_change(root, &scenario->cluster, error));
+  DP_TRY(plan_cluster_change(root, &scenario->catalogue, &scenario->cluster, error));
   DP_TRY(scenario->job_only ? read_job(&keys, scenario, error) : read_plan(keys.plan, scenario, error));
   DP_TRY(read_search(keys.search, scenario, error));
   DP_TRY(plan_scenario_read_whatif(keys.whatif, scenario, error));

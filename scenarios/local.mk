@@ -38,7 +38,8 @@ dist_scenarios_DATA += \
 	scenarios/sdxl-8xa100-sxm.toml \
 	scenarios/sdxl-h200-virtual4.toml \
 	scenarios/sdxl-unlike-16gb-24gb.toml \
-	scenarios/study-1f1b.toml
+	scenarios/study-1f1b.toml \
+	scenarios/whatif-sdxl.toml
 dist_clusters_DATA += scenarios/clusters/8x8xa100-80gb-ib.toml
 dist_scenarios_DATA += scenarios/sdxl-8x8xa100-ib.toml
 dist_clusters_DATA += scenarios/clusters/4x1rtx4090-ethernet.toml

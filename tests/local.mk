@@ -105,7 +105,8 @@ EXTRA_DIST += \
 	scenarios/sdxl-8xa100-sxm.expected.json \
 	scenarios/sdxl-h200-virtual4.expected.json \
 	scenarios/sdxl-unlike-16gb-24gb.expected.json \
-	scenarios/study-1f1b.expected.json
+	scenarios/study-1f1b.expected.json \
+	scenarios/whatif-sdxl.expected.json
 CHECK_SUITES += tests/test_sim_choices
 tests_test_sim_choices_SOURCES = tests/test_sim_choices.c
 tests_test_sim_choices_LDADD = $(TEST_LIBS)

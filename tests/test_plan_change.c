@@ -147,6 +147,9 @@ START_TEST(prices_and_power) {
   after = changed("8xa100-80gb-sxm", "device.purchase_usd=1000");
   ck_assert_double_eq(after.cluster.purchase_usd, 8000);
   plan_scenario_free(&after);
+  after = changed("8xa100-80gb-sxm", "device.RTX-4090.purchase_usd=1000"); /* a price list may name other cards */
+  ck_assert_double_eq(after.cluster.purchase_usd, 0);
+  plan_scenario_free(&after);
   after = changed("2x8xa100-ib", "host.purchase_usd=1000");
   ck_assert_double_eq(after.cluster.purchase_usd, 2000);
   plan_scenario_free(&after);
