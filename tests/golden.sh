@@ -46,6 +46,23 @@ refuses() {
     grep -qE -e "$pattern" "$scratch/talk" || { cat "$scratch/talk"; echo "exit status $status, no line like: $pattern"; return 1; }
 }
 
+# folder ARGUMENTS...: what --out writes: the same JSON and CSV as on stdout, every plot with its figures and script, and
+# nothing that an earlier run left
+folder() {
+  local dir=$scratch/folder drawn plot
+  drawn=$("$diffpipe" version | grep -c 'gnuplot on')
+  mkdir -p "$dir/plots" && touch "$dir/sweep_3.svg" "$dir/plots/sweep_3.tsv" || return 1
+  "$diffpipe" "$@" --out "$dir" --json >"$scratch/json" 2>"$scratch/talk" || { cat "$scratch/talk"; return 1; }
+  "$diffpipe" "$@" --csv >"$scratch/csv" 2>"$scratch/talk" || { cat "$scratch/talk"; return 1; }
+  cmp "$scratch/json" "$dir/whatif.json" && cmp "$scratch/csv" "$dir/whatif.csv" || return 1
+  for plot in whatif_throughput whatif_cost whatif_sensitivity sweep_1 sweep_2; do
+    [ -s "$dir/plots/$plot.tsv" ] && [ -s "$dir/plots/$plot.gp" ] || { echo "no sources of $plot"; return 1; }
+    [ "$drawn" -eq 0 ] || { [ -s "$dir/$plot.svg" ] && [ -s "$dir/$plot.png" ]; } || { echo "$plot is not drawn"; return 1; }
+  done
+  grep -q '>4xrtx4090<' "$dir/sweep_1.svg" || [ "$drawn" -eq 0 ] || { echo "sweep_1.svg does not name its clusters"; return 1; }
+  [ ! -e "$dir/sweep_3.svg" ] && [ ! -e "$dir/plots/sweep_3.tsv" ] || { echo "an old sweep was left"; return 1; }
+}
+
 one() { # a test: name and what to run
   local name=$1
   shift
@@ -84,6 +101,7 @@ small=(whatif sd15-4xrtx3090.toml --cluster clusters/4xrtx3090-pcie.toml --clust
 one whatif-sweeps check whatif-sweeps "${small[@]}" --sweep link.bandwidth_gb_per_s=0.1:100:log4 --sweep task.global_batch=32,63,64
 one whatif-sweeps-table text whatif-sweeps.txt "${small[@]}" --sweep link.bandwidth_gb_per_s=0.1:100:log4 --sweep task.global_batch=32,63,64
 one whatif-sweeps-csv text whatif-sweeps.csv "${small[@]}" --sweep link.bandwidth_gb_per_s=0.1:100:log4 --sweep plan.schedule=1f1b,gpipe --csv
+one whatif-folder folder "${small[@]}" --sweep link.bandwidth_gb_per_s=0.1:100:log4 --sweep plan.schedule=1f1b,gpipe
 one whatif-list check whatif-list whatif ../tests/golden/whatif-list.toml
 one whatif-no-cluster refuses 'whatif: found no cluster, allowed: --cluster FILE, once for each choice; \[whatif\] clusters = ' whatif sdxl-8xa100-sxm.toml
 one whatif-cluster-missing refuses '--cluster nix.toml: cannot be opened, allowed: ' whatif sdxl-8xa100-sxm.toml --cluster nix.toml
