@@ -68,7 +68,8 @@ static bool add_sweep(json_t *list, const sim_whatif_result *result, const sim_s
   bool done = json_array_append_new(list, out) == 0 && cli_json_put(out, "points", points) &&
               cli_json_put(out, "sweep", json_string(sweep->text)) &&
               cli_json_put(out, "key", json_string(sweep->key)) &&
-              cli_json_put(out, "logarithmic", json_boolean(sweep->logarithmic));
+              cli_json_put(out, "logarithmic", json_boolean(sweep->logarithmic)) &&
+              cli_json_put(out, "plan_fixed", json_boolean(swept->plan_fixed));
   for (int r = 0; r < result->row_count; r++)
     for (int v = 0; done && v < sweep->count; v++) {
       const sim_sweep_point *point = &swept->points[r * sweep->count + v];

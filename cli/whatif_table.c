@@ -212,7 +212,7 @@ static void print_point(const sim_sweep_value *value, const sim_sweep_point *poi
 
 /* "From 64 on 4x2 1f1b 16x2 is best, below 8x1 folded 32x2." */
 static void print_changes(const sim_sweep *sweep, const sim_sweep_point *points) {
-  if (!sweep->numeric || strncmp(sweep->key, "plan.", 5) == 0) return; /* no order, or no choice */
+  if (!sweep->numeric) return; /* no order */
   const sim_sweep_point *last = NULL;
   for (int v = 0; v < sweep->count; v++) {
     if (!points[v].fits) continue;
@@ -237,14 +237,14 @@ static void print_sweep(const sim_whatif_result *result, const sim_sweep_result 
   for (int v = 0; v < sweep->count; v++)
     if ((int)strlen(sweep->values[v].text) > width) width = (int)strlen(sweep->values[v].text);
   printf("\nSweep over %s%s; * another plan than before\n", sweep->key,
-         strncmp(sweep->key, "plan.", 5) == 0 ? "" : ": the best plan at each value");
+         swept->plan_fixed ? ": the plan otherwise stays" : ": the best plan at each value");
   printf("  %-*s %10s %11s %10s %6s  %s\n", width + 3, "cluster", "samples/s", "USD/M smpl", "MJ/M smpl", "GB",
          "best plan");
   for (int r = 0; r < result->row_count; r++) {
     const sim_sweep_point *points = &swept->points[r * sweep->count];
     printf("  %s\n", result->rows[r].scenario.cluster.name);
     for (int v = 0; v < sweep->count; v++) print_point(&sweep->values[v], &points[v], width);
-    print_changes(sweep, points);
+    if (!swept->plan_fixed) print_changes(sweep, points);
   }
 }
 

@@ -46,6 +46,7 @@ typedef struct sim_sweep_point {
 
 typedef struct sim_sweep_result {
   const sim_sweep *sweep;
+  bool plan_fixed; /* its points were not searched */
   sim_sweep_point *points; /* [row * sweep->count + value] */
 } sim_sweep_result;
 

@@ -207,6 +207,7 @@ static dp_status run_points(runner *r, dp_error *error) {
   if (!result->sweeps) return dp_fail_memory(error);
   for (int s = 0; s < count; s++) {
     result->sweeps[s].sweep = &r->request->sweeps[s];
+    result->sweeps[s].plan_fixed = is_fixed(r, &r->request->sweeps[s]);
     result->sweeps[s].points =
         DP_ARENA_NEW(&result->arena, sim_sweep_point, (size_t)result->row_count * (size_t)r->request->sweeps[s].count);
     if (!result->sweeps[s].points) return dp_fail_memory(error);
