@@ -167,3 +167,6 @@ CHECK_SUITES += tests/test_fixtures
 tests_test_fixtures_SOURCES = tests/test_fixtures.c tests/suite.h
 tests_test_fixtures_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)
 EXTRA_DIST += tests/fixtures
+CHECK_SUITES += tests/test_exec_weights
+tests_test_exec_weights_SOURCES = tests/test_exec_weights.c tests/graph_helpers.h tests/suite.h
+tests_test_exec_weights_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
