@@ -17,8 +17,8 @@
 #include "plan/cluster.h"
 
 /* `root`: of the scenario; without the three tables nothing changes. DP_BAD_INPUT for what is unknown, out of range, or
- * speaks of what this cluster does not have; but prices may be given for any card of the catalogue. On failure the cluster
- * may be changed in part. */
+ * speaks of what this cluster does not have; but prices may be given for any card of the catalogue. On failure the
+ * cluster may be changed in part. */
 dp_status plan_cluster_change(const dp_node *root, const plan_catalogue *catalogue, plan_cluster *cluster,
                               dp_error *error);
 

@@ -70,8 +70,9 @@ static dp_status best_with_memory(const sim_hardware *h, const plan_scenario *gr
   for (int i = 0; i < h->tuned.trial_count; i++) {
     const sim_trial *trial = &h->tuned.trials[i];
     const bool recomputed = trial->candidate.recomputed_units > 0 && trial->without_recomputation.peak_bytes > 0;
-    const bool short_of_it =
-        trial->state == SIM_TRIAL_SIMULATED ? !trial->fits || recomputed : trial->state == SIM_TRIAL_REFUSED || trial->state == SIM_TRIAL_TOO_LARGE;
+    const bool short_of_it = trial->state == SIM_TRIAL_SIMULATED
+                                 ? !trial->fits || recomputed
+                                 : trial->state == SIM_TRIAL_REFUSED || trial->state == SIM_TRIAL_TOO_LARGE;
     if (!short_of_it || trial->set_aside || trial->bound_s >= (double)batch / *throughput) continue;
     double found = 0;
     dp_error trouble = DP_ERROR_INIT;

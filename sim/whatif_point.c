@@ -59,6 +59,12 @@ static dp_status search(const plan_scenario *scenario, const sim_point_job *job,
   DP_TRY(known_step(scenario, job, &how.known_step_s, error));
   sim_tune_result result;
   DP_TRY(sim_tune(scenario, job->request->efficiency, &how, &result, error));
+  if (how.known_step_s > 0 && !result.stopped &&
+      (result.best < 0 || result.trials[result.best].step_s > how.known_step_s * (1 + 1e-9))) {
+    sim_tune_result_free(&result); /* what was known is not among the plans of this point: it bounds nothing */
+    how.known_step_s = 0;
+    DP_TRY(sim_tune(scenario, job->request->efficiency, &how, &result, error));
+  }
   dp_status status = DP_OK;
   const int index = result.best >= 0 ? result.best : result.nearest;
   point->done = !(result.stopped && options->stop && *options->stop);
