@@ -26,6 +26,7 @@ from fixture_schedules import write_schedules
 PIPELINES = {"UNet2DConditionModel": (diffusers.StableDiffusionPipeline, "unet"),
              "SD3Transformer2DModel": (diffusers.StableDiffusion3Pipeline, "transformer"),
              "FluxTransformer2DModel": (diffusers.FluxPipeline, "transformer")}
+SHARDED = "sd3"  # the model that is saved in shards too
 NOISE = 1e-4  # a gradient whose fp32 error is above this part of its largest element is rounding noise
 
 
@@ -121,6 +122,8 @@ def write_model(folder, name, debug):
     class_name, _, (height, width), tokens, objective, lora = MODELS[name]
     model, x = make_model(name), make_inputs(name)
     model.save_pretrained(folder)
+    if name == SHARDED:
+        model.save_pretrained(os.path.join(folder, "sharded"), max_shard_size="40KB")
     write_tensors(os.path.join(folder, "inputs.safetensors"), x)
     if debug:
         write_debug(os.path.join(folder, "debug.safetensors"), model, x)
