@@ -170,3 +170,6 @@ EXTRA_DIST += tests/fixtures
 CHECK_SUITES += tests/test_exec_weights
 tests_test_exec_weights_SOURCES = tests/test_exec_weights.c tests/graph_helpers.h tests/suite.h
 tests_test_exec_weights_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
+CHECK_SUITES += tests/test_kernels
+tests_test_kernels_SOURCES = tests/test_kernels.c tests/kernels_moves.c tests/kernels_ops.c tests/kernels_ops.h tests/kernels_products.c tests/suite.h
+tests_test_kernels_LDADD = $(KERNELS_LIBS) $(CHECK_LIBS)

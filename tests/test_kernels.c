@@ -1,0 +1,365 @@
+/* Every op of kernels/cpu in one table: values against a plain double reference, gradients against central differences
+ * of that reference, the same bits from 1, 2 and 3 threads, all of an output written, gradients of weights added.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cpu/vector.h"
+#include "tests/kernels_ops.h"
+#include "tests/suite.h"
+
+/* kind, terms of the longest sum, probes, sizes */
+static const ops_row rows[] = {
+    {&ops_linear, 7, 20, {5, 7, 3, 1, 0}},
+    {&ops_linear, 33, 20, {17, 33, 19, 0, 5}},
+    {&ops_linear, 520, 6, {300, 520, 260, 1, 3}}, /* several tiles */
+    {&ops_linear, 70, 10, {1, 70, 41, 1, 0}},
+    {&ops_lora, 30, 20, {9, 30, 14, 4}},
+    {&ops_conv, 27, 20, {2, 5, 7, 3, 4, 3, 3, 1, 1, 1, 1}},
+    {&ops_conv, 18, 20, {1, 8, 6, 2, 5, 3, 3, 2, 1, 1, 1}},
+    {&ops_conv, 9, 20, {3, 4, 4, 9, 7, 1, 1, 1, 0, 0, 0}},
+    {&ops_conv, 16, 20, {2, 6, 4, 4, 5, 2, 2, 2, 0, 0, 1}},
+    {&ops_conv, 30, 20, {1, 7, 9, 3, 2, 5, 2, 3, 4, 0, 1}},
+    {&ops_conv, 50, 20, {1, 2, 2, 2, 3, 5, 5, 1, 2, 2, 0}},      /* a kernel wider than the image */
+    {&ops_conv, 3, 10, {2, 5, 5, 3, 4, 1, 1, 2, 0, 0, 1}},       /* 1x1 with a stride */
+    {&ops_conv, 5000, 1, {2, 45, 33, 192, 2, 3, 3, 1, 1, 1, 1}}, /* two strips, cut within an image */
+    {&ops_attention, 12, 20, {2, 3, 4, 5, 9, 0}},
+    {&ops_attention, 12, 20, {1, 2, 6, 7, 7, 1}},
+    {&ops_attention, 20, 6, {1, 1, 8, 1, 1, 0}},
+    {&ops_attention, 700, 2, {1, 2, 3, 130, 1030, 0}}, /* several tiles both ways, few heads */
+    {&ops_attention, 700, 2, {2, 2, 3, 131, 515, 0}},  /* several tiles both ways, each head whole */
+    {&ops_separable, 60, 20, {2, 6, 5, 7, 3, 2, 4}},
+    {&ops_separable, 60, 20, {2, 3, 2, 4, 6, 5, 7}},
+    {&ops_group_norm, 35, 20, {2, 7, 20, 4, 1}},
+    {&ops_group_norm, 1, 20, {3, 1, 5, 5, 0}},
+    {&ops_group_norm, 6000, 3, {2, 900, 34, 2, 1}}, /* several blocks, the last one short */
+    {&ops_layer_norm, 33, 20, {5, 33, 1}},
+    {&ops_layer_norm, 16, 20, {7, 16, 0}},
+    {&ops_layer_norm, 900, 3, {700, 65, 1}}, /* several parts */
+    {&ops_rms_norm, 19, 20, {6, 19, 1}},
+    {&ops_rms_norm, 900, 3, {1500, 32, 1}},
+    {&ops_rms_norm, 5, 20, {4, 5, 0}},
+    {&ops_activation, 8, 20, {KERN_SILU, 77}},
+    {&ops_activation, 8, 20, {KERN_GELU, 77}},
+    {&ops_activation, 8, 20, {KERN_GELU_TANH, 77}},
+    {&ops_activation, 8, 5, {KERN_SILU, 40003}},
+    {&ops_gated, 8, 20, {KERN_GEGLU, 5, 37}},
+    {&ops_gated, 8, 20, {KERN_SWIGLU, 5, 37}},
+    {&ops_gated, 8, 3, {KERN_GEGLU, 1501, 12}},
+    {&ops_add, 1, 0, {33001}},
+    {&ops_add_vector, 7, 20, {3, 7, 11, 0}},
+    {&ops_add_vector, 4000, 3, {2, 2000, 19, 3}},
+    {&ops_add_vector, 14, 20, {2, 1, 14, -1}},
+    {&ops_modulate, 7, 20, {3, 7, 11, 0}},
+    {&ops_modulate, 2000, 3, {2, 2000, 19, 3}},
+    {&ops_gate, 7, 20, {3, 7, 11, 0}},
+    {&ops_gate, 2000, 3, {2, 2000, 19, 3}},
+    {&ops_concat, 1, 20, {5, 3, 7, 1}},
+    {&ops_concat, 1, 3, {2, 20000, 17, 3}}, /* long rows */
+    {&ops_split, 1, 20, {5, 3, 7, 1}},
+    {&ops_split, 1, 3, {3000, 5, 9, 4}},
+    {&ops_upsample, 4, 20, {2, 3, 5, 7, 2}},
+    {&ops_upsample, 9, 20, {1, 2, 1, 3, 3}},
+    {&ops_downsample, 4, 20, {2, 6, 4, 7, 2}},
+    {&ops_downsample, 9, 20, {1, 3, 6, 5, 3}},
+    {&ops_patchify, 1, 20, {2, 4, 6, 3, 2, 0}},
+    {&ops_patchify, 1, 20, {2, 4, 6, 3, 2, 1}},
+    {&ops_unpatchify, 1, 20, {1, 6, 3, 5, 3, 0}},
+    {&ops_unpatchify, 1, 20, {1, 6, 3, 5, 3, 1}},
+    {&ops_layout, 1, 0, {5, 7, 3, 2}},
+    {&ops_layout, 1, 0, {40, 70, 1, 33}},
+    {&ops_time, 8, 0, {3, 16, 1, 0, 1, 10000}},
+    {&ops_time, 8, 0, {2, 9, 0, 1, 7, 100}},
+    {&ops_embedding, 9, 20, {9, 150, 5}},
+    {&ops_rotary, 2, 20, {2, 3, 2, 6}},
+    {&ops_rotary, 2, 3, {2, 300, 3, 16}},
+    {&ops_loss, 21, 0, {3, 21, 1}},
+    {&ops_loss, 256, 0, {2, 20001, 0}},
+    {&ops_squares, 256, 0, {50021}},
+    {&ops_adamw, 64, 0, {97, 7}},
+    {&ops_flat, 1, 0, {33001}},
+};
+
+static const double step = 1e-4; /* of the differences: their error is about 1e-8 of the third derivative */
+
+/* An fp32 sum of k products of random terms is off by about sqrt(k) / 4 roundings of its size, and what follows by a
+ * few more; 4 sqrt(k) + 32 roundings of the largest value leave a factor of ten. */
+static double tolerance(int64_t longest) { return (32 + 4 * sqrt((double)longest)) * ldexp(1, -24); }
+
+static uint64_t state;
+static double draw(void) { /* in [-1, 1] */
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return (double)(state >> 11) * ldexp(1, -52) - 1;
+}
+
+static void *get(size_t bytes) {
+  void *memory = malloc(bytes > 0 ? bytes : 1);
+  ck_assert_ptr_nonnull(memory);
+  return memory;
+}
+static float *get_floats(int64_t n) { return get((size_t)n * sizeof(float)); }
+static void poison(int64_t n, float *x) {
+  for (int64_t i = 0; i < n; i++) x[i] = NAN;
+}
+
+typedef struct trial {
+  const ops_row *row;
+  ops_arrays a;
+  float *in[OPS_MAX_ARRAYS], *dy, *start[OPS_MAX_ARRAYS]; /* start: what a gradient is added to */
+  double *wide[OPS_MAX_ARRAYS], *out;
+  float *first_out, *first_d[2][OPS_MAX_ARRAYS]; /* of one thread; [accumulate] */
+} trial;
+
+static void begin(trial *t, const ops_row *row) {
+  memset(t, 0, sizeof *t);
+  t->row = row;
+  row->kind->arrays(row->z, &t->a);
+  for (int i = 0; i < t->a.count; i++) {
+    t->in[i] = get_floats(t->a.n[i]);
+    t->start[i] = get_floats(t->a.n[i]);
+    t->wide[i] = get((size_t)t->a.n[i] * sizeof(double));
+    for (int64_t j = 0; j < t->a.n[i]; j++) {
+      t->wide[i][j] = t->in[i][j] = (float)draw();
+      t->start[i][j] = (float)draw();
+    }
+  }
+  t->out = get((size_t)t->a.out * sizeof(double));
+  t->dy = get_floats(t->a.out);
+  row->kind->reference(row->z, (const double *const *)t->wide, t->out);
+  for (int64_t j = 0; j < t->a.out; j++) t->dy[j] = isnan(t->out[j]) ? NAN : (float)draw();
+}
+
+static void end(trial *t) {
+  for (int i = 0; i < t->a.count; i++) {
+    free(t->in[i]);
+    free(t->start[i]);
+    free(t->wide[i]);
+    for (int k = 0; k < 2; k++) free(t->first_d[k][i]);
+  }
+  free(t->out);
+  free(t->dy);
+  free(t->first_out);
+}
+
+static kern_context *make_context(int threads, size_t bytes) {
+  kern_context *context;
+  dp_error error = DP_ERROR_INIT;
+  const kern_context_options options = {.threads = threads, .workspace_bytes = bytes};
+  ck_assert_msg(kern_context_create(&options, &context, &error) == DP_OK, "%s", error.text);
+  return context;
+}
+
+static void check_bits(const trial *t, const char *what, int64_t n, const float *x, float **first) {
+  if (*first == NULL) {
+    *first = get_floats(n);
+    memcpy(*first, x, (size_t)n * sizeof *x);
+  }
+  ck_assert_msg(memcmp(*first, x, (size_t)n * sizeof *x) == 0, "%s: %s differs between numbers of threads",
+                t->row->kind->name, what);
+}
+
+/* Runs forward and both backwards; NaN lies wherever a result must be written. */
+static void run(trial *t, int threads) {
+  const ops_kind *kind = t->row->kind;
+  const int64_t *z = t->row->z;
+  const size_t bytes = kind->workspace == NULL ? 0 : kind->workspace(z, threads);
+  float *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+  ck_assert_ptr_nonnull(workspace);
+  poison((int64_t)(bytes / sizeof *workspace), workspace);
+  kern_context *context;
+  const kern_context_options options = {threads, bytes, workspace};
+  ck_assert(kern_context_create(&options, &context, NULL) == DP_OK);
+  float *out = get_floats(t->a.out), *kept = get_floats(t->a.kept), *d[OPS_MAX_ARRAYS] = {NULL};
+  poison(t->a.out, out);
+  poison(t->a.kept, kept);
+  kind->forward(context, z, (const float *const *)t->in, out, kept);
+  check_bits(t, "the output", t->a.out, out, &t->first_out);
+  for (int accumulate = 0; accumulate < 2 && kind->backward != NULL; accumulate++) {
+    for (int i = 0; i < t->a.count; i++) {
+      if (t->a.role[i] == OPS_CONSTANT) continue;
+      d[i] = get_floats(t->a.n[i]);
+      if (t->a.role[i] == OPS_WEIGHT || accumulate)
+        memcpy(d[i], t->start[i], (size_t)t->a.n[i] * sizeof(float));
+      else
+        poison(t->a.n[i], d[i]);
+    }
+    kind->backward(context, z, (const float *const *)t->in, out, kept, t->dy, d, accumulate);
+    for (int i = 0; i < t->a.count; i++) {
+      if (d[i] != NULL) check_bits(t, "a gradient", t->a.n[i], d[i], &t->first_d[accumulate][i]);
+      free(d[i]);
+    }
+  }
+  kern_context_free(context);
+  free(workspace);
+  free(out);
+  free(kept);
+}
+
+static void check_output(const trial *t) {
+  double largest = 1e-3;
+  for (int64_t i = 0; i < t->a.out; i++)
+    if (fabs(t->out[i]) > largest) largest = fabs(t->out[i]);
+  for (int64_t i = 0; i < t->a.out; i++) {
+    const double got = t->first_out[i], want = t->out[i];
+    if (isnan(want)) {
+      ck_assert_msg(isnan(got), "%s: value %d is nobody's, found %g", t->row->kind->name, (int)i, got);
+      continue;
+    }
+    ck_assert_msg(fabs(got - want) <= tolerance(t->row->longest) * largest, "%s: value %d is %.9g, must be %.9g",
+                  t->row->kind->name, (int)i, got, want);
+  }
+}
+
+/* (L(x + step v) - L(x - step v)) / 2 step, where L = sum of dy y, for a change of input `which` */
+static double loss(const trial *t, double *out) {
+  t->row->kind->reference(t->row->z, (const double *const *)t->wide, out);
+  double sum = 0;
+  for (int64_t i = 0; i < t->a.out; i++)
+    if (!isnan(out[i])) sum += out[i] * t->dy[i];
+  return sum;
+}
+static double slope(const trial *t, int which, int64_t entry, const double *direction, double *out) {
+  double *x = t->wide[which], sum = 0;
+  for (int sign = 1; sign >= -1; sign -= 2) {
+    for (int64_t i = 0; i < t->a.n[which]; i++)
+      x[i] = t->in[which][i] + sign * step * (direction != NULL ? direction[i] : i == entry);
+    sum += sign * loss(t, out);
+  }
+  for (int64_t i = 0; i < t->a.n[which]; i++) x[i] = t->in[which][i];
+  return sum / (2 * step);
+}
+
+static double gradient_at(const trial *t, int accumulate, int which, int64_t i) {
+  const double value = t->first_d[accumulate][which][i];
+  return t->a.role[which] == OPS_WEIGHT || accumulate ? value - (double)t->start[which][i] : value;
+}
+
+/* Some entries of each gradient, and all of it along one random direction of signs. */
+static void check_gradients(const trial *t) {
+  double *out = get((size_t)t->a.out * sizeof(double));
+  for (int which = 0; which < t->a.count; which++) {
+    if (t->first_d[0][which] == NULL) continue;
+    const int64_t n = t->a.n[which];
+    double *direction = get((size_t)n * sizeof(double)), largest = 0;
+    /* values added to have a size of 1, and round with it */
+    for (int64_t i = 0; i < n; i++) {
+      direction[i] = draw() > 0 ? 1 : -1;
+      if (isnan(t->first_d[1][which][i]) == 0 && fabs(gradient_at(t, 1, which, i)) > largest)
+        largest = fabs(gradient_at(t, 1, which, i));
+    }
+    largest += 1;
+    const double allowed = tolerance(t->row->longest) * largest + 1e-7;
+    for (int p = 0; p < t->row->probes; p++) {
+      const int64_t i = p < 2 ? (n - 1) * p : (int64_t)((draw() + 1) / 2 * (double)n) % n;
+      const double want = slope(t, which, i, NULL, out);
+      for (int k = 0; k < 2; k++) {
+        const double got = gradient_at(t, k, which, i);
+        ck_assert_msg(isnan(got) ? want == 0 : fabs(got - want) <= allowed,
+                      "%s: entry %d of gradient %d is %.9g, must be %.9g", t->row->kind->name, (int)i, which, got,
+                      want);
+      }
+    }
+    const double want = slope(t, which, 0, direction, out);
+    for (int k = 0; k < 2; k++) {
+      double got = 0;
+      int64_t gaps = 0;
+      for (int64_t i = 0; i < n; i++) {
+        const double value = gradient_at(t, k, which, i);
+        if (isnan(value))
+          gaps++;
+        else
+          got += direction[i] * value;
+      }
+      ck_assert_msg(gaps == 0 || (t->row->kind == &ops_linear && gaps == (t->row->z[0] - 1) * t->row->z[4]),
+                    "%s: %d values of gradient %d are not written", t->row->kind->name, (int)gaps, which);
+      ck_assert_msg(fabs(got - want) <= allowed * (2 + 3 * sqrt((double)n)),
+                    "%s: gradient %d along a direction is %.9g, must be %.9g", t->row->kind->name, which, got, want);
+    }
+    free(direction);
+  }
+  free(out);
+}
+
+START_TEST(test_rows) {
+  trial t;
+  state = (uint64_t)_i + 1;
+  begin(&t, &rows[_i]);
+  for (int threads = 1; threads <= 3; threads++) run(&t, threads);
+  check_output(&t);
+  check_gradients(&t);
+  end(&t);
+}
+END_TEST
+
+/* The functions that vector loops are made of, over their whole range. */
+START_TEST(test_functions) {
+  for (double x = -87; x <= 88; x += 0.0137) {
+    const double want = exp((float)x);
+    ck_assert_msg(fabs(kern_exp((float)x) - want) <= 2e-7 * want, "exp(%g)", x);
+  }
+  for (double x = -9; x <= 9; x += 0.0011) {
+    float density;
+    const double phi = kern_normal((float)x, &density), y = (float)x;
+    ck_assert_msg(fabs(phi - 0.5 * erfc(-y / sqrt(2))) <= 3e-7, "Phi(%g)", x);
+    ck_assert_msg(fabs(density - exp(-0.5 * y * y) / sqrt(2 * acos(-1))) <= 2e-7, "density(%g)", x);
+  }
+  ck_assert(kern_exp(-INFINITY) < 1e-37f && isnan(kern_exp(NAN)));
+}
+END_TEST
+
+START_TEST(test_context_refuses) {
+  dp_error error = DP_ERROR_INIT;
+  kern_context *context = NULL;
+  ck_assert(kern_context_create(&(kern_context_options){.threads = 0}, &context, &error) == DP_BAD_INPUT);
+  ck_assert_str_eq(error.text, "0 threads, allowed: 1 to 1024");
+  ck_assert(kern_context_create(&(kern_context_options){1, SIZE_MAX, NULL}, &context, &error) == DP_NO_MEMORY);
+  ck_assert_ptr_null(context);
+  kern_context_free(NULL);
+}
+END_TEST
+
+/* Two workers with a context each, at once: many short jobs, so that sleeping and waking are met too. */
+static void *work_alone(void *argument) {
+  enum { N = 100000, ROUNDS = 300 };
+  const int threads = *(const int *)argument;
+  kern_context *context = make_context(threads, kern_sum_squares_workspace(N, threads));
+  float *x = get_floats(N), *y = get_floats(N);
+  kern_fill(context, N, 0, y);
+  kern_fill(context, N, 1, x);
+  for (int i = 0; i < ROUNDS; i++) kern_axpy(context, N, 1, x, y);
+  const double sum = kern_sum_squares(context, N, y);
+  kern_context_free(context);
+  free(x);
+  free(y);
+  return sum == (double)N * ROUNDS * ROUNDS ? argument : NULL;
+}
+
+START_TEST(test_contexts_at_once) {
+  int threads[3] = {1, 2, 4};
+  pthread_t workers[3];
+  for (int i = 0; i < 3; i++) ck_assert(pthread_create(&workers[i], NULL, work_alone, &threads[i]) == 0);
+  for (int i = 0; i < 3; i++) {
+    void *result;
+    ck_assert(pthread_join(workers[i], &result) == 0);
+    ck_assert_ptr_eq(result, &threads[i]);
+  }
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("kernels");
+  TCase *tcase = tcase_create("kernels");
+  tcase_set_timeout(tcase, 120);
+  tcase_add_loop_test(tcase, test_rows, 0, (int)(sizeof rows / sizeof *rows));
+  tcase_add_test(tcase, test_functions);
+  tcase_add_test(tcase, test_context_refuses);
+  tcase_add_test(tcase, test_contexts_at_once);
+  suite_add_tcase(suite, tcase);
+  SRunner *runner = srunner_create(suite);
+  srunner_run_all(runner, CK_ENV);
+  const int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
