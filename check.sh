@@ -125,12 +125,18 @@ run_suites build/sanitize
 say "ThreadSanitizer"
 rm -rf build/threads && mkdir -p build/threads
 if (cd build/threads && "$top/configure" -q CC=clang CXX=clang++ --without-cuda --with-check --enable-sanitizers=thread \
-      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_sim_tune >make.log 2>&1); then
+      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_sim_tune tests/test_kernels >make.log 2>&1); then
   if DIFFPIPE_DATA_DIR=$top/scenarios CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 build/threads/tests/test_sim_tune \
       >build/threads/tune.log 2>&1; then ok "test_sim_tune with ThreadSanitizer"
   else
     tail -n 40 build/threads/tune.log
     bad "test_sim_tune with ThreadSanitizer"
+  fi
+  if CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 build/threads/tests/test_kernels >build/threads/kernels.log 2>&1; then
+    ok "test_kernels with ThreadSanitizer"
+  else
+    tail -n 40 build/threads/kernels.log
+    bad "test_kernels with ThreadSanitizer"
   fi
   if build/threads/diffpipe tune scenarios/sdxl-8xa100-sxm.toml --threads 4 --json >/dev/null 2>build/threads/cli.log; then
     ok "diffpipe tune with ThreadSanitizer"
