@@ -68,6 +68,7 @@ static void print_plan_line(const sim_candidate *c, const char *scenario) {
       "    --set plan.recompute=%s --set plan.skip_policy=%s",
       scenario, c->stages, c->replicas, plan_schedule_names[c->schedule], tensor, c->chunks, c->microbatches,
       c->microbatch_size, plan_recompute_names[c->recompute], plan_skip_policy_names[c->skip_policy]);
+  if (c->even_split) printf(" --set plan.split=even");
   if (c->k) printf(" --set plan.k=%lld", (long long)c->k);
   for (int i = 0; i < c->skip_count; i++)
     printf("%s\"%s\"%s", i ? ",\n      " : " \\\n    --set 'plan.skips=[", c->skips[i],

@@ -202,7 +202,8 @@ static const dp_field plan_fields[] = {
     ROW(stages, DP_FIELD_INTEGER, 1, 65536,
         "of a replica's pipeline; default devices / data_parallel / tensor_parallel"),
     ROW(split, DP_FIELD_NODE, 0, 0,
-        "cut points, ascending unit indices, stages * chunks - 1 of them; default balanced"),
+        "cut points, ascending unit indices, stages * chunks - 1 of them; or \"balanced\" (default: equal times of the "
+        "workers; folded, fewest bytes among these), or \"even\" (equal times of the chunks)"),
     ROW(chunks, DP_FIELD_INTEGER, 1, 65535, "chunks a worker; default 1; interleaved, folded and zb-v 2"),
     ROW(data_parallel, DP_FIELD_INTEGER, 1, 65536, "replicas; default 1"),
     ROW(tensor_parallel, DP_FIELD_INTEGER, 1, GRAPH_MAX_TENSOR_PARALLEL,
@@ -222,6 +223,13 @@ static const dp_field plan_fields[] = {
 #undef ROW
 
 static dp_status read_split(const dp_node *node, plan_scenario *scenario, dp_error *error) {
+  if (node->kind == DP_NODE_STRING) {
+    char shown[80];
+    scenario->even_split = strcmp(node->string, "even") == 0;
+    if (scenario->even_split || strcmp(node->string, "balanced") == 0) return DP_OK;
+    return dp_fail_at(error, node, "plan.split: found %s, allowed: \"balanced\", \"even\", or a list of cut points",
+                      dp_node_show(node, shown));
+  }
   DP_TRY(dp_schema_read_integers(node, "plan.split", 1, 65535, &scenario->arena, &scenario->split,
                                  &scenario->split_count, error));
   for (size_t i = 1; i < scenario->split_count; i++)

@@ -53,6 +53,7 @@ typedef struct plan_scenario {
   const char *const *skips; size_t skip_count; /* "UNIT=POLICY": skips made in that unit that have a policy of their own */
   const dp_node *skips_node;                /* where they stand; NULL: not in a file */
   int64_t *split; size_t split_count;       /* cut points, unit indices */
+  bool even_split;                          /* "even": chunks of equal time in folded placement, too */
   plan_recompute recompute; const dp_node *recompute_list; /* the list of unit names or indices, else NULL */
   int64_t *device_map; size_t device_map_count;      /* devices in worker order */
   const dp_node *search;                    /* [search], read by the tuner */

@@ -256,7 +256,9 @@ static dp_status find_row(const comparison *c, sim_baseline *row, dp_arena *aren
   const planner *how = &planners[row->kind];
   choice *choices;
   DP_TRY(list_choices(c, row->kind, arena, &choices, &row->grid, error));
-  for (int i = 0; i < row->grid; i++) {
+  const int splits = how->schedule == PLAN_FOLDED ? 2 : 1; /* the fewest bytes, and even chunks */
+  for (int j = 0; j < row->grid * splits; j++) {
+    const int i = j / splits;
     const point *at = choices[i].point;
     if (row->trial.fits && choices[i].bound_s >= row->trial.step_s) break;
     if (c->options->stop && *c->options->stop) break;
@@ -266,6 +268,7 @@ static dp_status find_row(const comparison *c, sim_baseline *row, dp_arena *aren
                                      .microbatches = at->microbatches,
                                      .microbatch_size = at->size,
                                      .schedule = how->schedule,
+                                     .even_split = j % splits == 1,
                                      .skip_policy = how->skip_policy,
                                      .recompute = at->recompute},
                        .bound_s = choices[i].bound_s};

@@ -9,13 +9,14 @@ static dp_status default_cuts(sim_predictor *p, int *cuts) {
   double *unit_cost = SIM_SCRATCH(p, double, n), *speed = SIM_SCRATCH(p, double, chunks);
   if (!unit_cost || !speed) return dp_fail_memory(p->error);
   for (int u = 0; u < n; u++) unit_cost[u] = sim_kind_unit_s(p, &p->kinds[0], u);
-  const int speeds = plan->schedule == PLAN_FOLDED ? plan->ranks : chunks;
+  const bool by_rank = plan->schedule == PLAN_FOLDED && !p->scenario->even_split;
+  const int speeds = by_rank ? plan->ranks : chunks;
   for (int c = 0; c < speeds; c++) {
-    const int rank = plan->schedule == PLAN_FOLDED ? c : plan_schedule_chunk_rank(plan->schedule, plan->ranks, c);
+    const int rank = by_rank ? c : plan_schedule_chunk_rank(plan->schedule, plan->ranks, c);
     const double model_s = p->kinds[p->rank_kind[rank]].model_s;
     speed[c] = model_s > 0 ? p->kinds[0].model_s / model_s : 1;
   }
-  if (plan->schedule != PLAN_FOLDED) return plan_split_balanced(unit_cost, n, chunks, speed, cuts, p->error);
+  if (!by_rank) return plan_split_balanced(unit_cost, n, chunks, speed, cuts, p->error);
   /* what a skip byte that travels costs: out and its gradient back, over the slowest link between neighbours */
   double s_per_byte = 0;
   for (int r = 0; r + 1 < plan->ranks; r++) {

@@ -31,6 +31,7 @@ plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candida
   changed.skips_node = NULL;
   changed.recompute = c->recompute;
   changed.recompute_list = NULL;
+  changed.even_split = c->even_split;
   changed.split = NULL;
   changed.split_count = 0;
   return changed;

@@ -35,6 +35,7 @@ typedef struct sim_candidate {
   plan_schedule schedule;
   plan_skip_policy skip_policy;
   int64_t k;
+  bool even_split; /* folded: chunks of equal time instead of the fewest bytes */
   plan_recompute recompute;
   const char *const *skips; /* "UNIT=POLICY" where a unit's skips have a policy of their own, as plan.skips */
   int skip_count;

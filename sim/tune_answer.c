@@ -42,6 +42,7 @@ const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
   char chunks[32] = "", skips[160], again[48], tensor[32] = "";
   if (sim_candidate_tensor(c) > 1) (void)snprintf(tensor, sizeof tensor, " x %d tensor members", c->tensor);
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, " with %d chunks", c->chunks);
+  if (c->even_split) (void)snprintf(chunks, sizeof chunks, " in even chunks");
   skips_text(c, skips);
   (void)snprintf(out, 256, "%d stage%s%s x %d replica%s, %s%s, %d microbatch%s of %d, %s, %s", c->stages,
                  c->stages == 1 ? "" : "s", tensor, c->replicas, c->replicas == 1 ? "" : "s",
@@ -54,6 +55,7 @@ const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
   char chunks[16] = "", skips[40] = "", tensor[16] = "", again[32] = "";
   if (sim_candidate_tensor(c) > 1) (void)snprintf(tensor, sizeof tensor, "/T%d", c->tensor);
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, "/%d", c->chunks);
+  if (c->even_split) (void)snprintf(chunks, sizeof chunks, "/even");
   if (c->k) (void)snprintf(skips, sizeof skips, " K=%lld lossy", (long long)c->k);
   if (c->recompute == PLAN_RECOMPUTE_ALL)
     (void)snprintf(again, sizeof again, " recomputed");
@@ -65,23 +67,25 @@ const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
 }
 
 sim_candidate sim_candidate_of_plan(const plan_scenario *scenario, const plan_plan *plan) {
-  return (sim_candidate){.stages = plan->ranks,
-                         .replicas = plan->replicas,
-                         .tensor = plan_tensor(plan),
-                         .chunks = plan->chunks_per_rank,
-                         .microbatches = plan->microbatches,
-                         .microbatch_size = plan->microbatch_size,
-                         .schedule = plan->schedule,
-                         .skip_policy = plan->skip_policy,
-                         .k = plan->k,
-                         .recompute = scenario->recompute < PLAN_RECOMPUTE_CHOICES ? scenario->recompute : PLAN_RECOMPUTE_AUTO,
-                         .skips = scenario->skips,
-                         .skip_count = (int)scenario->skip_count,
-                         .recomputed_units = -1};
+  return (sim_candidate){
+      .stages = plan->ranks,
+      .replicas = plan->replicas,
+      .tensor = plan_tensor(plan),
+      .chunks = plan->chunks_per_rank,
+      .microbatches = plan->microbatches,
+      .microbatch_size = plan->microbatch_size,
+      .schedule = plan->schedule,
+      .even_split = scenario->even_split && plan->schedule == PLAN_FOLDED,
+      .skip_policy = plan->skip_policy,
+      .k = plan->k,
+      .recompute = scenario->recompute < PLAN_RECOMPUTE_CHOICES ? scenario->recompute : PLAN_RECOMPUTE_AUTO,
+      .skips = scenario->skips,
+      .skip_count = (int)scenario->skip_count,
+      .recomputed_units = -1};
 }
 
 int sim_candidate_differences(const sim_candidate *a, const sim_candidate *b) {
-  const bool schedule = a->schedule != b->schedule || a->chunks != b->chunks;
+  const bool schedule = a->schedule != b->schedule || a->chunks != b->chunks || a->even_split != b->even_split;
   const bool policy = a->skip_policy != b->skip_policy || (a->k != b->k && a->skip_count == b->skip_count);
   const bool tensor = sim_candidate_tensor(a) != sim_candidate_tensor(b);
   const int count = (a->stages != b->stages) + (a->replicas != b->replicas) + tensor + schedule +

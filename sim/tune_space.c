@@ -110,6 +110,9 @@ static dp_status add_chunks(sim_space *s, sim_candidate *candidate) {
   const bool v_shaped = candidate->schedule == PLAN_FOLDED || candidate->schedule == PLAN_ZB_V;
   if (candidate->schedule != PLAN_INTERLEAVED) {
     candidate->chunks = v_shaped ? 2 : 1;
+    DP_TRY(add_policies(s, candidate));
+    if (candidate->schedule != PLAN_FOLDED || candidate->stages == 1) return DP_OK;
+    candidate->even_split = true; /* moves more bytes, drains faster */
     return add_policies(s, candidate);
   }
   for (size_t i = 0; i < s->chunks.count; i++) {
@@ -119,8 +122,7 @@ static dp_status add_chunks(sim_space *s, sim_candidate *candidate) {
   return DP_OK;
 }
 
-static bool schedule_makes_sense(const plan_scenario *scenario, int64_t schedule, int64_t stages) {
-  if (stages == 1) return schedule == PLAN_1F1B; /* the others are the same */
+static bool schedule_makes_sense(const plan_scenario *scenario, int64_t schedule) {
   return scenario->training || (schedule != PLAN_ZB_H1 && schedule != PLAN_ZB_V && schedule != PLAN_GPIPE);
 }
 
@@ -130,16 +132,17 @@ static dp_status add_layouts(sim_space *s, int64_t stages, int64_t replicas, int
     const int64_t size = s->sizes.values[b], each = s->global_batch / replicas;
     if (size > each || each % size) continue;
     for (size_t c = 0; c < s->schedules.count; c++) {
-      if (!schedule_makes_sense(s->scenario, s->schedules.values[c], stages)) continue;
+      if (stages == 1 ? c > 0 : !schedule_makes_sense(s->scenario, s->schedules.values[c])) continue;
       for (size_t again = 0; again < s->recompute.count; again++) {
-        sim_candidate candidate = {.stages = (int)stages,
-                                   .replicas = (int)replicas,
-                                   .tensor = (int)tensor,
-                                   .microbatches = (int)(each / size),
-                                   .microbatch_size = (int)size,
-                                   .schedule = (plan_schedule)s->schedules.values[c],
-                                   .recompute = (plan_recompute)s->recompute.values[again],
-                                   .recomputed_units = -1};
+        sim_candidate candidate = {
+            .stages = (int)stages,
+            .replicas = (int)replicas,
+            .tensor = (int)tensor,
+            .microbatches = (int)(each / size),
+            .microbatch_size = (int)size,
+            .schedule = stages == 1 ? PLAN_1F1B : (plan_schedule)s->schedules.values[c], /* all alike */
+            .recompute = (plan_recompute)s->recompute.values[again],
+            .recomputed_units = -1};
         DP_TRY(add_chunks(s, &candidate));
       }
     }
