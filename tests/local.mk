@@ -173,3 +173,6 @@ tests_test_exec_weights_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
 CHECK_SUITES += tests/test_kernels
 tests_test_kernels_SOURCES = tests/test_kernels.c tests/kernels_moves.c tests/kernels_ops.c tests/kernels_ops.h tests/kernels_products.c tests/suite.h
 tests_test_kernels_LDADD = $(KERNELS_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_exec_adapter
+tests_test_exec_adapter_SOURCES = tests/test_exec_adapter.c tests/graph_helpers.h tests/suite.h
+tests_test_exec_adapter_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
