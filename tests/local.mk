@@ -176,3 +176,9 @@ tests_test_kernels_LDADD = $(KERNELS_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_exec_adapter
 tests_test_exec_adapter_SOURCES = tests/test_exec_adapter.c tests/graph_helpers.h tests/suite.h
 tests_test_exec_adapter_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
+if HAVE_OPENBLAS
+BENCHES += tests/bench_kernels
+tests_bench_kernels_SOURCES = tests/bench_kernels.c tests/bench.h
+tests_bench_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(OPENBLAS_CFLAGS)
+tests_bench_kernels_LDADD = $(KERNELS_LIBS)
+endif

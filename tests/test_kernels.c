@@ -320,6 +320,142 @@ START_TEST(test_context_refuses) {
 }
 END_TEST
 
+/* What may lie on its input gives the same bits there, and what says so gives them again from what it kept. x, y, a, b
+ * and s are inputs; out is written, or is x or y itself: then x and y may not be read. */
+enum { BATCH = 2, POSITIONS = 301, WIDTH = 34, GROUPS = 2, IN_PLACE = BATCH * POSITIONS * WIDTH };
+static const kern_group_norm group_norm = {BATCH, POSITIONS, WIDTH, GROUPS, 1e-5f};
+static const kern_row_norm row_norm = {BATCH * POSITIONS, WIDTH, 1e-5f};
+static const kern_broadcast broadcast = {BATCH, POSITIONS, WIDTH, 0};
+static const kern_rotary rotary = {BATCH, POSITIONS, 1, WIDTH};
+static const kern_loss loss_size = {BATCH, POSITIONS *WIDTH, 1};
+
+typedef struct place {
+  kern_context *c;
+  float *x, *y, *a, *b, *s, *more; /* more: gradients of a and b, and statistics of forwards; set to 0 before */
+  float *out;
+} place;
+
+static void place_silu(const place *p) { kern_activation_forward(p->c, KERN_SILU, IN_PLACE, p->x, p->out); }
+static void place_silu_back(const place *p) {
+  kern_activation_backward(p->c, KERN_SILU, IN_PLACE, p->x, p->y, p->out, false);
+}
+static void place_gelu(const place *p) { kern_activation_forward(p->c, KERN_GELU, IN_PLACE, p->x, p->out); }
+static void place_gelu_back(const place *p) {
+  kern_activation_backward(p->c, KERN_GELU_TANH, IN_PLACE, p->x, p->y, p->out, false);
+}
+static void place_add(const place *p) { kern_add(p->c, IN_PLACE, p->x, p->y, p->out); }
+static void place_scale(const place *p) { kern_scale(p->c, IN_PLACE, 0.3f, p->x, p->out); }
+static void place_add_vector(const place *p) { kern_add_vector_forward(p->c, &broadcast, p->x, p->a, p->out); }
+static void place_modulate(const place *p) { kern_modulate_forward(p->c, &broadcast, p->x, p->a, p->b, p->out); }
+static void place_modulate_back(const place *p) {
+  kern_modulate_backward(p->c, &broadcast, p->x, p->a, p->y, p->out, p->more, p->more + BATCH * WIDTH, false);
+}
+static void place_gate(const place *p) { kern_gate_forward(p->c, &broadcast, p->x, p->a, p->out); }
+static void place_gate_back(const place *p) {
+  kern_gate_backward(p->c, &broadcast, p->x, p->a, p->y, p->out, p->more, false);
+}
+static void place_group_norm(const place *p) {
+  kern_group_norm_forward(p->c, &group_norm, p->x, p->a, p->b, p->out, p->more);
+}
+static void place_group_norm_again(const place *p) {
+  kern_group_norm_again(p->c, &group_norm, p->x, p->a, p->b, p->s, p->out);
+}
+static void place_group_norm_back(const place *p) {
+  kern_group_norm_backward(p->c, &group_norm, p->x, p->a, p->s, p->y, p->out, false, p->more, p->more + WIDTH);
+}
+static void place_layer_norm(const place *p) {
+  kern_layer_norm_forward(p->c, &row_norm, p->x, p->a, p->b, p->out, p->more);
+}
+static void place_layer_norm_again(const place *p) {
+  kern_layer_norm_again(p->c, &row_norm, p->x, p->a, p->b, p->s, p->out);
+}
+static void place_layer_norm_back(const place *p) {
+  kern_layer_norm_backward(p->c, &row_norm, p->x, p->a, p->s, p->y, p->out, false, p->more, p->more + WIDTH);
+}
+static void place_rms_norm(const place *p) { kern_rms_norm_forward(p->c, &row_norm, p->x, p->a, p->out, p->more); }
+static void place_rms_norm_again(const place *p) { kern_rms_norm_again(p->c, &row_norm, p->x, p->a, p->s, p->out); }
+static void place_rms_norm_back(const place *p) {
+  kern_rms_norm_backward(p->c, &row_norm, p->x, p->a, p->s, p->y, p->out, false, p->more);
+}
+static void place_rotary(const place *p) { kern_rotary_forward(p->c, &rotary, p->x, p->a, p->b, p->out); }
+static void place_rotary_back(const place *p) { kern_rotary_backward(p->c, &rotary, p->y, p->a, p->b, p->out, false); }
+static void place_loss(const place *p) { kern_loss_backward(p->c, &loss_size, p->x, p->y, p->a, p->out); }
+
+static const struct {
+  const char *name;
+  void (*run)(const place *place);
+  bool on_y;                          /* the output may be y, else x */
+  void (*before)(const place *place); /* a forward whose statistics are s */
+  bool repeats;                       /* gives the bits of that forward */
+} places[] = {
+    {"silu", place_silu, false, NULL, false},
+    {"silu gradient", place_silu_back, true, NULL, false},
+    {"gelu", place_gelu, false, NULL, false},
+    {"gelu tanh gradient", place_gelu_back, true, NULL, false},
+    {"add on x", place_add, false, NULL, false},
+    {"add on y", place_add, true, NULL, false},
+    {"scale", place_scale, false, NULL, false},
+    {"add_vector", place_add_vector, false, NULL, false},
+    {"modulate", place_modulate, false, NULL, false},
+    {"modulate gradient", place_modulate_back, true, NULL, false},
+    {"gate", place_gate, false, NULL, false},
+    {"gate gradient", place_gate_back, true, NULL, false},
+    {"group norm", place_group_norm, false, NULL, false},
+    {"group norm again", place_group_norm_again, false, place_group_norm, true},
+    {"group norm gradient", place_group_norm_back, true, place_group_norm, false},
+    {"layer norm", place_layer_norm, false, NULL, false},
+    {"layer norm again", place_layer_norm_again, false, place_layer_norm, true},
+    {"layer norm gradient", place_layer_norm_back, true, place_layer_norm, false},
+    {"rms norm", place_rms_norm, false, NULL, false},
+    {"rms norm again", place_rms_norm_again, false, place_rms_norm, true},
+    {"rms norm gradient", place_rms_norm_back, true, place_rms_norm, false},
+    {"rotary", place_rotary, false, NULL, false},
+    {"rotary gradient", place_rotary_back, true, NULL, false},
+    {"loss gradient", place_loss, false, NULL, false},
+};
+
+START_TEST(test_in_place) {
+  const size_t group_bytes = kern_group_norm_workspace(&group_norm, 2),
+               row_bytes = kern_row_norm_workspace(&row_norm, 2);
+  const size_t vector_bytes = kern_broadcast_workspace(&broadcast, 2);
+  const size_t most = group_bytes > row_bytes ? group_bytes : row_bytes;
+  float *arrays[8];
+  state = 7;
+  for (int i = 0; i < 8; i++) {
+    arrays[i] = get_floats(IN_PLACE);
+    for (int64_t j = 0; j < IN_PLACE; j++) arrays[i][j] = (float)draw();
+  }
+  place p = {make_context(2, most > vector_bytes ? most : vector_bytes),
+             arrays[0],
+             arrays[1],
+             arrays[2],
+             arrays[3],
+             arrays[4],
+             arrays[4],
+             arrays[6]};
+  float *const before = arrays[5], *const apart = arrays[6], *const more = arrays[7];
+  const size_t bytes = IN_PLACE * sizeof(float);
+  if (places[_i].before != NULL) {
+    p.out = before;
+    places[_i].before(&p);
+    p.out = apart;
+  }
+  memset(more, 0, bytes);
+  p.more = more;
+  places[_i].run(&p);
+  ck_assert_msg(!places[_i].repeats || memcmp(before, apart, bytes) == 0, "%s: not the bits of forward",
+                places[_i].name);
+  memcpy(before, more, bytes);
+  memset(more, 0, bytes);
+  p.out = places[_i].on_y ? p.y : p.x;
+  places[_i].run(&p);
+  ck_assert_msg(memcmp(p.out, apart, bytes) == 0, "%s: other bits in place", places[_i].name);
+  ck_assert_msg(memcmp(before, more, bytes) == 0, "%s: other bits beside what is in place", places[_i].name);
+  kern_context_free(p.c);
+  for (int i = 0; i < 8; i++) free(arrays[i]);
+}
+END_TEST
+
 /* Two workers with a context each, at once: many short jobs, so that sleeping and waking are met too. */
 static void *work_alone(void *argument) {
   enum { N = 100000, ROUNDS = 300 };
@@ -353,6 +489,7 @@ int main(void) {
   TCase *tcase = tcase_create("kernels");
   tcase_set_timeout(tcase, 120);
   tcase_add_loop_test(tcase, test_rows, 0, (int)(sizeof rows / sizeof *rows));
+  tcase_add_loop_test(tcase, test_in_place, 0, (int)(sizeof places / sizeof *places));
   tcase_add_test(tcase, test_functions);
   tcase_add_test(tcase, test_context_refuses);
   tcase_add_test(tcase, test_contexts_at_once);

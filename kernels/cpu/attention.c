@@ -59,20 +59,21 @@ static void product(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_t
 }
 
 KERN_CLONES static float row_max(int64_t n, const float *x) {
-  float lanes[KERN_LANES];
+  float lanes[KERN_LANES], rest[KERN_LANES];
   int64_t i = 0;
-  for (int l = 0; l < KERN_LANES; l++) lanes[l] = -INFINITY;
+  for (int l = 0; l < KERN_LANES; l++) lanes[l] = rest[l] = -INFINITY;
   for (; i + KERN_LANES <= n; i += KERN_LANES)
     for (int l = 0; l < KERN_LANES; l++) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
-  float max = -INFINITY;
-  for (int l = 0; l < KERN_LANES; l++) max = lanes[l] > max ? lanes[l] : max;
-  for (; i < n; i++) max = x[i] > max ? x[i] : max;
-  return max;
+  memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+  for (int l = 0; l < KERN_LANES; l++) lanes[l] = rest[l] > lanes[l] ? rest[l] : lanes[l];
+  for (int width = KERN_LANES / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; l++) lanes[l] = lanes[l + width] > lanes[l] ? lanes[l + width] : lanes[l];
+  return lanes[0];
 }
 
-/* x = exp(x - shift); returns the sum. */
+/* x = exp(x - shift); returns the sum. The end of a row is a block too: of what is beyond it e^-87 is added, nothing. */
 KERN_CLONES static float row_exp_sum(int64_t n, float shift, float *x) {
-  float lanes[KERN_LANES] = {0};
+  float lanes[KERN_LANES] = {0}, rest[KERN_LANES];
   int64_t i = 0;
   for (; i + KERN_LANES <= n; i += KERN_LANES)
     for (int l = 0; l < KERN_LANES; l++) {
@@ -80,12 +81,15 @@ KERN_CLONES static float row_exp_sum(int64_t n, float shift, float *x) {
       x[i + l] = e;
       lanes[l] += e;
     }
-  float sum = kern_lanes_sum(lanes);
-  for (; i < n; i++) {
-    x[i] = kern_exp(x[i] - shift);
-    sum += x[i];
+  if (i == n) return kern_lanes_sum(lanes);
+  for (int l = 0; l < KERN_LANES; l++) rest[l] = -INFINITY;
+  memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+  for (int l = 0; l < KERN_LANES; l++) {
+    rest[l] = kern_exp(rest[l] - shift);
+    lanes[l] += rest[l];
   }
-  return sum;
+  memcpy(x + i, rest, (size_t)(n - i) * sizeof *x);
+  return kern_lanes_sum(lanes);
 }
 
 KERN_CLONES static void row_scale(int64_t n, float factor, float *x) {
@@ -105,12 +109,25 @@ KERN_CLONES static float row_dot(int64_t n, const float *x, const float *y) {
 
 /* p = exp(s - lse) in the place of s, ds = scale p (dp - delta) in the place of dp */
 KERN_CLONES static void row_backward(int64_t n, float lse, float delta, float scale, float *s, float *dp) {
+  float s_rest[KERN_LANES] = {0}, dp_rest[KERN_LANES] = {0};
+  const int64_t whole = n / KERN_LANES * KERN_LANES;
+  const size_t rest_bytes = (size_t)(n - whole) * sizeof *s;
   KERN_INDEPENDENT
-  for (int64_t i = 0; i < n; i++) {
+  for (int64_t i = 0; i < whole; i++) {
     const float p = kern_exp(s[i] - lse);
     s[i] = p;
     dp[i] = scale * (p * (dp[i] - delta));
   }
+  if (whole == n) return;
+  memcpy(s_rest, s + whole, rest_bytes);
+  memcpy(dp_rest, dp + whole, rest_bytes);
+  for (int l = 0; l < KERN_LANES; l++) {
+    const float p = kern_exp(s_rest[l] - lse);
+    s_rest[l] = p;
+    dp_rest[l] = scale * (p * (dp_rest[l] - delta));
+  }
+  memcpy(s + whole, s_rest, rest_bytes);
+  memcpy(dp + whole, dp_rest, rest_bytes);
 }
 
 static void forward_part(const void *data, int64_t index, int thread) {

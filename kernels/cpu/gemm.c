@@ -82,7 +82,7 @@ static int64_t half(int64_t x) { return (x / 2 + 15) / 16 * 16; }
  * longer side first. */
 void kern_gemm_bias(kern_context *context, const kern_gemm *size, const float *a, const float *b, const float *bias,
                     float *c) {
-  enum { MAX_TILES = 16, MIN_SIDE = 64 };
+  enum { MAX_TILES = 16, MIN_SIDE = 128 };
   const double min_products = 1 << 21;
   gemm_job job = {.size = size, .a = a, .b = b, .bias = bias, .c = c, .tile_m = size->m, .tile_n = size->n};
   if (size->m == 0 || size->n == 0) return;
