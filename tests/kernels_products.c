@@ -196,8 +196,13 @@ static void attention_backward(kern_context *c, const int64_t *z, const float *c
                                const float *kept, const float *dy, float *const *d, bool accumulate) {
   const kern_attention s = attention_of(z);
   const int64_t width = z[1] * z[2];
-  kern_attention_backward(c, &s, in[0], z[5] ? in[0] + width : in[1], z[5] ? in[0] + 2 * width : in[2], out, kept, dy,
-                          d[0], z[5] ? d[0] + width : d[1], z[5] ? d[0] + 2 * width : d[2], accumulate);
+  const float *q = in[0], *k = z[5] ? q + width : in[1], *v = z[5] ? q + 2 * width : in[2];
+  if (z[5]) {
+    kern_attention_backward(c, &s, q, k, v, out, kept, dy, d[0], d[0] + width, d[0] + 2 * width, accumulate);
+    return;
+  }
+  kern_attention_backward(c, &s, q, k, v, out, kept, dy, NULL, d[1], NULL, accumulate);
+  kern_attention_backward(c, &s, q, k, v, out, kept, dy, d[0], NULL, d[2], accumulate);
 }
 const ops_kind ops_attention = {"attention",         attention_arrays,  attention_workspace,
                                 attention_reference, attention_forward, attention_backward};

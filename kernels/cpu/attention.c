@@ -71,7 +71,8 @@ KERN_CLONES static float row_max(int64_t n, const float *x) {
   return lanes[0];
 }
 
-/* x = exp(x - shift); returns the sum. The end of a row is a block too: of what is beyond it e^-87 is added, nothing. */
+/* x = exp(x - shift); returns the sum. The end of a row is a block too: of what is beyond it e^-87 is added, nothing.
+ */
 KERN_CLONES static float row_exp_sum(int64_t n, float shift, float *x) {
   float lanes[KERN_LANES] = {0}, rest[KERN_LANES];
   int64_t i = 0;
@@ -203,15 +204,17 @@ static void backward_range(const attention_job *j, int64_t batch, int64_t head, 
       product(rows, columns, dim, false, true, 1, dy, j->y_stride, v, j->v_stride, 0, dscores, width);
       for (int64_t i = 0; i < rows; i++)
         row_backward(columns, lse[i], delta[i], s->scale, scores + i * width, dscores + i * width);
-      if (what & OF_QUERIES)
+      if ((what & OF_QUERIES) && j->dq != NULL)
         product(rows, dim, columns, false, false, 1, dscores, width, k, j->k_stride, kb > 0 || j->accumulate ? 1 : 0,
                 j->dq + q_token * j->q_stride + at, j->q_stride);
       if (!(what & OF_KEYS)) continue;
       const float beta = qb > 0 || j->accumulate ? 1 : 0;
-      product(columns, dim, rows, true, false, 1, scores, width, dy, j->y_stride, beta,
-              j->dv + k_token * j->v_stride + at, j->v_stride);
-      product(columns, dim, rows, true, false, 1, dscores, width, q, j->q_stride, beta,
-              j->dk + k_token * j->k_stride + at, j->k_stride);
+      if (j->dv != NULL)
+        product(columns, dim, rows, true, false, 1, scores, width, dy, j->y_stride, beta,
+                j->dv + k_token * j->v_stride + at, j->v_stride);
+      if (j->dk != NULL)
+        product(columns, dim, rows, true, false, 1, dscores, width, q, j->q_stride, beta,
+                j->dk + k_token * j->k_stride + at, j->k_stride);
     }
   }
 }
@@ -254,6 +257,6 @@ void kern_attention_backward(kern_context *context, const kern_attention *s, con
     kern_parallel(context, heads, backward_whole_part, &j);
     return;
   }
-  kern_parallel(context, heads * j.q_blocks, backward_queries_part, &j);
-  kern_parallel(context, heads * j.k_blocks, backward_keys_part, &j);
+  if (dq != NULL) kern_parallel(context, heads * j.q_blocks, backward_queries_part, &j);
+  if (dk != NULL || dv != NULL) kern_parallel(context, heads * j.k_blocks, backward_keys_part, &j);
 }

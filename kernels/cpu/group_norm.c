@@ -24,7 +24,7 @@ typedef struct norm_job {
 } norm_job;
 
 static int64_t rows_of_block(const kern_group_norm *s) {
-  return kern_max(kern_part_rows(s->channels), kern_ceil_div(s->positions, MAX_BLOCKS));
+  return kern_max(2 * kern_part_rows(s->channels), kern_ceil_div(s->positions, MAX_BLOCKS));
 }
 
 static int64_t partial_floats(const kern_group_norm *s) {

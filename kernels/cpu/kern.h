@@ -110,7 +110,7 @@ typedef struct kern_attention {
 size_t kern_attention_workspace(const kern_attention *size, int threads);
 void kern_attention_forward(kern_context *context, const kern_attention *size, const float *q, const float *k,
                             const float *v, float *y, float *lse);
-/* All three gradients; `accumulate` is for all. */
+/* Each gradient may be NULL; `accumulate` is for all. */
 void kern_attention_backward(kern_context *context, const kern_attention *size, const float *q, const float *k,
                              const float *v, const float *y, const float *lse, const float *dy, float *dq, float *dk,
                              float *dv, bool accumulate);
