@@ -5,4 +5,9 @@ libexec_a_SOURCES = \
 libexec_a_SOURCES += \
 	exec/adapter.c exec/adapter.h \
 	exec/checkpoint_model.c exec/checkpoint_model.h exec/checkpoint_model_write.c
-EXEC_LIBS = libexec.a $(PLAN_LIBS)
+EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS)
+libexec_a_SOURCES += \
+	exec/chunk.c exec/chunk.h \
+	exec/ops.c exec/ops.h \
+	exec/parameters.c exec/parameters.h \
+	exec/tables.c exec/tables.h

@@ -71,8 +71,10 @@ int layer_gate(graph_builder *b, const char *name, int x, int gate) {
   return two(b, GRAPH_MODULATE, name, NULL, x, gate);
 }
 
-int layer_sinusoid(graph_builder *b, const char *name, int x, int64_t channels) {
-  return one(b, GRAPH_TIME_EMBEDDING, name, &(graph_attributes){.out_channels = channels}, x);
+int layer_sinusoid(graph_builder *b, const char *name, int x, int64_t channels, const graph_attributes *form) {
+  graph_attributes attributes = form ? *form : (graph_attributes){.time_factor = 1};
+  attributes.out_channels = channels;
+  return one(b, GRAPH_TIME_EMBEDDING, name, &attributes, x);
 }
 
 int layer_embedding_mlp(graph_builder *b, const char *name, int x, int64_t in, int64_t out) {

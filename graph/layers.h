@@ -21,7 +21,8 @@ int layer_split(graph_builder *b, const char *name, int x, int64_t axis, int64_t
 int layer_split_at(graph_builder *b, const char *name, int x, int64_t axis, int64_t first);
 int layer_modulate(graph_builder *b, const char *name, int x, int scale, int shift);
 int layer_gate(graph_builder *b, const char *name, int x, int gate);
-int layer_sinusoid(graph_builder *b, const char *name, int x, int64_t channels);
+/* `form`: the time embedding's attributes apart from the channels; NULL: diffusers' usual ones. */
+int layer_sinusoid(graph_builder *b, const char *name, int x, int64_t channels, const graph_attributes *form);
 /* diffusers' TimestepEmbedding and PixArtAlphaTextProjection: linear_1, SiLU, linear_2. */
 int layer_embedding_mlp(graph_builder *b, const char *name, int x, int64_t in, int64_t out);
 /* diffusers' FeedForward: net.0.proj, activation, net.2; inner width 4 * channels, gated when `kind` is GEGLU. */

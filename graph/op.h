@@ -16,7 +16,7 @@ typedef enum graph_op_kind {
   GRAPH_LAYER_NORM,
   GRAPH_RMS_NORM,
   GRAPH_SILU,
-  GRAPH_GELU,
+  GRAPH_GELU, /* tanh form: that of SD 3 and Flux */
   GRAPH_GEGLU,
   GRAPH_SWIGLU,
   GRAPH_ADD,
@@ -77,6 +77,10 @@ typedef struct graph_attributes {
   int64_t grid[3];  /* T, H, W: reshape of tokens to an image (T 0: rank 4), unpatchify (in patches, then) */
   int64_t patch[3]; /* T, H, W */
   double epsilon;
+  /* time embedding, as diffusers' get_timestep_embedding: sines before cosines (flip_sin_to_cos = false), freq_shift, and
+   * what the model multiplies its input by (0: 1) */
+  bool sines_first;
+  double frequency_shift, time_factor;
 } graph_attributes;
 
 #endif

@@ -182,3 +182,6 @@ tests_bench_kernels_SOURCES = tests/bench_kernels.c tests/bench.h
 tests_bench_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(OPENBLAS_CFLAGS)
 tests_bench_kernels_LDADD = $(KERNELS_LIBS)
 endif
+CHECK_SUITES += tests/test_exec_model
+tests_test_exec_model_SOURCES = tests/test_exec_model.c tests/suite.h
+tests_test_exec_model_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)

@@ -107,7 +107,7 @@ static void build_all(graph_builder *b, const flux_config *c, const graph_model_
                                      (const int64_t[]){2, tokens + o->text_tokens, c->head_dim}, GRAPH_FP32),
   };
   graph_build_unit(b, "x_embedder");
-  const int temb = joint_condition(b, timestep, guidance, pooled, c->pooled_channels, channels);
+  const int temb = joint_condition(b, 1000, timestep, guidance, pooled, c->pooled_channels, channels);
   int text = layer_linear(b, "context_embedder", prompt, c->text_channels, channels, true);
   int x = layer_linear(b, "x_embedder", latent, c->in_channels, channels, true);
   for (int64_t i = 0; i < c->layers && !graph_build_failed(b); i++)

@@ -112,13 +112,14 @@ void joint_block_build(graph_builder *b, const joint_sizes *s, const char *name,
   *text = feed_forward(b, name, "_context", NAME("%s.context", name), x, c + 3, channels);
 }
 
-int joint_condition(graph_builder *b, int timestep, int guidance, int pooled, int64_t pooled_channels,
-                    int64_t channels) {
+int joint_condition(graph_builder *b, double time_factor, int timestep, int guidance, int pooled,
+                    int64_t pooled_channels, int64_t channels) {
   enum { SINUSOIDS = 256 }; /* fixed in diffusers' class */
-  int x = layer_sinusoid(b, "time_text_embed.time_proj", timestep, SINUSOIDS);
+  const graph_attributes form = {.time_factor = time_factor};
+  int x = layer_sinusoid(b, "time_text_embed.time_proj", timestep, SINUSOIDS, &form);
   x = layer_embedding_mlp(b, "time_text_embed.timestep_embedder", x, SINUSOIDS, channels);
   if (guidance != GRAPH_NONE) {
-    int g = layer_sinusoid(b, "time_text_embed.guidance_proj", guidance, SINUSOIDS);
+    int g = layer_sinusoid(b, "time_text_embed.guidance_proj", guidance, SINUSOIDS, &form);
     g = layer_embedding_mlp(b, "time_text_embed.guidance_embedder", g, SINUSOIDS, channels);
     x = layer_add(b, "time_text_embed.time_guidance", g, x);
   }

@@ -28,8 +28,8 @@ int joint_attend(graph_builder *b, const joint_sizes *sizes, const char *name, g
                  joint_qkv qkv);
 
 /* `time_text_embed`: timestep, pooled text and (unless GRAPH_NONE) guidance to the conditioning vector. */
-int joint_condition(graph_builder *b, int timestep, int guidance, int pooled, int64_t pooled_channels,
-                    int64_t channels);
+int joint_condition(graph_builder *b, double time_factor, int timestep, int guidance, int pooled,
+                    int64_t pooled_channels, int64_t channels);
 
 /* `parts` pieces [B, C] of a linear layer over SiLU(temb), here called act; the first, the others follow. */
 int joint_modulation(graph_builder *b, const char *name, int act, int64_t channels, int64_t parts);

@@ -110,7 +110,7 @@ static void build_all(graph_builder *b, const sd3_config *c, const graph_model_o
       graph_build_constant(b, "pos_embed.pos_embed", 3, (const int64_t[]){1, tokens, channels}, o->precision);
 
   graph_build_unit(b, "pos_embed");
-  const int temb = joint_condition(b, timestep, GRAPH_NONE, pooled, c->pooled_channels, channels);
+  const int temb = joint_condition(b, 1, timestep, GRAPH_NONE, pooled, c->pooled_channels, channels);
   int text = layer_linear(b, "context_embedder", prompt, c->text_channels, c->caption_channels, true);
   int x = layer_conv2d(b, "pos_embed.proj", latent, c->in_channels, channels, patch, patch, 0);
   x = layer_unary(b, GRAPH_RESHAPE, "pos_embed.to_tokens", x);

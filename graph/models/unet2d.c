@@ -22,8 +22,8 @@ enum addition_type { ADDITION_NONE = -1, ADDITION_TEXT_TIME };
 typedef struct unet_config {
   int64_t in_channels, out_channels, norm_num_groups, conv_in_kernel, conv_out_kernel, time_embedding_dim;
   int64_t addition_time_embed_dim, projection_dim;
-  double norm_eps;
-  bool use_linear_projection;
+  double norm_eps, freq_shift;
+  bool use_linear_projection, flip_sin_to_cos;
   int mid_block_type, addition_embed_type;
   graph_integers sample_size, block_out_channels, layers_per_block, cross_attention_dim, transformer_layers, heads;
   graph_integers num_attention_heads;
@@ -51,8 +51,8 @@ static const graph_config_key keys[] = {
     {"in_channels", GRAPH_CONFIG_INTEGER, AT(in_channels), 1, GRAPH_MAX_CHANNELS, NULL},
     {"out_channels", GRAPH_CONFIG_INTEGER, AT(out_channels), 1, GRAPH_MAX_CHANNELS, NULL},
     {"center_input_sample", GRAPH_CONFIG_ONLY, 0, 0, 0, only_false},
-    {"flip_sin_to_cos", GRAPH_CONFIG_ANY, 0, 0, 0, NULL},
-    {"freq_shift", GRAPH_CONFIG_ANY, 0, 0, 0, NULL},
+    {"flip_sin_to_cos", GRAPH_CONFIG_BOOLEAN, AT(flip_sin_to_cos), 0, 0, NULL},
+    {"freq_shift", GRAPH_CONFIG_REAL, AT(freq_shift), 0, 0, NULL},
     {"down_block_types", GRAPH_CONFIG_STRINGS, AT(down_block_types), 0, 0, down_types},
     {"mid_block_type", GRAPH_CONFIG_CHOICE, AT(mid_block_type), 0, 0, mid_types},
     {"up_block_types", GRAPH_CONFIG_STRINGS, AT(up_block_types), 0, 0, up_types},
@@ -106,6 +106,7 @@ static void set_defaults(unet_config *c) {
       .conv_in_kernel = 3,
       .conv_out_kernel = 3,
       .norm_eps = 1e-5,
+      .flip_sin_to_cos = true,
       .mid_block_type = MID_CROSS_ATTENTION,
       .addition_embed_type = ADDITION_NONE,
       .block_out_channels = {.count = 4, .values = {320, 640, 1280, 1280}},
@@ -286,10 +287,12 @@ static void build_embeddings(unet *u, int sample, int timestep, int text_embeds,
   const int64_t first = c->block_out_channels.values[0];
   u->temb_channels = c->time_embedding_dim != 0 ? c->time_embedding_dim : 4 * first;
   graph_build_unit(b, "conv_in");
-  int t = layer_sinusoid(b, "time_proj", timestep, first);
+  const graph_attributes form = {
+      .sines_first = !c->flip_sin_to_cos, .frequency_shift = c->freq_shift, .time_factor = 1};
+  int t = layer_sinusoid(b, "time_proj", timestep, first, &form);
   t = layer_embedding_mlp(b, "time_embedding", t, first, u->temb_channels);
   if (c->addition_embed_type == ADDITION_TEXT_TIME) {
-    int a = layer_sinusoid(b, "add_time_proj", time_ids, c->addition_time_embed_dim);
+    int a = layer_sinusoid(b, "add_time_proj", time_ids, c->addition_time_embed_dim, &form);
     a = layer_concat(b, "add_embeds", text_embeds, a, 1);
     a = layer_embedding_mlp(b, "add_embedding", a, c->projection_dim, u->temb_channels);
     t = layer_add(b, "time_and_text_embedding", a, t);

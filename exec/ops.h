@@ -1,0 +1,40 @@
+/* One row an op kind: how the CPU does it; internal to exec/. */
+#ifndef DP_EXEC_OPS_H
+#define DP_EXEC_OPS_H
+
+#include "exec/chunk.h"
+#include "graph/op_table.h"
+
+/* One op of one frame, looked up. */
+typedef struct exec_call {
+  const graph *graph;
+  const graph_op *op;
+  kern_context *kern;
+  const graph_tensor *in[GRAPH_MAX_INPUTS], *out[GRAPH_MAX_PIECES];
+  const float *x[GRAPH_MAX_INPUTS];
+  float *y[GRAPH_MAX_PIECES];
+  float *dx[GRAPH_MAX_INPUTS];       /* NULL: not wanted */
+  bool add[GRAPH_MAX_INPUTS];        /* dx holds something: add to it */
+  const float *dy[GRAPH_MAX_PIECES]; /* NULL: none has reached it */
+  const float *w[GRAPH_MAX_WEIGHTS];
+  float *dw[GRAPH_MAX_WEIGHTS]; /* NULL: not trained */
+  const exec_adapter *adapter;  /* NULL: none */
+  float *statistics;
+} exec_call;
+
+typedef struct exec_op_row {
+  void (*forward)(const exec_call *call);
+  void (*backward_input)(const exec_call *call);           /* NULL: no input ever has a gradient */
+  void (*backward_weight)(const exec_call *call);          /* NULL: no weights */
+  size_t (*workspace)(const exec_call *call, int threads); /* NULL: none */
+  size_t (*statistics)(const exec_call *call);             /* floats; NULL: none */
+} exec_op_row;
+
+/* By graph_op_kind; forward NULL: there is no arithmetic for it. A reshape has a row, but its output is its input. */
+extern const exec_op_row exec_op_rows[GRAPH_OP_KIND_COUNT];
+
+/* Positions of a tensor: all but batch and channels. */
+int64_t exec_positions(const graph_tensor *tensor);
+int64_t exec_channels(const graph_tensor *tensor);
+
+#endif

@@ -1,0 +1,279 @@
+/* The CPU's arithmetic against diffusers: outputs, losses, every gradient and five steps of AdamW of the small models
+ * in tests/fixtures (what PyTorch's own rounding leaves is within 1e-6, 8e-6 and 5e-7: see README.md there). */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/checkpoint_model.h"
+#include "exec/chunk.h"
+#include "exec/tables.h"
+#include "graph/model.h"
+#include "graph/op_table.h"
+#include "tests/suite.h"
+
+static const char *const models[] = {"sd15", "sd21", "sdxl", "sd3", "sd35", "flux-dev", "flux-schnell"};
+enum { MODEL_COUNT = sizeof models / sizeof *models, STEPS = 5 };
+
+static dp_error error;
+static dp_document numbers, config;
+static dp_safetensors inputs, expected;
+static exec_weights weights;
+static graph g;
+static kern_context *kern;
+static exec_parameters parameters;
+static exec_frame frame;
+static exec_chunk chunk;
+static dp_arena arena;
+static float *target;
+static int output;
+
+static void setup(void) { error = (dp_error)DP_ERROR_INIT; }
+static void teardown(void) {
+  exec_frame_free(&frame);
+  exec_parameters_free(&parameters);
+  kern_context_free(kern);
+  kern = NULL;
+  exec_weights_close(&weights);
+  dp_safetensors_close(&inputs);
+  dp_safetensors_close(&expected);
+  dp_document_free(&numbers);
+  dp_document_free(&config);
+  graph_free(&g);
+  dp_arena_free(&arena);
+}
+
+#define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
+
+static const char *path_of(const char *folder, const char *file) {
+  static char path[4096];
+  const char *source = getenv("SRCDIR");
+  (void)snprintf(path, sizeof path, "%s/tests/fixtures/%s%s%s", source != NULL ? source : ".", folder,
+                 file[0] ? "/" : "", file);
+  return path;
+}
+
+static float *read_values(const dp_safetensors *file, const char *name, int64_t *count) {
+  const dp_safetensor *tensor = dp_safetensors_find(file, name);
+  ck_assert_msg(tensor != NULL, "%s lacks %s", file->path, name);
+  float *out = DP_ARENA_NEW(&arena, float, (size_t)tensor->elements);
+  ck_assert_ptr_nonnull(out);
+  OK(dp_safetensor_read_fp32(file, tensor, out, &error));
+  if (count) *count = tensor->elements;
+  return out;
+}
+
+/* Images of files, [B, C, H, W], as they lie in memory here. */
+static float *channels_last(const graph_tensor *t, const float *x) {
+  float *y = DP_ARENA_NEW(&arena, float, (size_t)graph_tensor_elements(t));
+  ck_assert_ptr_nonnull(y);
+  if (t->rank == 4)
+    kern_channels_last(kern, t->dims[0], t->dims[1], t->dims[2] * t->dims[3], x, y);
+  else
+    memcpy(y, x, (size_t)graph_tensor_elements(t) * sizeof *y);
+  return y;
+}
+
+static void open_model(const char *model, int threads) {
+  OK(dp_document_read(path_of(model, "expected.json"), &numbers, &error));
+  OK(dp_document_read(path_of(model, "config.json"), &config, &error));
+  OK(dp_safetensors_open(path_of(model, "inputs.safetensors"), &inputs, &error));
+  OK(dp_safetensors_open(path_of(model, "expected.safetensors"), &expected, &error));
+  graph_model_options options;
+  graph_model_options_default(&options);
+  options.batch = dp_node_get(numbers.root, "batch")->integer;
+  options.height = 8 * dp_node_get(numbers.root, "latent_height")->integer;
+  options.width = 8 * dp_node_get(numbers.root, "latent_width")->integer;
+  options.text_tokens = dp_node_get(numbers.root, "text_tokens")->integer;
+  options.precision = GRAPH_FP32;
+  OK(graph_model_read(path_of(model, "config.json"), &options, &g, &error));
+  OK(exec_weights_open(path_of(model, ""), &g, &weights, &error));
+  const int units = (int)g.units.count;
+  const kern_context_options how = {.threads = threads, .workspace_bytes = exec_chunk_workspace(&g, 0, units, threads)};
+  OK(kern_context_create(&how, &kern, &error));
+  OK(exec_parameters_init(&g, 0, units, true, &parameters, &error));
+  chunk = (exec_chunk){
+      .graph = &g, .unit_count = units, .op_count = (int)g.ops.count, .parameters = &parameters, .kern = kern};
+  OK(exec_chunk_check(&chunk, &error));
+  for (size_t w = 0; w < g.weights.count; w++) {
+    float *file = DP_ARENA_NEW(&arena, float, (size_t)g.weights.items[w].parameters);
+    ck_assert_ptr_nonnull(file);
+    OK(exec_weights_read(&weights, (int)w, file, &error));
+    exec_parameters_from_file(kern, &parameters, (int)w, file);
+  }
+  OK(exec_frame_init(&chunk, true, &frame, &error));
+  for (size_t t = 0; t < g.tensors.count; t++) {
+    const graph_tensor *tensor = &g.tensors.items[t];
+    if (tensor->is_output) {
+      output = (int)t;
+      target = channels_last(tensor, read_values(&inputs, "target", NULL));
+    }
+    if (tensor->producer_op != GRAPH_NONE) continue;
+    if (tensor->is_constant) {
+      frame.values[t] = DP_ARENA_NEW(&arena, float, (size_t)graph_tensor_elements(tensor));
+      OK(exec_table_fill(&g, (int)t, config.root, weights.files, exec_weights_buffer(&weights, tensor->name),
+                         frame.values[t], &error));
+    } else {
+      frame.values[t] = channels_last(tensor, read_values(&inputs, tensor->name, NULL));
+    }
+  }
+}
+
+static int64_t output_elements(void) { return graph_tensor_elements(&g.tensors.items[output]); }
+
+/* Forward, and the gradient of the loss, in parts as zero-bubble schedules run them. Returns the loss. */
+static double step(void) {
+  const int64_t batch = g.tensors.items[output].dims[0];
+  const kern_loss loss = {.batch = batch, .n = output_elements() / batch, .factor = 1.0 / (double)batch};
+  double squares[16];
+  exec_frame_clear(&frame, &g);
+  exec_chunk_forward(&chunk, &frame);
+  const double value = kern_loss_forward(kern, &loss, frame.values[output], target, NULL, squares);
+  kern_loss_backward(kern, &loss, frame.values[output], target, NULL, frame.gradients[output]);
+  frame.begun[output] = 1;
+  exec_chunk_backward_input(&chunk, &frame);
+  exec_chunk_backward_weight(&chunk, &frame);
+  return value;
+}
+
+/* Largest difference, over the largest element of the reference. */
+static double difference(int64_t n, const float *a, const float *reference) {
+  double most = 0, largest = 0;
+  for (int64_t i = 0; i < n; i++) {
+    ck_assert(isfinite(a[i]));
+    most = fmax(most, fabs((double)a[i] - reference[i]));
+    largest = fmax(largest, fabs((double)reference[i]));
+  }
+  return largest > 0 ? most / largest : most;
+}
+
+static void check_model(const char *model, int threads) {
+  open_model(model, threads);
+  const double loss = step();
+  ck_assert_msg(fabs(loss - dp_node_get(numbers.root, "loss")->real) < 1e-5, "%s: loss %.9g, diffusers has %.9g", model,
+                loss, dp_node_get(numbers.root, "loss")->real);
+  const float *right = channels_last(&g.tensors.items[output], read_values(&expected, "output", NULL));
+  double most = 0;
+  for (int64_t i = 0; i < output_elements(); i++) most = fmax(most, fabs((double)frame.values[output][i] - right[i]));
+  ck_assert_msg(most < 1e-5, "%s: the output is off by %.3g", model, most);
+  for (size_t w = 0; w < g.weights.count; w++) {
+    char name[512];
+    int64_t n;
+    (void)snprintf(name, sizeof name, "grad.%s", g.weights.items[w].name);
+    const float *reference = read_values(&expected, name, &n);
+    float *file = DP_ARENA_NEW(&arena, float, (size_t)n);
+    exec_parameters_to_file(kern, &parameters, parameters.gradients, (int)w, file);
+    const double off = difference(n, file, reference);
+    ck_assert_msg(off < 1e-4, "%s: %s is off by %.3g of its largest element", model, name, off);
+  }
+  teardown();
+}
+
+START_TEST(outputs_and_gradients_are_diffusers) {
+  for (int m = 0; m < MODEL_COUNT; m++) check_model(models[m], 1 + m % 3);
+}
+END_TEST
+
+/* `losses`: before each step, and after the last. */
+START_TEST(five_steps_of_adamw_are_pytorchs) {
+  for (int m = 0; m < MODEL_COUNT; m++) {
+    open_model(models[m], 2);
+    const dp_node *adamw = dp_node_get(numbers.root, "adamw"), *losses = dp_node_get(numbers.root, "losses");
+    kern_adamw settings = {.lr = dp_node_get(adamw, "lr")->real,
+                           .beta1 = dp_node_get(adamw, "betas")->items[0]->real,
+                           .beta2 = dp_node_get(adamw, "betas")->items[1]->real,
+                           .epsilon = dp_node_get(adamw, "eps")->real,
+                           .weight_decay = dp_node_get(adamw, "weight_decay")->real,
+                           .gradient_scale = 1};
+    for (int s = 0; s <= STEPS; s++) {
+      kern_fill(kern, parameters.count, 0, parameters.gradients);
+      const double loss = step();
+      ck_assert_msg(fabs(loss - losses->items[s]->real) < 1e-5, "%s: step %d: loss %.9g, PyTorch has %.9g", models[m],
+                    s, loss, losses->items[s]->real);
+      settings.step = s + 1;
+      kern_adamw_step(kern, &settings, parameters.count, parameters.values, parameters.gradients, parameters.first,
+                      parameters.second);
+    }
+    teardown();
+  }
+}
+END_TEST
+
+/* A unit at a time, with gradients handed from one run of units to the one before: as stages do it. */
+START_TEST(units_one_by_one_give_the_same_bits) {
+  for (int m = 0; m < MODEL_COUNT; m++) {
+    open_model(models[m], 2);
+    const double loss = step();
+    float *whole = DP_ARENA_NEW(&arena, float, (size_t)parameters.count);
+    memcpy(whole, parameters.gradients, (size_t)parameters.count * sizeof *whole);
+    kern_fill(kern, parameters.count, 0, parameters.gradients);
+    exec_frame_clear(&frame, &g);
+    exec_chunk unit = chunk;
+    for (int u = 0; u < (int)g.units.count; u++) {
+      unit.first_unit = u;
+      unit.unit_count = 1;
+      unit.first_op = g.units.items[u].first_op;
+      unit.op_count = g.units.items[u].op_count;
+      exec_chunk_forward(&unit, &frame);
+    }
+    const int64_t batch = g.tensors.items[output].dims[0];
+    const kern_loss size = {.batch = batch, .n = output_elements() / batch, .factor = 1.0 / (double)batch};
+    double squares[16];
+    ck_assert(kern_loss_forward(kern, &size, frame.values[output], target, NULL, squares) == loss);
+    kern_loss_backward(kern, &size, frame.values[output], target, NULL, frame.gradients[output]);
+    frame.begun[output] = 1;
+    for (int u = (int)g.units.count - 1; u >= 0; u--) {
+      unit.first_unit = u;
+      unit.first_op = g.units.items[u].first_op;
+      unit.op_count = g.units.items[u].op_count;
+      exec_chunk_backward_input(&unit, &frame);
+      exec_chunk_backward_weight(&unit, &frame);
+    }
+    ck_assert_mem_eq(whole, parameters.gradients, (size_t)parameters.count * sizeof *whole);
+    teardown();
+  }
+}
+END_TEST
+
+START_TEST(threads_change_no_bit) {
+  float *first = NULL;
+  double loss = 0;
+  for (int threads = 1; threads <= 3; threads++) {
+    open_model("sdxl", threads);
+    const double found = step();
+    const size_t bytes = (size_t)parameters.count * sizeof *first;
+    if (!first) {
+      first = malloc(bytes);
+      ck_assert_ptr_nonnull(first);
+      memcpy(first, parameters.gradients, bytes);
+      loss = found;
+    }
+    ck_assert(found == loss);
+    ck_assert_mem_eq(first, parameters.gradients, bytes);
+    teardown();
+  }
+  free(first);
+}
+END_TEST
+
+/* Without the checkpoint's table of positions it is computed: the same to rounding. */
+START_TEST(positions_are_computed_as_diffusers_does) {
+  open_model("sd3", 1);
+  for (size_t t = 0; t < g.tensors.count; t++) {
+    const graph_tensor *tensor = &g.tensors.items[t];
+    if (!tensor->is_constant) continue;
+    const int64_t n = graph_tensor_elements(tensor);
+    float *computed = DP_ARENA_NEW(&arena, float, (size_t)n);
+    OK(exec_table_fill(&g, (int)t, config.root, NULL, NULL, computed, &error));
+    for (int64_t i = 0; i < n; i++) ck_assert_float_eq_tol(computed[i], frame.values[t][i], 1e-6f);
+  }
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {outputs_and_gradients_are_diffusers, five_steps_of_adamw_are_pytorchs,
+                                units_one_by_one_give_the_same_bits, threads_change_no_bit,
+                                positions_are_computed_as_diffusers_does};
+  return suite_run("exec_model", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
+}
