@@ -4,17 +4,6 @@
 
 #include "exec/ops.h"
 
-/* A reshape shows its input's memory; what another unit made and this one reshapes is shown where that lies. */
-static int root_of(const exec_chunk *chunk, int tensor) {
-  const graph *g = chunk->graph;
-  for (;;) {
-    const int op = g->tensors.items[tensor].producer_op;
-    if (op < chunk->first_op || op >= chunk->first_op + chunk->op_count || g->ops.items[op].kind != GRAPH_RESHAPE)
-      return tensor;
-    tensor = g->ops.items[op].inputs[0];
-  }
-}
-
 /* Shapes and attributes alone. */
 static exec_call shape_of(const graph *g, const graph_op *op, const exec_adapter *adapters) {
   exec_call c = {.graph = g, .op = op};
@@ -30,8 +19,8 @@ static exec_call call_of(const exec_chunk *chunk, const exec_frame *frame, int o
   exec_call c = shape_of(chunk->graph, op, chunk->adapters);
   c.kern = chunk->kern;
   c.statistics = frame->statistics[op_index];
-  for (int i = 0; i < op->input_count; i++) c.x[i] = frame->values[root_of(chunk, op->inputs[i])];
-  for (int i = 0; i < op->output_count; i++) c.y[i] = frame->values[root_of(chunk, op->outputs[i])];
+  for (int i = 0; i < op->input_count; i++) c.x[i] = frame->values[frame->root[op->inputs[i]]];
+  for (int i = 0; i < op->output_count; i++) c.y[i] = frame->values[frame->root[op->outputs[i]]];
   for (int w = 0; w < op->weight_count; w++) {
     c.w[w] = exec_parameters_value(chunk->parameters, op->first_weight + w);
     c.dw[w] = exec_parameters_gradient(chunk->parameters, op->first_weight + w);
@@ -71,30 +60,52 @@ static float *floats(exec_frame *frame, size_t count, bool *failed) {
   return made;
 }
 
-dp_status exec_frame_init(const exec_chunk *chunk, bool gradients, exec_frame *frame, dp_error *error) {
-  const graph *g = chunk->graph;
+static void place(exec_frame *frame, const graph *g, int tensor, bool gradient, bool *failed) {
+  const graph_tensor *t = &g->tensors.items[tensor];
+  if (!frame->values[tensor] && t->producer_op != GRAPH_NONE)
+    frame->values[tensor] = floats(frame, (size_t)graph_tensor_elements(t), failed);
+  if (gradient && !frame->gradients[tensor])
+    frame->gradients[tensor] = floats(frame, (size_t)graph_tensor_elements(t), failed);
+}
+
+dp_status exec_frame_add(exec_frame *frame, const graph *g, int tensor, bool gradient, dp_error *error) {
+  bool failed = false;
+  place(frame, g, frame->root[tensor], gradient && g->tensors.items[tensor].needs_gradient, &failed);
+  return failed ? dp_fail_memory(error) : DP_OK;
+}
+
+static void place_op(exec_frame *frame, const graph *g, int o, const exec_adapter *adapters, bool gradients,
+                     bool *failed) {
+  const graph_op *op = &g->ops.items[o];
+  const exec_call c = shape_of(g, op, adapters);
+  const exec_op_row *row = &exec_op_rows[op->kind];
+  const size_t count = row->statistics ? row->statistics(&c) : 0;
+  if (count) frame->statistics[o] = floats(frame, count, failed);
+  for (int i = 0; i < op->input_count + op->output_count; i++) {
+    const int tensor = frame->root[i < op->input_count ? op->inputs[i] : op->outputs[i - op->input_count]];
+    /* attention makes all three of its gradients at once, wanted or not */
+    const bool wanted = g->tensors.items[tensor].needs_gradient || op->kind == GRAPH_ATTENTION;
+    place(frame, g, tensor, gradients && wanted, failed);
+  }
+}
+
+dp_status exec_frame_init(const graph *g, const uint8_t *here, const exec_adapter *adapters, bool gradients,
+                          exec_frame *frame, dp_error *error) {
   *frame = (exec_frame){.values = NULL};
+  frame->root = DP_ARENA_NEW(&frame->arena, int, g->tensors.count);
   frame->values = DP_ARENA_NEW(&frame->arena, float *, g->tensors.count);
   frame->gradients = DP_ARENA_NEW(&frame->arena, float *, g->tensors.count);
   frame->begun = DP_ARENA_NEW(&frame->arena, uint8_t, g->tensors.count);
   frame->statistics = DP_ARENA_NEW(&frame->arena, float *, g->ops.count);
-  bool failed = !frame->values || !frame->gradients || !frame->begun || !frame->statistics;
-  for (int o = chunk->first_op; o < chunk->first_op + chunk->op_count && !failed; o++) {
-    const graph_op *op = &g->ops.items[o];
-    const exec_call c = shape_of(g, op, chunk->adapters);
-    const exec_op_row *row = &exec_op_rows[op->kind];
-    const size_t count = row->statistics ? row->statistics(&c) : 0;
-    if (count) frame->statistics[o] = floats(frame, count, &failed);
-    for (int i = 0; i < op->output_count && op->kind != GRAPH_RESHAPE; i++)
-      frame->values[op->outputs[i]] = floats(frame, (size_t)graph_tensor_elements(c.out[i]), &failed);
-    for (int i = 0; i < op->input_count + op->output_count && gradients; i++) {
-      const int tensor = root_of(chunk, i < op->input_count ? op->inputs[i] : op->outputs[i - op->input_count]);
-      const graph_tensor *t = &g->tensors.items[tensor];
-      /* attention makes all three of its gradients at once, wanted or not */
-      if ((t->needs_gradient || op->kind == GRAPH_ATTENTION) && !frame->gradients[tensor])
-        frame->gradients[tensor] = floats(frame, (size_t)graph_tensor_elements(t), &failed);
-    }
+  bool failed = !frame->root || !frame->values || !frame->gradients || !frame->begun || !frame->statistics;
+  for (size_t t = 0; t < g->tensors.count && !failed; t++) { /* inputs come before what is made of them */
+    const graph_tensor *tensor = &g->tensors.items[t];
+    const bool shows = tensor->producer_op != GRAPH_NONE && g->ops.items[tensor->producer_op].kind == GRAPH_RESHAPE &&
+                       (!here || here[tensor->producer_unit]);
+    frame->root[t] = shows ? frame->root[g->ops.items[tensor->producer_op].inputs[0]] : (int)t;
   }
+  for (size_t o = 0; o < g->ops.count && !failed; o++)
+    if (!here || here[g->ops.items[o].unit]) place_op(frame, g, (int)o, adapters, gradients, &failed);
   if (!failed) return DP_OK;
   exec_frame_free(frame);
   return dp_fail_memory(error);
@@ -117,10 +128,10 @@ void exec_chunk_forward(const exec_chunk *chunk, exec_frame *frame) {
 }
 
 /* Fills in gradients of outputs; false: none has reached any. */
-static bool look_up_outputs(const exec_chunk *chunk, const exec_frame *frame, exec_call *c) {
+static bool look_up_outputs(const exec_frame *frame, exec_call *c) {
   bool any = false;
   for (int i = 0; i < c->op->output_count; i++) {
-    const int tensor = root_of(chunk, c->op->outputs[i]);
+    const int tensor = frame->root[c->op->outputs[i]];
     if (!frame->begun[tensor]) continue;
     c->dy[i] = frame->gradients[tensor];
     any = true;
@@ -132,16 +143,16 @@ void exec_chunk_backward_input(const exec_chunk *chunk, exec_frame *frame) {
   for (int o = chunk->first_op + chunk->op_count - 1; o >= chunk->first_op; o--) {
     exec_call c = call_of(chunk, frame, o);
     const exec_op_row *row = &exec_op_rows[c.op->kind];
-    if (c.op->kind == GRAPH_RESHAPE || !row->backward_input || !look_up_outputs(chunk, frame, &c)) continue;
+    if (c.op->kind == GRAPH_RESHAPE || !row->backward_input || !look_up_outputs(frame, &c)) continue;
     for (int i = 0; i < c.op->input_count; i++) {
-      const int tensor = root_of(chunk, c.op->inputs[i]);
+      const int tensor = frame->root[c.op->inputs[i]];
       if (!frame->gradients[tensor]) continue;
       c.dx[i] = frame->gradients[tensor];
       c.add[i] = frame->begun[tensor];
     }
     row->backward_input(&c);
     for (int i = 0; i < c.op->input_count; i++)
-      if (c.dx[i]) frame->begun[root_of(chunk, c.op->inputs[i])] = 1;
+      if (c.dx[i]) frame->begun[frame->root[c.op->inputs[i]]] = 1;
   }
 }
 
@@ -149,6 +160,6 @@ void exec_chunk_backward_weight(const exec_chunk *chunk, exec_frame *frame) {
   for (int o = chunk->first_op + chunk->op_count - 1; o >= chunk->first_op; o--) {
     exec_call c = call_of(chunk, frame, o);
     const exec_op_row *row = &exec_op_rows[c.op->kind];
-    if (row->backward_weight && look_up_outputs(chunk, frame, &c)) row->backward_weight(&c);
+    if (row->backward_weight && look_up_outputs(frame, &c)) row->backward_weight(&c);
   }
 }

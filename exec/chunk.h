@@ -22,6 +22,7 @@ typedef struct exec_adapter {
 } exec_adapter;
 
 typedef struct exec_frame {
+  int *root; /* [tensor] whose place it has: a reshape's output shows its input's memory */
   float **values,
       **gradients;    /* [tensor of the graph]; NULL: not of this chunk; gradients NULL too where none is wanted */
   uint8_t *begun;     /* [tensor] its gradient holds something */
@@ -40,9 +41,13 @@ typedef struct exec_chunk {
 /* Most workspace that any op of the units needs: for the kern_context to be made. */
 size_t exec_chunk_workspace(const graph *graph, int first_unit, int unit_count, int threads);
 
-/* Places for every tensor made in the chunk, and, with gradients, for the gradient of each that needs one, inputs from
- * earlier units included. values of tensors that come from outside are left NULL: the caller sets them. */
-dp_status exec_frame_init(const exec_chunk *chunk, bool gradients, exec_frame *frame, dp_error *error);
+/* Places for every tensor that the units here make or read and, with gradients, for the gradient of each that needs
+ * one. here[unit]: nonzero for those of this worker; NULL: all. Values of graph inputs are left NULL: the caller sets
+ * them. */
+dp_status exec_frame_init(const graph *graph, const uint8_t *here, const exec_adapter *adapters, bool gradients,
+                          exec_frame *frame, dp_error *error);
+/* A place for one more tensor, that is only handed on here. */
+dp_status exec_frame_add(exec_frame *frame, const graph *graph, int tensor, bool gradient, dp_error *error);
 void exec_frame_free(exec_frame *frame);
 /* Forgets all gradients. */
 void exec_frame_clear(exec_frame *frame, const graph *graph);

@@ -10,4 +10,5 @@ libexec_a_SOURCES += \
 	exec/chunk.c exec/chunk.h \
 	exec/ops.c exec/ops.h \
 	exec/parameters.c exec/parameters.h \
+	exec/pipeline.c exec/pipeline.h \
 	exec/tables.c exec/tables.h

@@ -2,23 +2,20 @@
 
 #include <string.h>
 
-dp_status exec_parameters_init(const graph *g, int first_unit, int unit_count, bool training,
-                               exec_parameters *parameters, dp_error *error) {
+dp_status exec_parameters_init(const graph *g, const uint8_t *here, bool training, exec_parameters *parameters,
+                               dp_error *error) {
   exec_parameters made = {.graph = g};
   made.offset = DP_ARENA_NEW(&made.arena, int64_t, g->weights.count);
   made.trained = DP_ARENA_NEW(&made.arena, uint8_t, g->weights.count);
   bool room = made.offset && made.trained;
   for (size_t w = 0; room && w < g->weights.count; w++) made.offset[w] = -1;
-  for (int u = first_unit; room && u < first_unit + unit_count; u++) {
-    const graph_unit *unit = &g->units.items[u];
-    for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
-      const graph_op *op = &g->ops.items[o];
-      for (int w = op->first_weight; w < op->first_weight + op->weight_count; w++) {
-        if (made.offset[w] >= 0) continue; /* shared by two ops of the run */
-        made.offset[w] = made.count;
-        made.trained[w] = training && op->trainable == GRAPH_TRAIN_FULL;
-        made.count += g->weights.items[w].parameters;
-      }
+  for (size_t o = 0; room && o < g->ops.count; o++) {
+    const graph_op *op = &g->ops.items[o];
+    if (here && !here[op->unit]) continue;
+    for (int w = op->first_weight; w < op->first_weight + op->weight_count; w++) {
+      made.offset[w] = made.count;
+      made.trained[w] = training && op->trainable == GRAPH_TRAIN_FULL;
+      made.count += g->weights.items[w].parameters;
     }
   }
   float **const arrays[] = {&made.values, &made.gradients, &made.first, &made.second};

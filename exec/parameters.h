@@ -1,6 +1,6 @@
-/* The weights of a run of units in memory: values, gradients and AdamW's moments, each one flat array in fp32.
+/* The weights of a worker's units in memory: values, gradients and AdamW's moments, each one flat array in fp32.
  *
- * Of every weight of the graph that a unit of the run owns, in the order of the graph. Convolutions are kept as
+ * Of every weight of the graph that one of the units owns, in the order of the graph. Convolutions are kept as
  * [out, kh, kw, in], as the kernels want them; files have [out, in, kh, kw].
  */
 #ifndef DP_EXEC_PARAMETERS_H
@@ -13,18 +13,19 @@
 typedef struct exec_parameters {
   const graph *graph;
   int64_t count;                              /* floats of each array */
-  int64_t *offset;                            /* [graph weight] into the arrays; -1: of another run */
+  int64_t *offset;                            /* [graph weight] into the arrays; -1: of another worker */
   uint8_t *trained;                           /* [graph weight] has a gradient */
   float *values, *gradients, *first, *second; /* [count] gradients and moments: NULL unless for training */
   dp_arena arena;
 } exec_parameters;
 
-/* Zeroed. Frozen weights have room in all arrays too; nothing is ever written there but their values. */
-dp_status exec_parameters_init(const graph *graph, int first_unit, int unit_count, bool training,
-                               exec_parameters *parameters, dp_error *error);
+/* here[unit]: nonzero for those of this worker; NULL: all. Zeroed. Frozen weights have room in all arrays too; nothing
+ * is ever written there but their values. */
+dp_status exec_parameters_init(const graph *graph, const uint8_t *here, bool training, exec_parameters *parameters,
+                               dp_error *error);
 void exec_parameters_free(exec_parameters *parameters);
 
-/* NULL where the run has no such weight, or it has no gradient. */
+/* NULL where the worker has no such weight, or it has no gradient. */
 float *exec_parameters_value(const exec_parameters *parameters, int weight);
 float *exec_parameters_gradient(const exec_parameters *parameters, int weight);
 

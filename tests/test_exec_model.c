@@ -92,7 +92,7 @@ static void open_model(const char *model, int threads) {
   const int units = (int)g.units.count;
   const kern_context_options how = {.threads = threads, .workspace_bytes = exec_chunk_workspace(&g, 0, units, threads)};
   OK(kern_context_create(&how, &kern, &error));
-  OK(exec_parameters_init(&g, 0, units, true, &parameters, &error));
+  OK(exec_parameters_init(&g, NULL, true, &parameters, &error));
   chunk = (exec_chunk){
       .graph = &g, .unit_count = units, .op_count = (int)g.ops.count, .parameters = &parameters, .kern = kern};
   OK(exec_chunk_check(&chunk, &error));
@@ -102,7 +102,7 @@ static void open_model(const char *model, int threads) {
     OK(exec_weights_read(&weights, (int)w, file, &error));
     exec_parameters_from_file(kern, &parameters, (int)w, file);
   }
-  OK(exec_frame_init(&chunk, true, &frame, &error));
+  OK(exec_frame_init(&g, NULL, NULL, true, &frame, &error));
   for (size_t t = 0; t < g.tensors.count; t++) {
     const graph_tensor *tensor = &g.tensors.items[t];
     if (tensor->is_output) {

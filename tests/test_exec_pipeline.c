@@ -1,0 +1,265 @@
+/* Programs run by threads: every schedule, number of workers and of replicas trains as one worker does, and the
+ * timeline obeys the program. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "exec/checkpoint_model.h"
+#include "exec/pipeline.h"
+#include "exec/tables.h"
+#include "graph/op_table.h"
+#include "sim/predict.h"
+#include "tests/suite.h"
+
+static sim_efficiency *efficiency;
+static dp_error error;
+
+#define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
+
+static void setup(void) {
+  error = (dp_error)DP_ERROR_INIT;
+  OK(sim_efficiency_read(NULL, &efficiency, &error));
+}
+static void teardown(void) { sim_efficiency_free(efficiency); }
+
+enum { SAMPLES = 8, MAX_STEPS = 20 };
+
+static const char *fixture(const char *model, const char *file) {
+  static char path[4096];
+  const char *source = getenv("SRCDIR");
+  (void)snprintf(path, sizeof path, "%s/tests/fixtures/%s%s%s", source ? source : ".", model, file[0] ? "/" : "", file);
+  return path;
+}
+
+/* A sample's numbers come from its index alone, whoever works on it. */
+typedef struct data {
+  const graph *graph;
+  int microbatches;
+  int output;
+} data;
+
+static void fill(void *pointer, int replica, int microbatch, int tensor, float *out) {
+  const data *d = pointer;
+  const graph_tensor *t = &d->graph->tensors.items[tensor];
+  const int64_t n = graph_tensor_elements(t) / t->dims[0];
+  for (int64_t s = 0; s < t->dims[0]; s++) {
+    dp_random random;
+    const int64_t sample = ((int64_t)replica * d->microbatches + microbatch) * t->dims[0] + s;
+    dp_random_init(&random, (uint64_t)tensor + 1, (uint64_t)sample);
+    const bool time = strcmp(t->name, "timestep") == 0;
+    for (int64_t i = 0; i < n; i++)
+      out[s * n + i] = time ? (float)dp_random_below(&random, 1000) : (float)(2 * dp_random_uniform(&random) - 1);
+  }
+}
+
+typedef struct outcome {
+  double loss[MAX_STEPS];
+  float *weights; /* of all, in the order of the graph; NULL: not asked for */
+  int64_t count;
+} outcome;
+
+static void load_weights(exec_pipeline *pipeline, const sim_prediction *p, const exec_weights *weights,
+                         const dp_node *config) {
+  const graph *g = &p->graph;
+  for (int w = 0; w < p->program.worker_count; w++) {
+    exec_parameters *parameters = exec_pipeline_parameters(pipeline, w);
+    for (size_t k = 0; k < g->weights.count; k++) {
+      if (!exec_parameters_value(parameters, (int)k)) continue;
+      float *file = malloc((size_t)g->weights.items[k].parameters * sizeof *file);
+      ck_assert_ptr_nonnull(file);
+      OK(exec_weights_read(weights, (int)k, file, &error));
+      exec_parameters_from_file(exec_pipeline_kernels(pipeline, w), parameters, (int)k, file);
+      free(file);
+    }
+    for (size_t t = 0; t < g->tensors.count; t++) {
+      float *constant = g->tensors.items[t].is_constant ? exec_pipeline_constant(pipeline, w, (int)t) : NULL;
+      if (constant)
+        OK(exec_table_fill(g, (int)t, config, weights->files, exec_weights_buffer(weights, g->tensors.items[t].name),
+                           constant, &error));
+    }
+  }
+}
+
+static void keep_weights(exec_pipeline *pipeline, const sim_prediction *p, outcome *o) {
+  const graph *g = &p->graph;
+  o->count = g->parameters;
+  o->weights = malloc((size_t)o->count * sizeof *o->weights);
+  ck_assert_ptr_nonnull(o->weights);
+  int64_t at = 0;
+  for (size_t k = 0; k < g->weights.count; k++) {
+    const int64_t n = g->weights.items[k].parameters;
+    int owner = 0;
+    while (!exec_parameters_value(exec_pipeline_parameters(pipeline, owner), (int)k)) owner++;
+    memcpy(o->weights + at, exec_parameters_value(exec_pipeline_parameters(pipeline, owner), (int)k),
+           (size_t)n * sizeof *o->weights);
+    at += n;
+  }
+}
+
+/* Every instruction runs after those it waits for, one at a time on its lane; pairs and groups end together. */
+static void check_timeline(const plan_timeline *t) {
+  const plan_program *program = t->program;
+  for (uint32_t l = 0; l < program->lane_count; l++) {
+    const plan_lane *lane = &program->lanes[l];
+    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+      ck_assert(t->start_s[i] >= 0 && t->end_s[i] >= t->start_s[i]);
+      if (i > lane->first) ck_assert(t->start_s[i] >= t->end_s[i - 1]);
+      for (uint32_t w = program->wait_first[i]; w < program->wait_first[i + 1]; w++)
+        ck_assert(t->start_s[i] >= t->end_s[program->waits[w]]);
+    }
+  }
+}
+
+/* False: the model has too few units for that plan. */
+static bool run(const char *model, const char *plan, int steps, bool keep, outcome *o) {
+  char text[8192];
+  (void)snprintf(text, sizeof text,
+                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 128\nwidth = 192\n"
+                 "text_tokens = 7\nprecision = \"fp32\"\n[task]\nglobal_batch = %d\n"
+                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 8\n"
+                 "[plan]\nmicrobatch_size = 1\n%s\n",
+                 fixture(model, "config.json"), SAMPLES, plan);
+  plan_scenario scenario;
+  sim_prediction p;
+  exec_weights weights;
+  dp_document config;
+  exec_pipeline *pipeline = NULL;
+  plan_timeline timeline;
+  OK(plan_scenario_parse(text, strlen(text), "pipeline.toml", &scenario, &error));
+  if (sim_predict(&scenario, efficiency, &p, &error) != DP_OK) {
+    ck_assert_msg(strstr(error.text, "units, the model has") != NULL, "%s", error.text);
+    error = (dp_error)DP_ERROR_INIT;
+    plan_scenario_free(&scenario);
+    return false;
+  }
+  OK(exec_weights_open(fixture(model, ""), &p.graph, &weights, &error));
+  OK(dp_document_read(fixture(model, "config.json"), &config, &error));
+  OK(plan_timeline_init(&p.program, &timeline, &error));
+  data d = {.graph = &p.graph, .microbatches = p.plan.microbatches};
+  const exec_pipeline_options options = {
+      .threads = 1,
+      .feed = {fill, &d},
+      .adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
+  OK(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
+  load_weights(pipeline, &p, &weights, config.root);
+  for (int s = 0; s < steps; s++) {
+    OK(exec_pipeline_step(pipeline, &o->loss[s], &timeline, &error));
+    check_timeline(&timeline);
+  }
+  if (keep) keep_weights(pipeline, &p, o);
+  exec_pipeline_free(pipeline);
+  plan_timeline_free(&timeline);
+  dp_document_free(&config);
+  exec_weights_close(&weights);
+  sim_prediction_free(&p);
+  plan_scenario_free(&scenario);
+  return true;
+}
+
+static const char *const plans[] = {
+    "stages = 2\nschedule = \"gpipe\"",
+    "stages = 4\nschedule = \"1f1b\"",
+    "stages = 4\nschedule = \"1f1b\"\nskip_policy = \"relay\"",
+    "stages = 2\nschedule = \"interleaved\"\nchunks = 3",
+    "stages = 2\nschedule = \"folded\"",
+    "stages = 4\nschedule = \"folded\"\nsplit = \"even\"",
+    "stages = 4\nschedule = \"zb-h1\"",
+    "stages = 2\nschedule = \"zb-v\"",
+    "stages = 1\ndata_parallel = 2",
+    "stages = 2\nschedule = \"1f1b\"\ndata_parallel = 2",
+    "stages = 4\nschedule = \"folded\"\ndata_parallel = 2",
+    "stages = 2\nschedule = \"zb-v\"\ndata_parallel = 2\ngradient_buckets = 3",
+    "stages = 2\nschedule = \"interleaved\"\nchunks = 2\ndata_parallel = 4",
+};
+
+static void check_model(const char *model, int steps, int least) {
+  outcome one = {.weights = NULL};
+  int ran = 0;
+  ck_assert(run(model, "stages = 1", steps, false, &one));
+  ck_assert_double_lt(one.loss[steps - 1], one.loss[0]); /* it learns */
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    outcome o = {.weights = NULL};
+    if (!run(model, plans[i], steps, false, &o)) continue;
+    ran++;
+    for (int s = 0; s < steps; s++)
+      ck_assert_msg(fabs(o.loss[s] - one.loss[s]) < 1e-6 * fmax(1, one.loss[s]),
+                    "%s, %s: step %d: loss %.9g, alone %.9g", model, plans[i], s, o.loss[s], one.loss[s]);
+  }
+  ck_assert_int_ge(ran, least);
+}
+
+START_TEST(every_plan_trains_a_unet_as_one_worker_does) { check_model("sd15", 6, 13); }
+END_TEST
+START_TEST(every_plan_trains_sd3_as_one_worker_does) { check_model("sd3", 4, 8); }
+END_TEST
+START_TEST(every_plan_trains_flux_as_one_worker_does) { check_model("flux-dev", 3, 9); }
+END_TEST
+
+/* Straight pipelines add in the order of one worker; who comes first changes nothing either. */
+START_TEST(runs_are_reproducible_to_the_bit) {
+  static const char *const some[] = {"stages = 4\nschedule = \"1f1b\"",
+                                     "stages = 2\nschedule = \"zb-v\"\ndata_parallel = 2",
+                                     "stages = 4\nschedule = \"folded\""};
+  for (int i = 0; i < 3; i++) {
+    outcome a = {.weights = NULL}, b = {.weights = NULL};
+    ck_assert(run("sd15", some[i], 3, true, &a));
+    ck_assert(run("sd15", some[i], 3, true, &b));
+    ck_assert_int_eq(a.count, b.count);
+    ck_assert_mem_eq(a.weights, b.weights, (size_t)a.count * sizeof(float));
+    for (int s = 0; s < 3; s++) ck_assert(a.loss[s] == b.loss[s]);
+    free(a.weights);
+    free(b.weights);
+  }
+}
+END_TEST
+
+/* Direct, relayed, or at home: exact skips are the same to the bit. */
+START_TEST(skip_policies_change_no_bit) {
+  outcome direct = {.weights = NULL}, relay = {.weights = NULL};
+  ck_assert(run("sd15", "stages = 2\nschedule = \"1f1b\"", 3, true, &direct));
+  ck_assert(run("sd15", "stages = 2\nschedule = \"1f1b\"\nskip_policy = \"relay\"", 3, true, &relay));
+  ck_assert_mem_eq(direct.weights, relay.weights, (size_t)direct.count * sizeof(float));
+  free(direct.weights);
+  free(relay.weights);
+}
+END_TEST
+
+START_TEST(what_is_not_known_yet_is_refused) {
+  static const struct {
+    const char *plan, *says;
+  } cases[] = {
+      {"stages = 2\nrecompute = \"all\"", "the CPU executor does not know recomputation yet"},
+      {"stages = 2\nskip_policy = \"compress\"\nk = 10", "the CPU executor does not know compressed skips yet"}};
+  for (int i = 0; i < 2; i++) {
+    char text[8192];
+    (void)snprintf(text, sizeof text,
+                   "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 128\nwidth = 192\n"
+                   "precision = \"fp32\"\n[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\n"
+                   "count = 2\n[plan]\n%s\n",
+                   fixture("sd15", "config.json"), cases[i].plan);
+    plan_scenario scenario;
+    sim_prediction p;
+    exec_pipeline *pipeline = NULL;
+    OK(plan_scenario_parse(text, strlen(text), "pipeline.toml", &scenario, &error));
+    OK(sim_predict(&scenario, efficiency, &p, &error));
+    const exec_pipeline_options options = {.threads = 1};
+    ck_assert_int_eq(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error), DP_UNSUPPORTED);
+    ck_assert_str_eq(error.text, cases[i].says);
+    error = (dp_error)DP_ERROR_INIT;
+    sim_prediction_free(&p);
+    plan_scenario_free(&scenario);
+  }
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {every_plan_trains_a_unet_as_one_worker_does,
+                                every_plan_trains_sd3_as_one_worker_does,
+                                every_plan_trains_flux_as_one_worker_does,
+                                runs_are_reproducible_to_the_bit,
+                                skip_policies_change_no_bit,
+                                what_is_not_known_yet_is_refused};
+  return suite_run("exec_pipeline", tests, sizeof tests / sizeof tests[0], setup, teardown, 600);
+}
