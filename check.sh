@@ -3,7 +3,7 @@
 #   1. the ordinary build, with what the machine has: make check (unit suites, scripts, scenarios, malformed inputs);
 #      make install, and the installed program run from where it was put
 #   2. with clang, AddressSanitizer and UndefinedBehaviorSanitizer, without CUDA: make check again
-#   3. with ThreadSanitizer: the searches, which run in threads
+#   3. with ThreadSanitizer: what runs in threads: the searches, the kernels, the pipelines
 #   4. a short libFuzzer run on every reader, with the libraries of 2
 #   5. valgrind on the scenario set
 #   6. make distcheck without CUDA; every file of the tree is in the tarball
@@ -125,19 +125,15 @@ run_suites build/sanitize
 say "ThreadSanitizer"
 rm -rf build/threads && mkdir -p build/threads
 if (cd build/threads && "$top/configure" -q CC=clang CXX=clang++ --without-cuda --with-check --enable-sanitizers=thread \
-      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_sim_tune tests/test_kernels >make.log 2>&1); then
-  if DIFFPIPE_DATA_DIR=$top/scenarios CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 build/threads/tests/test_sim_tune \
-      >build/threads/tune.log 2>&1; then ok "test_sim_tune with ThreadSanitizer"
-  else
-    tail -n 40 build/threads/tune.log
-    bad "test_sim_tune with ThreadSanitizer"
-  fi
-  if CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 build/threads/tests/test_kernels >build/threads/kernels.log 2>&1; then
-    ok "test_kernels with ThreadSanitizer"
-  else
-    tail -n 40 build/threads/kernels.log
-    bad "test_kernels with ThreadSanitizer"
-  fi
+      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_{sim_tune,kernels,exec_pipeline} >make.log 2>&1); then
+  for suite in test_sim_tune test_kernels test_exec_pipeline; do
+    if SRCDIR=$top DIFFPIPE_DATA_DIR=$top/scenarios CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 \
+        "build/threads/tests/$suite" >"build/threads/$suite.log" 2>&1; then ok "$suite with ThreadSanitizer"
+    else
+      tail -n 40 "build/threads/$suite.log"
+      bad "$suite with ThreadSanitizer"
+    fi
+  done
   if build/threads/diffpipe tune scenarios/sdxl-8xa100-sxm.toml --threads 4 --json >/dev/null 2>build/threads/cli.log; then
     ok "diffpipe tune with ThreadSanitizer"
   else
