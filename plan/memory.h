@@ -16,9 +16,13 @@
  *     about to start; without one, forward tensors in training have been when their chunk's backward is, for its
  *     gradient comes back after them; anything else is kept to the end;
  *   gradients of all these: from the first backward that adds to it, or from its RECV, to the producer's backward, or
- *     until it has been sent;
+ *     until it has been sent. What a chunk receives stays until it is added: in its own backward, or, where it only
+ *     handed the tensor on, in that of the next chunk here that uses, made or received the tensor;
  *   graph inputs: while the chunks that read them run forward, unless saved. Constant ones count as weights.
- * A compressed skip is received and sent as its K values and made whole for the time in which its chunks need it.
+ * A compressed skip is received and sent as its K values and is whole while its chunks need it: where it is made, at
+ * least to the end of that forward; where it is received, from its chunk's forward to the last use. So is its gradient:
+ * whole from the first backward that adds to it to the last, K values from the last on (the whole of one chunk's is
+ * workspace).
  */
 #ifndef DP_PLAN_MEMORY_H
 #define DP_PLAN_MEMORY_H

@@ -151,6 +151,20 @@ static dp_status keep_received_tensor(plan_keeper *k, plan_keep_list *list, int 
   return DP_OK;
 }
 
+/* Whose backward takes up a gradient that a chunk of the rank receives: the chunk's own, where that is the tensor's
+ * home (the rank's chunk that made or received the tensor) or where gradients of it are collected by then. A chunk that
+ * only handed the tensor on does nothing with the gradient: it stays for the next chunk here that does. */
+static int joining_chunk(plan_keeper *k, plan_keep_list *list, int rank, int chunk, int tensor) {
+  int home = k->chunk_of_unit[tensor_at(k, tensor)->producer_unit], last_use;
+  if (home == chunk) return chunk;
+  for (uint32_t i = k->in_first[rank]; k->plan->chunks[home].rank != rank && i < k->in_first[rank + 1]; i++) {
+    const plan_message *in = message_at(k, k->in_messages[i]);
+    if (!in->backward && carries(k, in, tensor)) home = in->to_chunk;
+  }
+  (void)end_uses(k, list, rank, tensor, home, false, &last_use);
+  return last_use >= chunk ? chunk : last_use > home ? last_use : home;
+}
+
 static dp_status keep_received(plan_keeper *k, plan_keep_list *list, int rank, uint32_t message) {
   const plan_message *m = message_at(k, message);
   if (is_latent(m)) {
@@ -179,7 +193,7 @@ static dp_status keep_received(plan_keeper *k, plan_keep_list *list, int rank, u
                            .message = message,
                            .tensor = tensor,
                            .bytes = bytes}));
-    DP_TRY(end_pass(k, list, PLAN_PASS_BACKWARD, m->to_chunk));
+    DP_TRY(end_pass(k, list, PLAN_PASS_BACKWARD, joining_chunk(k, list, rank, m->to_chunk, tensor)));
   }
   return DP_OK;
 }
@@ -233,9 +247,9 @@ static dp_status keep_made(plan_keeper *k, plan_keep_list *list, int rank, int c
   for (uint32_t i = k->out_first[rank]; i < k->out_first[rank + 1]; i++) {
     const plan_message *m = message_at(k, k->out_messages[i]);
     int64_t bytes;
-    if (m->backward || m->from_chunk < chunk || !carries(k, m, tensor) || wire_bytes(k, m, tensor, &bytes) || saved)
-      continue;
-    DP_TRY(end_sent(k, list, k->out_messages[i]));
+    if (m->backward || m->from_chunk < chunk || !carries(k, m, tensor) || saved) continue;
+    DP_TRY(wire_bytes(k, m, tensor, &bytes) ? end_pass(k, list, PLAN_PASS_FORWARD, chunk) /* it is projected then */
+                                            : end_sent(k, list, k->out_messages[i]));
   }
   if (list->keeps.items[whole].end_count == 0) list->keeps.count--; /* nobody else wants it */
   for (uint32_t i = k->out_first[rank]; i < k->out_first[rank + 1]; i++) {

@@ -1,4 +1,5 @@
-/* plan/: memory layouts: no two buffers in one place at one time, whatever the durations; what each schedule keeps. */
+/* plan/: memory layouts: what each schedule, optimizer and skip policy keeps, and for how long, by hand; offsets.
+ * Random plans: test_plan_memory_random.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,6 @@ static dp_error error;
 static graph model;
 static plan_plan plan;
 static plan_program program;
-static plan_timeline timeline;
 static plan_memory memory;
 
 static const plan_memory_options options = {.runtime_bytes = 1000, .workspace_bytes = 100};
@@ -20,7 +20,6 @@ static const plan_memory_options options = {.runtime_bytes = 1000, .workspace_by
 static void setup(void) { error = (dp_error)DP_ERROR_INIT; }
 static void drop_program(void) {
   plan_memory_free(&memory);
-  plan_timeline_free(&timeline);
   plan_program_free(&program);
   plan_plan_free(&plan);
 }
@@ -68,163 +67,6 @@ static void assert_layout(const plan_worker_memory *worker) {
   ck_assert_int_eq(worker->resting_bytes, persistent_bytes);
   ck_assert_int_ge(worker->live_peak_bytes, worker->resting_bytes);
 }
-
-/* ---- transfers find their buffers alive, in a play with random durations ---- */
-
-/* The time at which a moment begins, or ends. */
-static double moment_s(const plan_lane *compute, uint32_t moment, bool end) {
-  const uint32_t k = moment / 2;
-  if (moment % 2) return end ? timeline.end_s[compute->first + k] : timeline.start_s[compute->first + k];
-  if (!end) return k ? timeline.end_s[compute->first + k - 1] : 0;
-  return k < compute->count ? timeline.start_s[compute->first + k] : INFINITY;
-}
-
-static bool covers(uint32_t w, const plan_buffer *buffer, double from_s, double to_s) {
-  const plan_lane *compute = &program.lanes[program.worker_lane[w]];
-  return moment_s(compute, buffer->begin, false) <= from_s && to_s <= moment_s(compute, buffer->end, true);
-}
-
-static bool unit_in_chunk(int unit, int chunk) {
-  return unit >= plan.chunks[chunk].first_unit && unit < plan.chunks[chunk].first_unit + plan.chunks[chunk].unit_count;
-}
-
-static bool saved_in(int tensor, int chunk) {
-  const graph_tensor *t = &model.tensors.items[tensor];
-  for (int i = 0; i < t->saver_unit_count; i++)
-    if (unit_in_chunk(t->saver_units[i], chunk)) return plan.training;
-  return false;
-}
-
-static double pass_end_s(uint32_t w, int chunk, uint32_t microbatch, bool forward) {
-  const plan_lane *compute = &program.lanes[program.worker_lane[w]];
-  double end_s = -1;
-  for (uint32_t i = compute->first; i < compute->first + compute->count; i++) {
-    const plan_instruction *instruction = &program.instructions[i];
-    if (instruction->opcode == PLAN_OPTIMIZER_STEP || instruction->chunk != chunk ||
-        instruction->microbatch != microbatch)
-      continue;
-    if ((instruction->opcode == PLAN_FORWARD) == forward) end_s = timeline.end_s[i];
-  }
-  return end_s;
-}
-
-/* Some buffer of the tensor (or the activations that hold it) is alive from from_s to to_s. */
-static void assert_alive(uint32_t w, int tensor, bool gradient, int chunk, uint32_t microbatch, double from_s,
-                         double to_s, const char *what) {
-  const plan_worker_memory *worker = &memory.workers[w];
-  for (uint32_t i = 0; i < worker->buffer_count; i++) {
-    const plan_buffer *buffer = &worker->buffers[i];
-    if (buffer->microbatch != microbatch || buffer->gradient != gradient) continue;
-    const bool activations = buffer->memory_class == PLAN_MEMORY_ACTIVATIONS && saved_in(tensor, buffer->chunk) &&
-                             unit_in_chunk(model.tensors.items[tensor].producer_unit, buffer->chunk);
-    if ((buffer->tensor == tensor || activations) && covers(w, buffer, from_s, to_s)) return;
-  }
-  ck_abort_msg("worker %u: nothing holds %s%s of microbatch %u while it is %s (chunk %d of %d, %s, %s)", w,
-               gradient ? "the gradient of " : "", model.tensors.items[tensor].name, microbatch, what, chunk,
-               plan.chunk_count, plan_schedule_names[plan.schedule], plan_skip_policy_names[plan.skip_policy]);
-}
-
-static bool backward_is_whole(void) { return plan.schedule != PLAN_ZB_H1 && plan.schedule != PLAN_ZB_V; }
-
-static bool used_here(const graph_tensor *tensor, int chunk, uint32_t w) {
-  if ((uint32_t)plan.chunks[chunk].rank != w % (uint32_t)plan.ranks) return false;
-  for (int n = 0; n < tensor->consumer_unit_count; n++)
-    if (unit_in_chunk(tensor->consumer_units[n], chunk)) return true;
-  return false;
-}
-
-/* What one chunk makes and another chunk of the worker uses. */
-static void assert_local(void) {
-  for (size_t t = 0; t < model.tensors.count; t++) {
-    const graph_tensor *tensor = &model.tensors.items[t];
-    for (int a = 0; tensor->producer_unit != GRAPH_NONE && a < plan.chunk_count; a++) {
-      if (!unit_in_chunk(tensor->producer_unit, a)) continue;
-      const uint32_t w = (uint32_t)plan.chunks[a].rank;
-      for (int b = a + 1; b < plan.chunk_count; b++)
-        for (uint32_t m = 0; used_here(tensor, b, w) && m < (uint32_t)(plan.microbatches * plan.denoise_steps); m++) {
-          assert_alive(w, (int)t, false, a, m, pass_end_s(w, a, m, true), pass_end_s(w, b, m, !saved_in((int)t, b)),
-                       "kept");
-          if (plan.training && backward_is_whole())
-            assert_alive(w, (int)t, true, a, m, pass_end_s(w, b, m, false), pass_end_s(w, a, m, false), "kept");
-        }
-    }
-  }
-}
-
-static void assert_transfers(void) {
-  for (uint32_t id = 0; id < program.instruction_count; id++) {
-    const plan_instruction *i = &program.instructions[id];
-    if (i->opcode != PLAN_SEND && i->opcode != PLAN_RECV) continue;
-    const plan_message *m = &program.messages[i->class_id];
-    const bool send = i->opcode == PLAN_SEND, compress = plan.skip_policy == PLAN_SKIP_COMPRESS;
-    const uint32_t w = send ? m->from_worker : m->to_worker;
-    for (int t = m->first_tensor; t < m->first_tensor + m->tensor_count; t++) {
-      const int tensor = program.message_tensors[t];
-      assert_alive(w, tensor, m->backward, i->chunk, i->microbatch, timeline.start_s[id], timeline.end_s[id],
-                   send ? "sent" : "received");
-      const graph_tensor *of = &model.tensors.items[tensor];
-      for (int c = i->chunk + 1; send && m->backward && c < plan.chunk_count;
-           c++) /* collected since the first backward */
-        if (backward_is_whole() && used_here(of, c, w))
-          assert_alive(w, tensor, true, i->chunk, i->microbatch, pass_end_s(w, c, i->microbatch, false),
-                       timeline.end_s[id], "collected");
-      if (send) continue;
-      /* to the end of each use on this worker */
-      if (m->backward) {
-        if (backward_is_whole())
-          assert_alive(w, tensor, true, i->chunk, i->microbatch, timeline.end_s[id],
-                       pass_end_s(w, i->chunk, i->microbatch, false), "used");
-        continue;
-      }
-      for (int c = i->chunk; c < plan.chunk_count; c++) {
-        if (!used_here(of, c, w)) continue;
-        const double from_s = compress ? pass_end_s(w, i->chunk, i->microbatch, true) : timeline.end_s[id];
-        const double to_s = pass_end_s(w, c, i->microbatch, !saved_in(tensor, c));
-        assert_alive(w, tensor, false, c, i->microbatch, from_s, to_s, "used");
-      }
-    }
-  }
-}
-
-START_TEST(random_layouts_hold_what_they_must) {
-  for (uint64_t seed = 0; seed < 150; seed++) {
-    dp_random random;
-    dp_random_init(&random, seed, 2);
-    const int units = 6 + (int)dp_random_below(&random, 20);
-    int cuts[64];
-    if (seed % 4 == 0)
-      reference_chain(units, 1, 2, 0.7, 100, &model);
-    else
-      reference_skip_graph(units, (int)(seed % 5), &random, &model);
-    const reference_plan wanted = reference_random_plan(&random, units, cuts);
-    make(&wanted);
-    for (int w = 0; w < memory.worker_count; w++) assert_layout(&memory.workers[w]);
-    for (int round = 0; round < 3; round++) {
-      plan_timeline_free(&timeline);
-      reference_play(&program, &model, 0.1, 4000, &random, &timeline);
-      assert_transfers();
-      assert_local();
-    }
-    drop();
-  }
-}
-END_TEST
-
-START_TEST(recomputed_layouts_hold_too) {
-  for (uint64_t seed = 0; seed < 40; seed++) {
-    dp_random random;
-    dp_random_init(&random, seed, 3);
-    reference_skip_graph(16, 3, &random, &model);
-    int cuts[64];
-    const reference_plan wanted = reference_random_plan(&random, 16, cuts);
-    reference_plan_make(&wanted, &model, &plan);
-    for (int u = 0; u < 16; u++) plan.recompute[u] = (uint8_t)dp_random_below(&random, 2);
-    lay_out();
-    for (int w = 0; w < memory.worker_count; w++) assert_layout(&memory.workers[w]);
-    drop();
-  }
-}
-END_TEST
 
 /* ---- what is kept ---- */
 
@@ -355,6 +197,98 @@ START_TEST(boundary_buffers_by_hand) {
 }
 END_TEST
 
+/* ---- skips ---- */
+
+/* A chain of units of one convolution each; what unit `made` makes is added again in the units of `uses`. Returns the
+ * tensor. */
+static int skip_chain(int units, int made, const int *uses, int use_count) {
+  const graph_model_options sizes = {.batch = 2, .height = 8, .width = 8, .frames = 1, .precision = GRAPH_BF16};
+  const graph_attributes convolution = {
+      .in_channels = 8, .out_channels = 8, .kernel = {1, 3, 3}, .stride = {1, 1, 1}, .padding = {0, 1, 1}};
+  graph_builder *b = graph_build_begin(&model, &sizes, NULL);
+  ck_assert_ptr_nonnull(b);
+  int x = graph_build_input(b, "latent", 4, (const int64_t[]){2, 8, 8, 8}), skip = GRAPH_NONE;
+  graph_build_latent(b, x);
+  for (int u = 0; u < units; u++) {
+    graph_build_unit(b, graph_build_name(b, "units.%d", u));
+    x = graph_build_op(b, GRAPH_CONV2D, graph_build_name(b, "units.%d.conv", u), &convolution, &x, 1);
+    for (int i = 0; i < use_count; i++)
+      if (uses[i] == u)
+        x = graph_build_op(b, GRAPH_ADD, graph_build_name(b, "units.%d.add", u), &(graph_attributes){0},
+                           (const int[]){x, skip}, 2);
+    if (u == made) skip = x;
+  }
+  graph_build_output(b, x);
+  const dp_status status = graph_build_finish(b, &error);
+  ck_assert_msg(status == DP_OK, "%s", error.text);
+  ck_assert_int_eq(model.tensors.items[skip].bytes, 2048);
+  return skip;
+}
+
+/* That a worker has a buffer of the tensor with these bytes for microbatch 0, with this life. */
+static void assert_life(int worker, int tensor, bool gradient, int64_t bytes, uint32_t begin, uint32_t end) {
+  int found = 0;
+  for (uint32_t i = 0; i < memory.workers[worker].buffer_count; i++) {
+    const plan_buffer *b = &memory.workers[worker].buffers[i];
+    if (b->tensor != tensor || b->gradient != gradient || b->bytes != bytes || b->microbatch != 0) continue;
+    found++;
+    ck_assert_msg(b->begin == begin && b->end == end, "lives from %u to %u, expected %u to %u", b->begin, b->end, begin,
+                  end);
+  }
+  ck_assert_int_eq(found, 1);
+}
+
+/* Two chunks of worker 1 use a skip that travels as K values, 256 bytes. Its gradient is whole while they add to it,
+ * and K values from the last of these backwards on, until it has been sent: no one buffer lives all the time. */
+START_TEST(compressed_gradients_are_collected_whole) {
+  const int skip = skip_chain(5, 0, (const int[]){2, 4}, 2);
+  const reference_plan wanted = {.ranks = 2,
+                                 .chunks_per_rank = 2,
+                                 .schedule = PLAN_INTERLEAVED,
+                                 .skip_policy = PLAN_SKIP_COMPRESS,
+                                 .k = 16,
+                                 .microbatches = 1,
+                                 .cuts = (const int[]){2, 3, 4}};
+  make(&wanted);                           /* worker 1: F1 F3 B3 B1 and the optimizer step */
+  assert_life(1, skip, true, 2048, 5, 7);  /* B3 to B1 */
+  assert_life(1, skip, true, 256, 7, 10);  /* nothing waits until it is sent: kept to the end */
+  assert_life(1, skip, false, 256, 0, 1);  /* received, made whole by F1 */
+  assert_life(1, skip, false, 2048, 1, 3); /* to F3: an addition saves nothing */
+  assert_life(0, skip, true, 256, 4, 7);   /* worker 0: F0 F2 B2 B0: received from F2 on, used by B0 */
+}
+END_TEST
+
+/* A relayed skip leaves the worker that made it from a later chunk, which does not use it. What comes back to that
+ * chunk is for the backward of the chunk that made it. */
+START_TEST(relayed_gradients_wait_for_their_producer) {
+  const int skip = skip_chain(5, 1, (const int[]){4}, 1);
+  const reference_plan wanted = {.ranks = 2,
+                                 .chunks_per_rank = 2,
+                                 .schedule = PLAN_FOLDED,
+                                 .skip_policy = PLAN_SKIP_RELAY,
+                                 .microbatches = 1,
+                                 .cuts = (const int[]){1, 3, 4}};
+  make(&wanted);                          /* worker 1: F1 F2 B2 B1 and the optimizer step; chunk 3 is worker 0's */
+  assert_life(1, skip, true, 2048, 2, 7); /* used by B1, not by B2 */
+}
+END_TEST
+
+/* What leaves as K values only is whole while the chunk that makes it runs. */
+START_TEST(compressed_skips_are_made_whole) {
+  const int skip = skip_chain(4, 0, (const int[]){3}, 1);
+  const reference_plan wanted = {.ranks = 2,
+                                 .schedule = PLAN_1F1B,
+                                 .skip_policy = PLAN_SKIP_COMPRESS,
+                                 .k = 16,
+                                 .microbatches = 1,
+                                 .sampling = true,
+                                 .cuts = (const int[]){2}};
+  make(&wanted);
+  assert_life(0, skip, false, 2048, 1, 1);
+  assert_life(0, skip, false, 256, 1, 2);
+}
+END_TEST
+
 START_TEST(recomputation_keeps_less) {
   reference_chain(12, 1, 2, 1, 256, &model); /* a unit saves 4096 bytes, and reads 256 */
   const reference_plan wanted = {.ranks = 3, .schedule = PLAN_1F1B, .microbatches = 6};
@@ -387,8 +321,9 @@ START_TEST(recomputed_activations_wait_for_the_weight_backward) {
       int64_t kept_bytes = 0;
       for (uint32_t b = 0; b < memory.workers[w].buffer_count; b++) {
         const plan_buffer *buffer = &memory.workers[w].buffers[b];
-        if (buffer->memory_class == PLAN_MEMORY_ACTIVATIONS && !buffer->gradient && buffer->microbatch == i->microbatch &&
-            buffer->begin <= 2 * begun[i->microbatch] + 1 && buffer->end >= 2 * at + 1)
+        if (buffer->memory_class == PLAN_MEMORY_ACTIVATIONS && !buffer->gradient &&
+            buffer->microbatch == i->microbatch && buffer->begin <= 2 * begun[i->microbatch] + 1 &&
+            buffer->end >= 2 * at + 1)
           kept_bytes += buffer->bytes;
       }
       ck_assert_int_eq(kept_bytes, 4 * 4096);
@@ -433,10 +368,15 @@ START_TEST(offsets_of_random_buffers) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {random_layouts_hold_what_they_must, recomputed_layouts_hold_too,
-                                activations_in_flight_by_schedule,  zero_bubble_keeps_as_much_as_1f1b,
-                                persistent_bytes_by_optimizer,      boundary_buffers_by_hand,
+  const TTest *const tests[] = {activations_in_flight_by_schedule,
+                                zero_bubble_keeps_as_much_as_1f1b,
+                                persistent_bytes_by_optimizer,
+                                boundary_buffers_by_hand,
+                                compressed_gradients_are_collected_whole,
+                                relayed_gradients_wait_for_their_producer,
+                                compressed_skips_are_made_whole,
                                 recomputation_keeps_less,
-                                recomputed_activations_wait_for_the_weight_backward,           offsets_of_random_buffers};
+                                recomputed_activations_wait_for_the_weight_backward,
+                                offsets_of_random_buffers};
   return suite_run("plan_memory", tests, DP_COUNT_OF(tests), setup, drop, 120);
 }
