@@ -27,6 +27,7 @@ static plan_plan plan;
 static plan_program program;
 static plan_timeline timeline;
 static plan_memory memory;
+static unsigned now; /* seed of the plan, for messages */
 /* of the first copy of the pipeline; the others are alike */
 static uint32_t items;
 static uint32_t *first_part, *last_part; /* [(chunk * PASSES + pass) * items + microbatch] position on its lane */
@@ -224,7 +225,7 @@ __attribute__((format(printf, 3, 4))) static void fail_at(const place *p, bool g
   va_start(arguments, format);
   (void)vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  ck_abort_msg("worker %d: %s%s of microbatch %u %s (at home in chunk %d of %d, %s, %s)", p->rank,
+  ck_abort_msg("seed %u, worker %d: %s%s of microbatch %u %s (at home in chunk %d of %d, %s, %s)", now, p->rank,
                gradient ? "the gradient of " : "", model.tensors.items[p->tensor].name, p->microbatch, text, p->home,
                plan.chunk_count, plan_schedule_names[plan.schedule], plan_skip_policy_names[plan.skip_policy]);
 }
@@ -259,18 +260,18 @@ static double moment_s(const place *p, uint32_t moment, bool end) {
  */
 static void assert_held(const place *p, bool gradient, int64_t bytes, double from_s, double to_s, const char *what) {
   const plan_worker_memory *worker = &memory.workers[p->rank];
-  const plan_buffer *now = NULL;
+  const plan_buffer *held = NULL;
   for (;;) {
     const plan_buffer *next = NULL;
     for (uint32_t i = 0; i < worker->buffer_count; i++) {
       const plan_buffer *b = &worker->buffers[i];
       if ((!is_of(p, b, gradient) && !is_saved_copy(p, b, gradient)) || b->bytes < bytes) continue;
-      if (now ? b->begin > now->end || b->end <= now->end : moment_s(p, b->begin, false) > from_s) continue;
+      if (held ? b->begin > held->end || b->end <= held->end : moment_s(p, b->begin, false) > from_s) continue;
       if (!next || b->end > next->end) next = b;
     }
     if (next && moment_s(p, next->end, true) >= to_s) return;
     if (!next) fail_at(p, gradient, "is not there all the time while it is %s", what);
-    now = next;
+    held = next;
   }
 }
 
@@ -427,7 +428,9 @@ static void assert_chunk_tight(const place *p, int chunk) {
         kept = kept && b->bytes == (saved_bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
         saved_bytes = 0;
       }
-      if (!kept) ck_abort_msg("worker %d, chunk %d: saved activations from %u to %u", p->rank, chunk, b->begin, b->end);
+      if (!kept)
+        ck_abort_msg("seed %u, worker %d, chunk %d: saved activations from %u to %u", now, p->rank, chunk, b->begin,
+                     b->end);
       continue;
     }
     bool right = b->begin == forward && b->end == 2 * last_of(p, chunk, FORWARD) + 1; /* inputs */
@@ -440,9 +443,10 @@ static void assert_chunk_tight(const place *p, int chunk) {
         right = right || (b->begin == posted_moment(p, &latents) && b->end == 2 * last_of(p, 0, FORWARD) + 1);
     }
     if (!right || b->memory_class != PLAN_MEMORY_BOUNDARY)
-      ck_abort_msg("worker %d, chunk %d: inputs or latents from %u to %u", p->rank, chunk, b->begin, b->end);
+      ck_abort_msg("seed %u, worker %d, chunk %d: inputs or latents from %u to %u", now, p->rank, chunk, b->begin,
+                   b->end);
   }
-  if (saved_bytes) ck_abort_msg("worker %d, chunk %d: no saved activations", p->rank, chunk);
+  if (saved_bytes) ck_abort_msg("seed %u, worker %d, chunk %d: no saved activations", now, p->rank, chunk);
 }
 
 /* ---- one plan ---- */
@@ -528,6 +532,7 @@ static void assert_laws(dp_random *random, int rounds) {
 }
 
 static void make_random(uint64_t seed, dp_random *random) {
+  now = (unsigned)seed;
   dp_random_init(random, seed, 2);
   const int units = 6 + (int)dp_random_below(random, 20);
   int cuts[64];
