@@ -146,7 +146,13 @@ static const char *why_slower(dp_arena *arena, const sim_tune_result *result, co
                            without->worker, (double)without->peak_bytes / 1e9, (double)without->limit_bytes / 1e9);
   if (trial->candidate.recompute == PLAN_RECOMPUTE_ALL && best->candidate.recompute != PLAN_RECOMPUTE_ALL)
     return dp_arena_printf(arena, "slower by %.1f %%: every forward is computed twice", slower);
-  if (!trial->bound_name) return dp_arena_printf(arena, "slower by %.1f %%: bound by compute", slower);
+  /* what it waits for does not account for the half of it */
+  if (!trial->bound_name || trial->bound_share < 0.5 * slower / (100 + slower)) {
+    if (trial->candidate.microbatch_size < best->candidate.microbatch_size)
+      return dp_arena_printf(arena, "slower by %.1f %%: computing takes longer in microbatches of %d than of %d",
+                             slower, trial->candidate.microbatch_size, best->candidate.microbatch_size);
+    return dp_arena_printf(arena, "slower by %.1f %%: computing takes longer", slower);
+  }
   return dp_arena_printf(arena, "slower by %.1f %%: %s %d %%", slower, trial->bound_name, percent);
 }
 
