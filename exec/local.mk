@@ -4,11 +4,12 @@ libexec_a_SOURCES = \
 	exec/scheduler.c exec/scheduler.h
 libexec_a_SOURCES += \
 	exec/adapter.c exec/adapter.h \
+	exec/checkpoint.c exec/checkpoint.h exec/checkpoint_save.c \
 	exec/checkpoint_model.c exec/checkpoint_model.h exec/checkpoint_model_write.c
-EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS)
 libexec_a_SOURCES += \
 	exec/chunk.c exec/chunk.h \
 	exec/ops.c exec/ops.h \
 	exec/parameters.c exec/parameters.h \
 	exec/pipeline.c exec/pipeline.h \
 	exec/tables.c exec/tables.h
+EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(ZLIB_LIBS)

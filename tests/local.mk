@@ -191,3 +191,6 @@ tests_test_exec_pipeline_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_memory_random
 tests_test_plan_memory_random_SOURCES = tests/test_plan_memory_random.c $(PLAN_REFERENCE)
 tests_test_plan_memory_random_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_exec_checkpoint
+tests_test_exec_checkpoint_SOURCES = tests/test_exec_checkpoint.c tests/suite.h
+tests_test_exec_checkpoint_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
