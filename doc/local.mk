@@ -7,5 +7,5 @@ dist_doc_DATA += doc/accuracy.md
 imagesdir = $(docdir)/images
 dist_images_DATA = doc/images/timeline.png doc/images/report.png doc/images/whatif-bandwidth.png
 dist_doc_DATA += README.md
-dist_doc_DATA += doc/autotuner.md doc/executor.md
+dist_doc_DATA += doc/autotuner.md doc/executor.md doc/weights.md
 dist_doc_DATA += doc/advise.md doc/whatif.md
