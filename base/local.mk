@@ -3,6 +3,7 @@ libbase_a_SOURCES = \
 	base/allowed.c base/allowed.h \
 	base/arena.c base/arena.h \
 	base/array.c base/array.h \
+	base/clock.c base/clock.h \
 	base/file.c base/file.h \
 	base/folder.c base/folder.h \
 	base/json.c \

@@ -3,24 +3,19 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
-static double now_s(void) {
-  struct timespec t;
-  (void)clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "base/clock.h"
 
 void dp_progress_begin(dp_progress *progress, const char *what, uint64_t total) {
   *progress = (dp_progress){.shown = isatty(STDERR_FILENO) && !getenv("NO_PROGRESS"), .what = what, .total = total};
-  if (progress->shown) progress->started_s = now_s();
+  if (progress->shown) progress->started_s = dp_clock_s();
 }
 
 void dp_progress_update(dp_progress *progress, uint64_t done, const char *note) {
   progress->done = done;
   if (!progress->shown) return;
-  const double now = now_s();
+  const double now = dp_clock_s();
   if (now - progress->drawn_s < 0.1) return;
   progress->drawn_s = now;
   enum { WIDTH = 24 };

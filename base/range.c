@@ -37,6 +37,21 @@ static dp_status parse_list(const char *what, const char *text, dp_arena *arena,
   }
 }
 
+size_t dp_range_steps(const char *text, size_t most, bool *logarithmic) {
+  *logarithmic = strncmp(text, "log", 3) == 0;
+  if ((!*logarithmic && strncmp(text, "lin", 3) != 0) || text[3] < '0' || text[3] > '9') return 0;
+  char *end;
+  const long count = strtol(text + 3, &end, 10);
+  return *end || count < 2 || count > (long)most ? 0 : (size_t)count;
+}
+
+double dp_range_value(double from, double to, size_t count, bool logarithmic, size_t i) {
+  if (i == 0) return from;
+  if (i + 1 == count) return to;
+  const double share = (double)i / (double)(count - 1);
+  return logarithmic ? from * pow(to / from, share) : from + (to - from) * share;
+}
+
 dp_status dp_range_parse(const char *what, const char *text, dp_arena *arena, dp_range *range, dp_error *error) {
   *range = (dp_range){NULL, 0, false};
   if (!strchr(text, ':')) return parse_list(what, text, arena, range, error);
@@ -44,21 +59,12 @@ dp_status dp_range_parse(const char *what, const char *text, dp_arena *arena, dp
   double from, to;
   if (!number(&at, ":", &from) || *at++ != ':' || !number(&at, ":", &to) || *at++ != ':')
     return refuse(what, text, error);
-  const bool logarithmic = strncmp(at, "log", 3) == 0;
-  if ((!logarithmic && strncmp(at, "lin", 3) != 0) || at[3] < '0' || at[3] > '9') return refuse(what, text, error);
-  char *end;
-  const long count = strtol(at + 3, &end, 10);
-  if (*end || count < 2 || count > DP_RANGE_VALUES || (logarithmic && (from <= 0 || to <= 0)))
-    return refuse(what, text, error);
-  range->values = DP_ARENA_NEW(arena, double, (size_t)count);
+  const size_t count = dp_range_steps(at, DP_RANGE_VALUES, &range->logarithmic);
+  if (!count || (range->logarithmic && (from <= 0 || to <= 0))) return refuse(what, text, error);
+  range->values = DP_ARENA_NEW(arena, double, count);
   if (!range->values) return dp_fail_memory(error);
-  range->count = (size_t)count;
-  range->logarithmic = logarithmic;
-  for (long i = 0; i < count; i++) {
-    const double share = (double)i / (double)(count - 1);
-    range->values[i] = logarithmic ? from * pow(to / from, share) : from + (to - from) * share;
-  }
-  range->values[count - 1] = to; /* exactly */
+  range->count = count;
+  for (size_t i = 0; i < count; i++) range->values[i] = dp_range_value(from, to, count, range->logarithmic, i);
   return DP_OK;
 }
 

@@ -32,4 +32,10 @@ void dp_range_round(dp_range *range);
 dp_status dp_range_read_integers(const dp_node *node, const char *what, int64_t min, int64_t max, dp_arena *arena,
                                  int64_t **values, size_t *count, dp_error *error);
 
+/* The parts, for who reads ranges by other rules. Of "logN" or "linN", what follows the second colon: N from 2 to
+ * `most`, else 0. */
+size_t dp_range_steps(const char *text, size_t most, bool *logarithmic);
+/* Number i of `count` >= 2 from `from` to `to`, the ends exactly. */
+double dp_range_value(double from, double to, size_t count, bool logarithmic, size_t i);
+
 #endif

@@ -56,9 +56,6 @@ static dp_status advise(const plan_dpipe *config, const sim_efficiency *efficien
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
-  if (values->argument_count != 1)
-    return dp_fail(error, DP_BAD_INPUT, "advise: found %d arguments, allowed: one, the diffusion-pipe configuration",
-                   values->argument_count);
   if (!values->slots[SLOT_CLUSTER].given)
     return dp_fail(error, DP_BAD_INPUT, "advise: --cluster is missing, needed: --cluster FILE, the GPUs to train on");
   plan_dpipe config;
@@ -75,6 +72,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
 const cli_command cli_advise = {
     .name = "advise",
     .arguments = "CONFIG.toml",
+    .takes = "one, the diffusion-pipe configuration",
     .summary = "Read a diffusion-pipe training configuration: does it fit, how fast, what to change.",
     .help =
         "CONFIG.toml and its dataset file are those that diffusion-pipe trains with (sdxl, sd3, flux). For each\n"

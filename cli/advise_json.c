@@ -228,8 +228,11 @@ dp_status cli_advise_print_json(const cli_advice *advice, dp_error *error) {
   for (int i = 0; done && i < r->note_count; i++) done = json_array_append_new(notes, json_string(r->notes[i])) == 0;
   for (int i = 0; done && i < r->row_count; i++) done = json_array_append_new(rows, row_json(advice, &r->rows[i])) == 0;
   done = done && add_more(advice, more);
+  dp_status status = DP_OK;
   if (done)
-    done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
+    status = cli_json_print(root, error);
+  else
+    status = error->status != DP_OK ? error->status : dp_fail_memory(error);
   json_decref(root);
-  return done ? DP_OK : error->status != DP_OK ? error->status : dp_fail_memory(error);
+  return status;
 }

@@ -8,11 +8,13 @@
 typedef struct cli_command {
   const char *name;
   const char *arguments; /* "SCENARIO", "MODEL.json", "" */
+  const char *takes;     /* its one argument as an error tells it: "one, the scenario"; NULL: it takes none */
   const char *summary;   /* one line */
   const char *help;      /* paragraphs after the options, or NULL */
   const cli_option *options;
   int option_count;
-  /* Gets the parsed options; returns the status of the work; the error is printed by main. */
+  /* Gets the parsed options, and as many arguments as it takes; returns the status of the work; the error is printed by
+   * main. */
   dp_status (*run)(const cli_values *values, dp_error *error);
 } cli_command;
 

@@ -69,6 +69,14 @@ void cli_folder_view_free(cli_folder_view *view) {
   *view = (cli_folder_view){0};
 }
 
+dp_status cli_folder_check(const cli_values *values, const char *command, int out, int no_plots, dp_error *error) {
+  if (values->slots[out].given && !values->slots[out].string[0])
+    return dp_fail(error, DP_BAD_INPUT, "%s: --out: found \"\", allowed: a folder", command);
+  if (values->slots[no_plots].given && !values->slots[out].given)
+    return dp_fail(error, DP_BAD_INPUT, "%s: found --no-plots, allowed: only with --out DIR", command);
+  return DP_OK;
+}
+
 json_t *cli_folder_assumptions(const report_run *run) {
   json_t *list = json_array();
   bool done = list != NULL;

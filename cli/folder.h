@@ -23,6 +23,9 @@ dp_status cli_folder_view_of(const plan_scenario *scenario, const sim_efficiency
                              dp_error *error);
 void cli_folder_view_free(cli_folder_view *view);
 
+/* DP_BAD_INPUT for an empty --out, and for --no-plots without it. `out`, `no_plots`: their slots. */
+dp_status cli_folder_check(const cli_values *values, const char *command, int out, int no_plots, dp_error *error);
+
 /* The same rows as JSON, for tune.json; NULL: no memory. */
 json_t *cli_folder_assumptions(const report_run *run);
 

@@ -121,9 +121,9 @@ static dp_status print_json(dp_error *error) {
       for (size_t f = 0; done && f < tables[t].count; f++)
         done = add_key(keys, parts[p].format, tables[t].title, &tables[t].fields[f]);
   }
-  if (done) done = json_dumpf(root, stdout, JSON_INDENT(2)) == 0 && fputc('\n', stdout) != EOF;
+  const dp_status status = done ? cli_json_print(root, error) : dp_fail_memory(error);
   json_decref(root);
-  return done ? DP_OK : dp_fail_memory(error);
+  return status;
 }
 
 enum { SLOT_JSON };
@@ -131,8 +131,6 @@ enum { SLOT_JSON };
 static const cli_option options[] = {{.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON}};
 
 static dp_status run(const cli_values *values, dp_error *error) {
-  if (values->argument_count)
-    return dp_fail(error, DP_BAD_INPUT, "formats: found the argument \"%s\", allowed: none", values->arguments[0]);
   return values->slots[SLOT_JSON].given ? print_json(error) : print_markdown(error);
 }
 

@@ -10,6 +10,7 @@
 #include "base/schema.h"
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/json.h"
 #include "graph/model.h"
 
 enum {
@@ -150,11 +151,9 @@ static dp_status print_json(const graph *g, dp_error *error) {
     json_decref(root);
     return dp_fail_memory(error);
   }
-  const int failed = json_dumpf(root, stdout, JSON_INDENT(2));
+  const dp_status status = cli_json_print(root, error);
   json_decref(root);
-  if (failed) return dp_fail(error, DP_IO_FAILED, "the output could not be written");
-  printf("\n");
-  return DP_OK;
+  return status;
 }
 
 /* Inside a quoted string of Graphviz. */
@@ -280,8 +279,6 @@ static dp_status blame_option(const cli_values *values, const char *path, const 
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
-  if (values->argument_count != 1)
-    return dp_fail(error, DP_BAD_INPUT, "inspect: found %d arguments, allowed: one MODEL.json", values->argument_count);
   if (values->slots[SLOT_JSON].given && values->slots[SLOT_DOT].given)
     return dp_fail(error, DP_BAD_INPUT, "inspect: found --json and --dot, allowed: one of them");
   dp_arena arena = {0};
@@ -307,6 +304,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
 const cli_command cli_inspect = {
     .name = "inspect",
     .arguments = "MODEL.json",
+    .takes = "one MODEL.json",
     .summary = "Show what a model is made of: units, skips, FLOPs, parameters, activations.",
     .help =
         "MODEL.json is a diffusers config.json, or one of the installed data: models/sdxl_unet.json.\n"

@@ -1,7 +1,15 @@
 #include "cli/json.h"
 
+#include <stdio.h>
+
 bool cli_json_put(json_t *object, const char *key, json_t *value) {
   return json_object_set_new(object, key, value) == 0;
+}
+
+dp_status cli_json_print(const json_t *json, dp_error *error) {
+  const bool done =
+      json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
+  return done ? DP_OK : dp_fail(error, DP_IO_FAILED, "the output could not be written");
 }
 
 static json_t *skips_json(const sim_candidate *c) {

@@ -5,10 +5,14 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "base/status.h"
 #include "sim/tune.h"
 
 /* Sets object.key and takes over `value`; false when there was no memory for either. */
 bool cli_json_put(json_t *object, const char *key, json_t *value);
+
+/* To stdout, with a line's end. DP_IO_FAILED: it could not be written. */
+dp_status cli_json_print(const json_t *json, dp_error *error);
 
 /* The keys of [plan] that give this candidate; NULL: no memory. */
 json_t *cli_json_candidate(const sim_candidate *candidate);

@@ -14,6 +14,8 @@ diffpipe_SOURCES = \
 	cli/remedies.c \
 	cli/remedies.h \
 	cli/report.c \
+	cli/search.c \
+	cli/search.h \
 	cli/simulate.c \
 	cli/text.c \
 	cli/text.h \

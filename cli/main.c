@@ -46,12 +46,22 @@ static bool wants_help(int argc, char **argv) {
   return false;
 }
 
+static dp_status check_arguments(const cli_command *command, const cli_values *values, dp_error *error) {
+  if (values->argument_count == (command->takes ? 1 : 0)) return DP_OK;
+  if (!command->takes)
+    return dp_fail(error, DP_BAD_INPUT, "%s: found the argument \"%s\", allowed: none", command->name,
+                   values->arguments[0]);
+  return dp_fail(error, DP_BAD_INPUT, "%s: found %d arguments, allowed: %s", command->name, values->argument_count,
+                 command->takes);
+}
+
 static int run(const cli_command *command, int argc, char **argv) {
   dp_error error = DP_ERROR_INIT;
   const char **storage = calloc((size_t)(CLI_LISTS * argc + 1), sizeof *storage);
   if (!storage) return fail(&error, dp_fail_memory(&error));
   cli_values values;
   dp_status status = cli_options_parse(command, argc, argv, storage, &values, &error);
+  if (status == DP_OK) status = check_arguments(command, &values, &error);
   if (status == DP_OK) status = command->run(&values, &error);
   if (status == DP_OK && (fflush(stdout) != 0 || ferror(stdout)))
     status = dp_fail(&error, DP_IO_FAILED, "the output could not be written");

@@ -28,6 +28,28 @@ typedef struct cli_option {
   const char *const *choices;
 } cli_option;
 
+/* Rows that several commands have; `at`: the slot. */
+#define CLI_OPTION_SET(at)                                             \
+  {                                                                    \
+    .name = "set", .type = CLI_LIST, .argument = "TABLE.KEY=VALUE",    \
+    .help = "set a key of the scenario; may be repeated", .slot = (at) \
+  }
+#define CLI_OPTION_THREADS(at, what)                                                                           \
+  {                                                                                                            \
+    .name = "threads", .type = CLI_INTEGER, .argument = "N", .help = what " at once; default one a processor", \
+    .slot = (at), .min = 1, .max = 16                                                                          \
+  }
+#define CLI_OPTION_OUT(at, what)                                                                                    \
+  {                                                                                                                 \
+    .name = "out", .letter = 'o', .type = CLI_STRING, .argument = "DIR", .help = "write " what " into this folder", \
+    .slot = (at)                                                                                                    \
+  }
+#define CLI_OPTION_NO_PLOTS(at)                                                                                      \
+  {                                                                                                                  \
+    .name = "no-plots", .type = CLI_FLAG, .help = "with --out: write the figures of the plots but do not draw them", \
+    .slot = (at)                                                                                                     \
+  }
+
 enum { CLI_MAX_SLOTS = 16, CLI_LISTS = 4 /* arguments, and the three kinds of CLI_LIST */ };
 
 /* What was given. Slots that were not given keep `given` false; arguments and strings are borrowed from argv. */

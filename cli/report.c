@@ -54,16 +54,12 @@ static dp_status print_json(const char *folder, dp_error *error) {
     done = !path.failed && cli_json_put(root, names[i], file ? file : json_null()); /* tune.json may be absent */
     dp_str_free(&path);
   }
-  if (done)
-    done = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
+  const dp_status status = done ? cli_json_print(root, error) : dp_fail_memory(error);
   json_decref(root);
-  return done ? DP_OK : dp_fail_memory(error);
+  return status;
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
-  if (values->argument_count != 1)
-    return dp_fail(error, DP_BAD_INPUT, "report: found %d arguments, allowed: one, the folder of a run",
-                   values->argument_count);
   if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
     return dp_fail(error, DP_BAD_INPUT, "report: --out: found \"\", allowed: a file, or - for stdout");
   const char *folder = values->arguments[0],
@@ -88,6 +84,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
 const cli_command cli_report = {
     .name = "report",
     .arguments = "DIR",
+    .takes = "one, the folder of a run",
     .summary = "Make the page of a run's folder, as HTML or Markdown.",
     .help =
         "DIR is what `simulate --out` or `tune --out` wrote. Only its files are read: metrics.json,\n"

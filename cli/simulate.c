@@ -5,38 +5,25 @@
 #include "base/schema.h"
 #include "cli/command.h"
 #include "cli/folder.h"
+#include "cli/json.h"
 #include "reports/report.h"
 #include "sim/predict.h"
 
 enum { SLOT_SET, SLOT_JSON, SLOT_OUT, SLOT_NO_PLOTS };
 
 static const cli_option options[] = {
-    {.name = "set",
-     .type = CLI_LIST,
-     .argument = "TABLE.KEY=VALUE",
-     .help = "set a key of the scenario; may be repeated",
-     .slot = SLOT_SET},
+    CLI_OPTION_SET(SLOT_SET),
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of tables", .slot = SLOT_JSON},
-    {.name = "out",
-     .letter = 'o',
-     .type = CLI_STRING,
-     .argument = "DIR",
-     .help = "write report, metrics, plan, timeline and plots into this folder",
-     .slot = SLOT_OUT},
-    {.name = "no-plots",
-     .type = CLI_FLAG,
-     .help = "with --out: write the figures of the plots but do not draw them",
-     .slot = SLOT_NO_PLOTS},
+    CLI_OPTION_OUT(SLOT_OUT, "report, metrics, plan, timeline and plots"),
+    CLI_OPTION_NO_PLOTS(SLOT_NO_PLOTS),
 };
 
 static dp_status print_json(const report_run *run, dp_error *error) {
   void *metrics = NULL;
   DP_TRY(report_metrics_json(run, &metrics, error));
-  const int failed = json_dumpf(metrics, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+  const dp_status status = cli_json_print(metrics, error);
   json_decref(metrics);
-  if (failed) return dp_fail(error, DP_IO_FAILED, "the output could not be written");
-  printf("\n");
-  return DP_OK;
+  return status;
 }
 
 static dp_status print_summary(const report_run *run, dp_error *error) {
@@ -83,13 +70,7 @@ static dp_status predict(const plan_scenario *scenario, const sim_efficiency *ef
 }
 
 static dp_status run_command(const cli_values *values, dp_error *error) {
-  if (values->argument_count != 1)
-    return dp_fail(error, DP_BAD_INPUT, "simulate: found %d arguments, allowed: one, the scenario",
-                   values->argument_count);
-  if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
-    return dp_fail(error, DP_BAD_INPUT, "simulate: --out: found \"\", allowed: a folder");
-  if (values->slots[SLOT_NO_PLOTS].given && !values->slots[SLOT_OUT].given)
-    return dp_fail(error, DP_BAD_INPUT, "simulate: found --no-plots, allowed: only with --out DIR");
+  DP_TRY(cli_folder_check(values, "simulate", SLOT_OUT, SLOT_NO_PLOTS, error));
   plan_scenario scenario;
   sim_efficiency *efficiency = NULL;
   DP_TRY(plan_scenario_read(values->arguments[0], values->sets, values->set_count, &scenario, error));
@@ -103,6 +84,7 @@ static dp_status run_command(const cli_values *values, dp_error *error) {
 const cli_command cli_simulate = {
     .name = "simulate",
     .arguments = "SCENARIO",
+    .takes = "one, the scenario",
     .summary = "Predict step time, bubbles, memory, traffic and cost of a scenario.",
     .help =
         "SCENARIO is a TOML file; `diffpipe formats` tells its keys. The tables say what each worker does with\n"

@@ -1,11 +1,9 @@
 /* diffpipe tune: searches for the best plan of a scenario and says why the others lost. */
-#define _POSIX_C_SOURCE 200809L
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/progress.h"
 #include "base/str.h"
 #include "cli/baselines.h"
@@ -13,47 +11,24 @@
 #include "cli/folder.h"
 #include "cli/json.h"
 #include "cli/remedies.h"
+#include "cli/search.h"
 #include "cli/text.h"
 #include "cli/tune_json.h"
 
 enum { SLOT_SET, SLOT_JSON, SLOT_ALL, SLOT_THREADS, SLOT_OUT, SLOT_NO_PLOTS, SLOT_BASELINES };
 
 static const cli_option options[] = {
-    {.name = "set",
-     .type = CLI_LIST,
-     .argument = "TABLE.KEY=VALUE",
-     .help = "set a key of the scenario; may be repeated",
-     .slot = SLOT_SET},
+    CLI_OPTION_SET(SLOT_SET),
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of tables", .slot = SLOT_JSON},
     {.name = "all", .type = CLI_FLAG, .help = "list every plan that was looked at", .slot = SLOT_ALL},
-    {.name = "threads",
-     .type = CLI_INTEGER,
-     .argument = "N",
-     .help = "plans simulated at once; default one a processor",
-     .slot = SLOT_THREADS,
-     .min = 1,
-     .max = 16},
-    {.name = "out",
-     .letter = 'o',
-     .type = CLI_STRING,
-     .argument = "DIR",
-     .help = "write the best plan's report and files, and tune.json, into this folder",
-     .slot = SLOT_OUT},
-    {.name = "no-plots",
-     .type = CLI_FLAG,
-     .help = "with --out: write the figures of the plots but do not draw them",
-     .slot = SLOT_NO_PLOTS},
+    CLI_OPTION_THREADS(SLOT_THREADS, "plans simulated"),
+    CLI_OPTION_OUT(SLOT_OUT, "the best plan's report and files, and tune.json,"),
+    CLI_OPTION_NO_PLOTS(SLOT_NO_PLOTS),
     {.name = "baselines",
      .type = CLI_FLAG,
      .help = "compare with equal parameters, equal units, straight 1F1B, ...",
      .slot = SLOT_BASELINES},
 };
-
-static dp_status print_json(const json_t *json, dp_error *error) {
-  const bool done =
-      json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 && fputc('\n', stdout) != EOF;
-  return done ? DP_OK : dp_fail(error, DP_IO_FAILED, "the output could not be written");
-}
 
 /* ---- tables ---- */
 
@@ -141,13 +116,6 @@ static void print_tables(const plan_scenario *scenario, const char *path, const 
 
 /* ---- running ---- */
 
-static volatile sig_atomic_t stop_asked; /* set by Ctrl-C: the best so far is still told */
-
-static void ask_stop(int number) {
-  (void)number;
-  stop_asked = 1;
-}
-
 static void show_progress(void *data, uint64_t done, uint64_t total, const sim_trial *best) {
   dp_progress *progress = data;
   char note[96];
@@ -160,28 +128,14 @@ static void show_progress(void *data, uint64_t done, uint64_t total, const sim_t
   dp_progress_update(progress, done, note);
 }
 
-static double now_s(void) {
-  struct timespec t;
-  (void)clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void show_point(void *data, uint64_t done, uint64_t total, const sim_trial *best) {
-  dp_progress *progress = data;
-  (void)best;
-  progress->total = total;
-  dp_progress_update(progress, done, NULL);
-}
-
 /* How the answer changes with devices, batch and K: tune.json's `studies`. */
-static dp_status study(const plan_scenario *scenario, const sim_efficiency *efficiency, const sim_tune_result *result,
-                       int threads, json_t *json, dp_error *error) {
+static dp_status study(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
+                       const sim_tune_result *result, json_t *json, dp_error *error) {
   dp_progress progress;
   sim_study study;
   json_t *studies = NULL;
   dp_progress_begin(&progress, "studies", 0);
-  const sim_tune_options how = {
-      .threads = threads, .stop = &stop_asked, .progress = show_point, .progress_data = &progress};
+  const sim_tune_options how = cli_search_options(values, SLOT_THREADS, &progress);
   dp_status status = sim_study_run(scenario, efficiency, result, &how, &study, error);
   dp_progress_end(&progress);
   if (status != DP_OK) return status;
@@ -228,10 +182,10 @@ typedef struct answer {
   json_t *json;
 } answer;
 
-static dp_status find_remedies(const plan_scenario *scenario, const sim_efficiency *efficiency, int threads,
-                               answer *told, dp_error *error) {
+static dp_status find_remedies(const plan_scenario *scenario, const sim_efficiency *efficiency,
+                               const cli_values *values, answer *told, dp_error *error) {
   dp_progress progress;
-  const sim_tune_options how = {.threads = threads, .stop = &stop_asked};
+  const sim_tune_options how = cli_search_options(values, SLOT_THREADS, NULL);
   dp_progress_begin(&progress, "nothing fits; looking for the smallest change that does", 0);
   dp_progress_update(&progress, 0, NULL);
   const dp_status status = sim_remedies_find(scenario, efficiency, &how, &told->remedies, error);
@@ -244,17 +198,16 @@ static dp_status search(const plan_scenario *scenario, const sim_efficiency *eff
                         answer *told, dp_error *error) {
   dp_progress progress;
   dp_progress_begin(&progress, "tune", 0);
-  const int threads = values->slots[SLOT_THREADS].given ? (int)values->slots[SLOT_THREADS].integer : 0;
-  const sim_tune_options how = {
-      .threads = threads, .stop = &stop_asked, .progress = show_progress, .progress_data = &progress};
-  const double from_s = now_s();
+  sim_tune_options how = cli_search_options(values, SLOT_THREADS, &progress);
+  how.progress = show_progress;
+  const double from_s = dp_clock_s();
   dp_status status = sim_tune(scenario, efficiency, &how, &told->result, error);
-  told->search_s = now_s() - from_s;
+  told->search_s = dp_clock_s() - from_s;
   if (status == DP_OK && values->slots[SLOT_BASELINES].given)
     status = sim_baselines_find(scenario, efficiency, &told->result, &how, &told->baselines, error);
   dp_progress_end(&progress);
   told->ails = status == DP_OK && told->result.best < 0 && !told->result.stopped;
-  if (told->ails) status = find_remedies(scenario, efficiency, threads, told, error);
+  if (told->ails) status = find_remedies(scenario, efficiency, values, told, error);
   if (status == DP_OK)
     status = cli_tune_json(&told->result, values->slots[SLOT_ALL].given, told->search_s, &told->json, error);
   if (status == DP_OK && values->slots[SLOT_BASELINES].given &&
@@ -263,7 +216,7 @@ static dp_status search(const plan_scenario *scenario, const sim_efficiency *eff
   if (status == DP_OK && told->ails && !cli_json_put(told->json, "remedies", cli_remedies_json(&told->remedies)))
     status = dp_fail_memory(error);
   if (status == DP_OK && values->slots[SLOT_OUT].given)
-    status = study(scenario, efficiency, &told->result, threads, told->json, error);
+    status = study(scenario, efficiency, values, &told->result, told->json, error);
   return status;
 }
 
@@ -271,7 +224,7 @@ static dp_status tell(const plan_scenario *scenario, const sim_efficiency *effic
                       const answer *told, dp_error *error) {
   if (values->slots[SLOT_OUT].given)
     DP_TRY(write_folder(scenario, efficiency, &told->result, told->json, values, error));
-  if (values->slots[SLOT_JSON].given) return print_json(told->json, error);
+  if (values->slots[SLOT_JSON].given) return cli_json_print(told->json, error);
   print_tables(scenario, values->arguments[0], &told->result, values->slots[SLOT_ALL].given, told->search_s);
   if (told->ails) cli_remedies_print(&told->remedies);
   if (values->slots[SLOT_BASELINES].given) cli_baselines_print(&told->baselines, &told->result);
@@ -281,10 +234,9 @@ static dp_status tell(const plan_scenario *scenario, const sim_efficiency *effic
 static dp_status tune(const plan_scenario *scenario, const sim_efficiency *efficiency, const cli_values *values,
                       dp_error *error) {
   answer told = {.json = NULL};
-  struct sigaction caught = {.sa_handler = ask_stop}, before;
-  (void)sigaction(SIGINT, &caught, &before);
+  cli_search_begin();
   dp_status status = search(scenario, efficiency, values, &told, error);
-  (void)sigaction(SIGINT, &before, NULL);
+  cli_search_end();
   if (status == DP_OK) status = tell(scenario, efficiency, values, &told, error);
   json_decref(told.json);
   sim_remedies_free(&told.remedies);
@@ -294,12 +246,7 @@ static dp_status tune(const plan_scenario *scenario, const sim_efficiency *effic
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
-  if (values->argument_count != 1)
-    return dp_fail(error, DP_BAD_INPUT, "tune: found %d arguments, allowed: one, the scenario", values->argument_count);
-  if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
-    return dp_fail(error, DP_BAD_INPUT, "tune: --out: found \"\", allowed: a folder");
-  if (values->slots[SLOT_NO_PLOTS].given && !values->slots[SLOT_OUT].given)
-    return dp_fail(error, DP_BAD_INPUT, "tune: found --no-plots, allowed: only with --out DIR");
+  DP_TRY(cli_folder_check(values, "tune", SLOT_OUT, SLOT_NO_PLOTS, error));
   plan_scenario scenario;
   sim_efficiency *efficiency = NULL;
   DP_TRY(plan_scenario_read_job(values->arguments[0], values->sets, values->set_count, &scenario, error));
@@ -313,6 +260,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
 const cli_command cli_tune = {
     .name = "tune",
     .arguments = "SCENARIO",
+    .takes = "one, the scenario",
     .summary = "Search for the best plan of a scenario, and tell why the others lost.",
     .help =
         "[search] of the scenario bounds what is tried; [plan] is not looked at. Ctrl-C ends the search\n"

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/schema.h"
 #include "cli/command.h"
+#include "cli/json.h"
 
 static const struct {
   const char *name;
@@ -114,16 +115,12 @@ static dp_status print_json(const device *devices, int count, const char *why, d
   json_t *root = json_pack("{s:s, s:o, s:s, s:o, s:s?}", "version", PACKAGE_VERSION, "built_with", built_with, "data",
                            dp_data_folder(), "cuda_devices", list, "no_cuda_devices_because", count ? NULL : why);
   if (!root) return dp_fail_memory(error);
-  const int failed = json_dumpf(root, stdout, JSON_INDENT(2));
+  const dp_status status = cli_json_print(root, error);
   json_decref(root);
-  if (failed) return dp_fail(error, DP_IO_FAILED, "the output could not be written");
-  printf("\n");
-  return DP_OK;
+  return status;
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
-  if (values->argument_count)
-    return dp_fail(error, DP_BAD_INPUT, "version: found the argument \"%s\", allowed: none", values->arguments[0]);
   device devices[MAX_DEVICES];
   const char *why = NULL;
   const int count = find_devices(devices, &why);

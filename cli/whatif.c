@@ -1,13 +1,13 @@
 /* diffpipe whatif: one job on several clusters, and sweeps over a key. */
-#define _POSIX_C_SOURCE 200809L
 #include "cli/whatif.h"
 
-#include <signal.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/progress.h"
 #include "cli/command.h"
+#include "cli/folder.h"
+#include "cli/json.h"
+#include "cli/search.h"
 
 enum {
   SLOT_SET,
@@ -48,28 +48,10 @@ static const cli_option options[] = {
      .type = CLI_FLAG,
      .help = "sweeps keep [plan], or the best plan of their first point",
      .slot = SLOT_PLAN_FIXED},
-    {.name = "set",
-     .type = CLI_LIST,
-     .argument = "TABLE.KEY=VALUE",
-     .help = "set a key of the scenario; may be repeated",
-     .slot = SLOT_SET},
-    {.name = "threads",
-     .type = CLI_INTEGER,
-     .argument = "N",
-     .help = "searches at once; default one a processor",
-     .slot = SLOT_THREADS,
-     .min = 1,
-     .max = 16},
-    {.name = "out",
-     .letter = 'o',
-     .type = CLI_STRING,
-     .argument = "DIR",
-     .help = "write whatif.json, whatif.csv and plots into this folder",
-     .slot = SLOT_OUT},
-    {.name = "no-plots",
-     .type = CLI_FLAG,
-     .help = "with --out: write the figures of the plots but do not draw them",
-     .slot = SLOT_NO_PLOTS},
+    CLI_OPTION_SET(SLOT_SET),
+    CLI_OPTION_THREADS(SLOT_THREADS, "searches"),
+    CLI_OPTION_OUT(SLOT_OUT, "whatif.json, whatif.csv and plots"),
+    CLI_OPTION_NO_PLOTS(SLOT_NO_PLOTS),
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of a table", .slot = SLOT_JSON},
     {.name = "csv", .type = CLI_FLAG, .help = "print CSV instead of a table", .slot = SLOT_CSV},
 };
@@ -194,29 +176,11 @@ static dp_status ask(question *q, dp_error *error) {
 
 /* ---- running ---- */
 
-static volatile sig_atomic_t stop_asked; /* set by Ctrl-C: what is known so far is still told */
-
-static void ask_stop(int number) {
-  (void)number;
-  stop_asked = 1;
-}
-
-static void show_progress(void *data, uint64_t done, uint64_t total, const sim_trial *best) {
-  dp_progress *progress = data;
-  (void)best;
-  progress->total = total;
-  dp_progress_update(progress, done, NULL);
-}
-
 static dp_status search(const question *q, const sim_efficiency *efficiency, sim_whatif_result *result,
                         dp_error *error) {
   const cli_values *values = q->values;
   dp_progress progress;
-  const sim_tune_options how = {
-      .threads = values->slots[SLOT_THREADS].given ? (int)values->slots[SLOT_THREADS].integer : 0,
-      .stop = &stop_asked,
-      .progress = show_progress,
-      .progress_data = &progress};
+  const sim_tune_options how = cli_search_options(values, SLOT_THREADS, &progress);
   const sim_whatif_request request = {.scenario_path = values->arguments[0],
                                       .sets = q->sets,
                                       .set_count = q->set_count,
@@ -227,12 +191,11 @@ static dp_status search(const question *q, const sim_efficiency *efficiency, sim
                                       .plan_fixed = values->slots[SLOT_PLAN_FIXED].given,
                                       .efficiency = efficiency,
                                       .options = &how};
-  struct sigaction caught = {.sa_handler = ask_stop}, before;
-  (void)sigaction(SIGINT, &caught, &before);
+  cli_search_begin();
   dp_progress_begin(&progress, "whatif", 0);
   const dp_status status = sim_whatif(&request, result, error);
   dp_progress_end(&progress);
-  (void)sigaction(SIGINT, &before, NULL);
+  cli_search_end();
   return status;
 }
 
@@ -252,8 +215,7 @@ static dp_status tell(const question *q, const sim_whatif_result *result, dp_err
     status =
         cli_whatif_folder(&answer, json, values->slots[SLOT_OUT].string, !values->slots[SLOT_NO_PLOTS].given, error);
   if (status == DP_OK && values->slots[SLOT_JSON].given) {
-    if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0 || fputc('\n', stdout) == EOF)
-      status = dp_fail(error, DP_IO_FAILED, "the output could not be written");
+    status = cli_json_print(json, error);
   } else if (status == DP_OK && values->slots[SLOT_CSV].given) {
     cli_whatif_csv(&answer, stdout);
   } else if (status == DP_OK) {
@@ -264,16 +226,9 @@ static dp_status tell(const question *q, const sim_whatif_result *result, dp_err
 }
 
 static dp_status check_options(const cli_values *values, dp_error *error) {
-  if (values->argument_count != 1)
-    return dp_fail(error, DP_BAD_INPUT, "whatif: found %d arguments, allowed: one, the scenario",
-                   values->argument_count);
   if (values->slots[SLOT_JSON].given && values->slots[SLOT_CSV].given)
     return dp_fail(error, DP_BAD_INPUT, "whatif: found --json and --csv, allowed: one of them");
-  if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
-    return dp_fail(error, DP_BAD_INPUT, "whatif: --out: found \"\", allowed: a folder");
-  if (values->slots[SLOT_NO_PLOTS].given && !values->slots[SLOT_OUT].given)
-    return dp_fail(error, DP_BAD_INPUT, "whatif: found --no-plots, allowed: only with --out DIR");
-  return DP_OK;
+  return cli_folder_check(values, "whatif", SLOT_OUT, SLOT_NO_PLOTS, error);
 }
 
 static dp_status run(const cli_values *values, dp_error *error) {
@@ -299,6 +254,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
 const cli_command cli_whatif = {
     .name = "whatif",
     .arguments = "SCENARIO",
+    .takes = "one, the scenario",
     .summary = "Compare clusters for one job: the best plan on each, its cost, and what would help it.",
     .help =
         "Searches as `diffpipe tune` does on every cluster. A sweep searches at each value of a key of the\n"

@@ -2,18 +2,8 @@
 #include "base/file.h"
 #include "cli/folder.h"
 #include "cli/whatif.h"
+#include "reports/json.h"
 #include "reports/plot_whatif.h"
-
-static dp_status write_json(const json_t *json, const char *path, dp_error *error) {
-  dp_output output;
-  DP_TRY(dp_output_open(path, &output, error));
-  if (json_dumpf(json, output.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0 ||
-      fputc('\n', output.stream) == EOF) {
-    dp_output_abandon(&output);
-    return dp_fail(error, DP_IO_FAILED, "%s: could not be written", path);
-  }
-  return dp_output_commit(&output, error);
-}
 
 static dp_status write_csv(const cli_whatif_answer *answer, const char *path, dp_error *error) {
   dp_output output;
@@ -89,7 +79,7 @@ static dp_status write_all(const cli_whatif_answer *answer, const json_t *json, 
   if (!json_path || !csv_path || !plots_path) return dp_fail_memory(error);
   DP_TRY(take(answer, arena, &figures, error));
   DP_TRY(dp_folder_make(plots_path, error));
-  DP_TRY(write_json(json, json_path, error));
+  DP_TRY(report_json_write(json, json_path, error));
   DP_TRY(write_csv(answer, csv_path, error));
   DP_TRY(report_whatif_plots_write(&figures, folder, plots ? cli_folder_gnuplot() : NULL, notes, error));
   return notes->failed ? dp_fail_memory(error) : DP_OK;

@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "graph/op_table.h"
 
 typedef struct worker {
@@ -37,12 +37,6 @@ struct exec_pipeline {
   double began_s;
   dp_arena arena;
 };
-
-static double now_s(void) {
-  struct timespec t;
-  (void)clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- making it ---- */
 
@@ -396,7 +390,7 @@ static bool may_start(const exec_pipeline *p, uint32_t i) {
 static void note(exec_pipeline *p, uint32_t i, double start_s) {
   if (!p->timeline) return;
   p->timeline->start_s[i] = start_s - p->began_s;
-  p->timeline->end_s[i] = now_s() - p->began_s;
+  p->timeline->end_s[i] = dp_clock_s() - p->began_s;
 }
 
 /* All instructions of the group that this one belongs to: one a member, on their collective lanes. */
@@ -442,7 +436,7 @@ static void run_instruction(exec_pipeline *p, const plan_lane *lane, uint32_t i)
     }
   }
   (void)pthread_mutex_unlock(&p->lock);
-  const double start_s = now_s();
+  const double start_s = dp_clock_s();
   if (lane->kind == PLAN_LANE_COMPUTE)
     compute(p, (int)lane->worker, i);
   else if (lane->kind == PLAN_LANE_RECV)
@@ -483,7 +477,7 @@ static void begin_step(exec_pipeline *p, plan_timeline *timeline) {
   }
   p->step++;
   p->timeline = timeline;
-  p->began_s = now_s();
+  p->began_s = dp_clock_s();
 }
 
 dp_status exec_pipeline_step(exec_pipeline *p, double *loss, plan_timeline *timeline, dp_error *error) {

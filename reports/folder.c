@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "reports/json.h"
 #include "reports/page.h"
 #include "reports/plots.h"
 
@@ -9,20 +10,10 @@ static const char *join(dp_arena *arena, const char *folder, const char *name) {
   return dp_arena_printf(arena, "%s/%s", folder, name);
 }
 
-static dp_status write_json(const json_t *json, const char *path, dp_error *error) {
-  dp_output output;
-  DP_TRY(dp_output_open(path, &output, error));
-  const int failed = json_dumpf(json, output.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-  (void)fputs("\n", output.stream);
-  if (!failed) return dp_output_commit(&output, error);
-  dp_output_abandon(&output);
-  return dp_fail(error, DP_IO_FAILED, "%s: cannot be written", path);
-}
-
 static dp_status write_plan(const report_run *run, const char *path, dp_error *error) {
   json_t *plan = plan_plan_json(run->program->plan, run->graph, run->cluster);
   if (!plan) return dp_fail_memory(error);
-  const dp_status status = write_json(plan, path, error);
+  const dp_status status = report_json_write(plan, path, error);
   json_decref(plan);
   return status;
 }
@@ -32,14 +23,14 @@ typedef dp_status (*maker)(const report_run *run, void **json, dp_error *error);
 static dp_status write_made(const report_run *run, maker make, const char *path, dp_error *error) {
   void *json = NULL;
   DP_TRY(make(run, &json, error));
-  const dp_status status = write_json(json, path, error);
+  const dp_status status = report_json_write(json, path, error);
   json_decref(json);
   return status;
 }
 
 /* The search of an earlier run would lie about this plan. */
 static dp_status write_tune(const json_t *tune, const char *path, dp_error *error) {
-  if (tune) return write_json(tune, path, error);
+  if (tune) return report_json_write(tune, path, error);
   (void)remove(path);
   return DP_OK;
 }

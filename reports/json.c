@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "base/file.h"
 #include "reports/table.h"
 
 void report_json_set(json_t **object, const char *key, json_t *value) {
@@ -28,4 +29,14 @@ json_t *report_json_text(const char *value) {
   json_t *json = clean ? json_string(clean) : NULL;
   dp_arena_free(&arena);
   return json;
+}
+
+dp_status report_json_write(const json_t *json, const char *path, dp_error *error) {
+  dp_output output;
+  DP_TRY(dp_output_open(path, &output, error));
+  const int failed = json_dumpf(json, output.stream, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+  (void)fputs("\n", output.stream);
+  if (!failed) return dp_output_commit(&output, error);
+  dp_output_abandon(&output);
+  return dp_fail(error, DP_IO_FAILED, "%s: cannot be written", path);
 }

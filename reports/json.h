@@ -4,6 +4,8 @@
 
 #include <jansson.h>
 
+#include "base/status.h"
+
 /* Both take over `value`, whatever becomes of it. */
 void report_json_set(json_t **object, const char *key, json_t *value);
 void report_json_append(json_t **array, json_t *value);
@@ -11,5 +13,8 @@ void report_json_append(json_t **array, json_t *value);
 json_t *report_json_number(double value);    /* null where it is not finite */
 json_t *report_json_known(double value);     /* null for 0, which means unknown in a run */
 json_t *report_json_text(const char *value); /* cleaned; NULL counts as "" */
+
+/* Whole or not at all: written beside and renamed. */
+dp_status report_json_write(const json_t *json, const char *path, dp_error *error);
 
 #endif

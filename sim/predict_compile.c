@@ -153,7 +153,6 @@ static dp_status compile_split(sim_predictor *p, int most, bool may_adapt) {
     DP_TRY(plan_program_check(&out->program, p->error));
     DP_TRY(lay_out_memory(p, true));
     if (out->fits || !can_adapt || !lower_in_flight(p, saved_bytes, limit)) return DP_OK;
-    p->adapted = true;
     plan_memory_free(&out->memory);
     plan_program_free(&out->program);
   }
@@ -295,7 +294,6 @@ dp_status sim_predict_compile(sim_predictor *p) {
   const plan_plan *plan = &p->out->plan;
   const int most = most_in_flight(plan);
   DP_TRY(compile_split(p, most, true));
-  p->adapted = p->adapted || !p->out->fits;
   const bool may_choose = !p->scenario->split_count && plan->ranks > 1 && plan->chunk_count <= SIM_FIT_CHUNKS;
   return p->out->fits || !may_choose ? DP_OK : find_split(p, most);
 }

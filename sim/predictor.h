@@ -36,7 +36,6 @@ typedef struct sim_predictor {
   double *work_tensor_s; /* the part of work_s that is collectives of the tensor group */
   sim_transfer *messages, *collectives;
   bool roughly; /* what does not fit is not placed */
-  bool adapted; /* the balanced split, or as many microbatches in flight as wished, did not fit */
   dp_error *error;
 } sim_predictor;
 

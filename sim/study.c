@@ -109,23 +109,6 @@ static int promising(const studier *s, int indices[PROMISING]) {
   return count;
 }
 
-static void take_figures(const sim_prediction *p, sim_trial *trial) {
-  trial->state = SIM_TRIAL_SIMULATED;
-  trial->fits = p->fits;
-  trial->step_s = p->metrics.step_s;
-  trial->throughput_samples_per_s = p->metrics.throughput_samples_per_s;
-  trial->bubble_ratio = p->metrics.bubble_ratio;
-  trial->usd_per_million_samples = p->usd_per_million_samples;
-  trial->joules_per_sample = p->joules_per_sample;
-  trial->skip_bytes = p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP];
-  trial->boundary_and_skip_bytes = trial->skip_bytes + p->metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY];
-  trial->candidate.recomputed_units = 0;
-  for (size_t u = 0; u < p->graph.units.count; u++) trial->candidate.recomputed_units += p->plan.recompute[u];
-  trial->peak_bytes = 0;
-  for (int w = 0; w < p->memory.worker_count; w++)
-    if (p->memory.workers[w].peak_bytes > trial->peak_bytes) trial->peak_bytes = p->memory.workers[w].peak_bytes;
-}
-
 /* DP_OK with *done false where there can be no such plan. */
 static dp_status simulate(studier *s, const sim_candidate *candidate, int64_t global_batch, sim_trial *trial,
                           bool *done) {
@@ -137,7 +120,7 @@ static dp_status simulate(studier *s, const sim_candidate *candidate, int64_t gl
   if (status == DP_BAD_INPUT) return DP_OK;
   if (status != DP_OK) return dp_fail(s->error, status, "%s", trouble.text);
   *trial = (sim_trial){.candidate = *candidate};
-  take_figures(&prediction, trial);
+  sim_trial_take(trial, &prediction);
   sim_prediction_free(&prediction);
   return DP_OK;
 }

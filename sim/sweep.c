@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/range.h"
 #include "base/str.h"
 #include "plan/describe.h"
 
@@ -67,26 +68,18 @@ static dp_status add(parser *p, const char *text, double number) {
 static dp_status read_range(parser *p, const char *from_text, const char *to_text, const char *steps) {
   sim_sweep *sweep = p->sweep;
   double from, to;
-  char *end = NULL;
   if (!read_number(from_text, &from) || !read_number(to_text, &to))
     return refuse(p, "FROM or TO is no number", "KEY=FROM:TO:logN with numbers");
-  sweep->logarithmic = strncmp(steps, "log", 3) == 0;
-  errno = 0;
-  const long count = sweep->logarithmic || strncmp(steps, "lin", 3) == 0 ? strtol(steps + 3, &end, 10) : 0;
-  if (errno || !end || end == steps + 3 || *end || count < 2 || count > SIM_MAX_SWEEP_VALUES || steps[3] < '0' ||
-      steps[3] > '9')
-    return refuse(p, "the steps are wrong", "logN or linN with N from 2 to 256");
+  const size_t count = dp_range_steps(steps, SIM_MAX_SWEEP_VALUES, &sweep->logarithmic);
+  if (!count) return refuse(p, "the steps are wrong", "logN or linN with N from 2 to 256");
   if (!(from < to)) return refuse(p, "FROM is not below TO", "ascending values");
   if (sweep->logarithmic && from <= 0) return refuse(p, "FROM is not above 0", "logN only between numbers above 0");
   if (p->integer && (from != floor(from) || to != floor(to)))
     return refuse(p, "FROM or TO is no integer, as the key's values are", "integers");
-  for (long i = 0; i < count; i++) {
-    const double share = (double)i / (double)(count - 1);
-    double number = sweep->logarithmic ? from * pow(to / from, share) : from + (to - from) * share;
+  for (size_t i = 0; i < count; i++) {
+    double number = dp_range_value(from, to, count, sweep->logarithmic, i);
     const char *text = i == 0 ? from_text : to_text;
-    if (i == 0 || i == count - 1)
-      number = i == 0 ? from : to;
-    else {
+    if (i > 0 && i + 1 < count) {
       if (p->integer) number = round(number);
       text = dp_arena_printf(p->arena, p->integer ? "%.0f" : "%.6g", number);
       if (!text) return dp_fail_memory(p->error);

@@ -7,9 +7,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "sim/tune_search.h"
 
 enum { ROUND = 16, MAX_THREADS = 16 };
@@ -131,12 +131,6 @@ static void find_best(sim_tune_result *result) {
   if (result->best >= 0) result->nearest = -1;
 }
 
-static double now_s(void) {
-  struct timespec t;
-  (void)clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 typedef struct limits {
   double until_s; /* on the clock; INFINITY: none */
   int64_t trials;
@@ -145,7 +139,7 @@ typedef struct limits {
 static limits read_limits(const plan_scenario *scenario) {
   const dp_node *seconds = dp_node_get(scenario->search, "max_seconds"),
                 *trials = dp_node_get(scenario->search, "max_trials");
-  return (limits){seconds ? now_s() + seconds->real : INFINITY, trials ? trials->integer : INT64_MAX};
+  return (limits){seconds ? dp_clock_s() + seconds->real : INFINITY, trials ? trials->integer : INT64_MAX};
 }
 
 static void run_threads(sim_search *s) {
@@ -158,7 +152,7 @@ static void run_threads(sim_search *s) {
 }
 
 static bool must_stop(const sim_search *s) {
-  return (s->options->stop && *s->options->stop) || now_s() >= s->until_s || s->taken >= s->most_trials;
+  return (s->options->stop && *s->options->stop) || dp_clock_s() >= s->until_s || s->taken >= s->most_trials;
 }
 
 static void tell(const sim_search *s, uint64_t done) {

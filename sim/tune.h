@@ -100,11 +100,11 @@ void sim_trial_take(sim_trial *trial, const sim_prediction *prediction);
 /* One sentence, made in `arena`; NULL: no memory. `best` is not looked at where the trial does not fit. */
 const char *sim_trial_why_lost(const sim_trial *trial, const sim_trial *best, dp_arena *arena);
 
-/* The scenario as the candidate would have it: a shallow copy, to be used while the original lives and never freed. */
 static inline int sim_candidate_tensor(const sim_candidate *c) { return c->tensor > 1 ? c->tensor : 1; }
 static inline int sim_candidate_workers(const sim_candidate *c) {
   return c->stages * c->replicas * sim_candidate_tensor(c);
 }
+/* The scenario as the candidate would have it: a shallow copy, to be used while the original lives and never freed. */
 plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candidate *candidate, int64_t global_batch);
 int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error); /* 0: error set */
 

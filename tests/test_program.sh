@@ -61,6 +61,11 @@ if [ -w /dev/full ]; then
     echo "a full disk went unnoticed"
     failed=$((failed + 1))
   else passed=$((passed + 1)); fi
+  found=$("$diffpipe" formats --json 2>&1 >/dev/full)
+  if [ "$found" = "diffpipe: the output could not be written" ]; then passed=$((passed + 1)); else
+    echo "JSON on a full disk: $found"
+    failed=$((failed + 1))
+  fi
 fi
 
 echo "$passed passed, $failed failed"
