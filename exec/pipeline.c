@@ -24,14 +24,16 @@ struct exec_pipeline {
   exec_pipeline_options options;
   worker *workers;
   float **arrived;       /* [instruction] gradients set aside by a RECV */
-  uint32_t *inbox_first; /* [compute instruction] CSR: RECVs of gradients that it adds first, furthest chunk first */
-  uint32_t *inbox;
+  uint32_t *inbox_first; /* [instruction] 1 + a RECV of gradients that it adds first, of the furthest chunk; 0: none */
+  uint32_t *inbox_next;  /* [RECV] 1 + the next one; 0: it is the last */
+  plan_groups groups;
   int output; /* tensor */
   int64_t step;
   /* one step */
   pthread_mutex_t lock;
   pthread_cond_t changed;
   uint8_t *done, *ready; /* [instruction] */
+  uint32_t *group_ready; /* [group] members that are */
   bool given_up;         /* not all threads came */
   plan_timeline *timeline;
   double began_s;
@@ -48,7 +50,8 @@ static dp_status check_plan(const plan_plan *plan, const graph *g, dp_error *err
   if (plan_tensor(plan) > 1) missing = "tensor groups";
   if (!plan->training) missing = "sampling";
   if (g->precision != GRAPH_FP32) missing = "a precision other than fp32";
-  return missing ? dp_fail(error, DP_UNSUPPORTED, "the CPU executor does not know %s yet", missing) : DP_OK;
+  if (missing) return dp_fail(error, DP_UNSUPPORTED, "the CPU executor does not know %s yet", missing);
+  return exec_chunk_check(&(exec_chunk){.graph = g, .op_count = (int)g->ops.count}, error);
 }
 
 static int rank_of(const exec_pipeline *p, int w) { return w % p->plan->ranks; }
@@ -114,45 +117,49 @@ static bool begins_backward(const plan_instruction *i) {
   return (i->opcode == PLAN_BACKWARD || i->opcode == PLAN_BACKWARD_INPUT) && i->part == 0;
 }
 
-/* RECVs of gradients by the instruction that adds them, those from the furthest chunk first. */
+static dp_status set_aside(exec_pipeline *p, uint32_t recv, const plan_message *message, dp_error *error) {
+  int64_t elements = 0;
+  for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++)
+    elements += graph_tensor_elements(&p->graph->tensors.items[p->program->message_tensors[t]]);
+  p->arrived[recv] = DP_ARENA_NEW(&p->arena, float, (size_t)elements + 1);
+  return p->arrived[recv] ? DP_OK : dp_fail_memory(error);
+}
+
+/* After those from chunks as far as this one's, or further. */
+static void put_in_inbox(exec_pipeline *p, uint32_t backward, uint32_t recv) {
+  const plan_program *program = p->program;
+  const uint16_t chunk = program->messages[program->instructions[recv].class_id].from_chunk;
+  uint32_t *at = &p->inbox_first[backward];
+  while (*at && program->messages[program->instructions[*at - 1].class_id].from_chunk >= chunk)
+    at = &p->inbox_next[*at - 1];
+  p->inbox_next[recv] = *at;
+  *at = recv + 1;
+}
+
 static dp_status make_inbox(exec_pipeline *p, dp_error *error) {
   const plan_program *program = p->program;
-  const uint32_t n = program->instruction_count;
+  const uint32_t n = program->instruction_count, microbatches = (uint32_t)p->plan->microbatches;
   p->arrived = DP_ARENA_NEW(&p->arena, float *, n);
-  p->inbox_first = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)n + 1);
-  p->inbox = DP_ARENA_NEW(&p->arena, uint32_t, n);
-  if (!p->arrived || !p->inbox_first || !p->inbox) return dp_fail_memory(error);
-  uint32_t count = 0;
+  p->inbox_first = DP_ARENA_NEW(&p->arena, uint32_t, n);
+  p->inbox_next = DP_ARENA_NEW(&p->arena, uint32_t, n);
+  /* of one worker: where the backward of a chunk and microbatch begins */
+  uint32_t *begins = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)p->plan->chunk_count * microbatches);
+  if (!p->arrived || !p->inbox_first || !p->inbox_next || !begins) return dp_fail_memory(error);
   for (int w = 0; w < program->worker_count; w++) {
-    const uint32_t first_lane = program->worker_lane[w], end_lane = program->worker_lane[w + 1];
-    for (uint32_t l = first_lane; l < end_lane; l++)
-      for (uint32_t i = program->lanes[l].first; i < program->lanes[l].first + program->lanes[l].count; i++) {
-        p->inbox_first[i] = count;
-        const plan_instruction *backward = &program->instructions[i];
-        for (uint32_t r = first_lane; r < end_lane && begins_backward(backward); r++) {
-          const plan_lane *lane = &program->lanes[r];
-          for (uint32_t k = lane->first; lane->kind == PLAN_LANE_RECV && k < lane->first + lane->count; k++) {
-            const plan_instruction *recv = &program->instructions[k];
-            const plan_message *message = &program->messages[recv->class_id];
-            if (!message->backward || recv->chunk != backward->chunk || recv->microbatch != backward->microbatch)
-              continue;
-            int64_t bytes = 0;
-            for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++)
-              bytes += p->graph->tensors.items[program->message_tensors[t]].bytes;
-            p->arrived[k] = DP_ARENA_NEW(&p->arena, float, (size_t)bytes / sizeof(float) + 1);
-            if (!p->arrived[k]) return dp_fail_memory(error);
-            uint32_t at = count++;
-            for (; at > p->inbox_first[i]; at--) {
-              const uint32_t before = p->inbox[at - 1];
-              if (program->messages[program->instructions[before].class_id].from_chunk >= message->from_chunk) break;
-              p->inbox[at] = before;
-            }
-            p->inbox[at] = k;
-          }
-        }
-      }
+    const uint32_t first = program->lanes[program->worker_lane[w]].first;
+    const plan_lane *last = &program->lanes[program->worker_lane[w + 1] - 1];
+    const uint32_t end = last->first + last->count;
+    for (uint32_t i = first; i < end; i++) {
+      const plan_instruction *instruction = &program->instructions[i];
+      if (begins_backward(instruction)) begins[instruction->chunk * microbatches + instruction->microbatch] = i;
+    }
+    for (uint32_t i = first; i < end; i++) {
+      const plan_instruction *recv = &program->instructions[i];
+      if (recv->opcode != PLAN_RECV || !program->messages[recv->class_id].backward) continue;
+      DP_TRY(set_aside(p, i, &program->messages[recv->class_id], error));
+      put_in_inbox(p, begins[recv->chunk * microbatches + recv->microbatch], i);
+    }
   }
-  p->inbox_first[n] = count;
   return DP_OK;
 }
 
@@ -163,7 +170,9 @@ static dp_status make(exec_pipeline *p, dp_error *error) {
   p->workers = DP_ARENA_NEW(&p->arena, worker, (size_t)program->worker_count);
   p->done = DP_ARENA_NEW(&p->arena, uint8_t, program->instruction_count);
   p->ready = DP_ARENA_NEW(&p->arena, uint8_t, program->instruction_count);
-  if (!p->workers || !p->done || !p->ready) return dp_fail_memory(error);
+  p->group_ready = DP_ARENA_NEW(&p->arena, uint32_t, program->group_count);
+  if (!p->workers || !p->done || !p->ready || !p->group_ready) return dp_fail_memory(error);
+  DP_TRY(plan_groups_of(program, &p->arena, &p->groups, error));
   for (int w = 0; w < program->worker_count; w++) DP_TRY(make_worker(p, w, error));
   return make_inbox(p, error);
 }
@@ -263,11 +272,11 @@ static exec_chunk chunk_of(const exec_pipeline *p, int index, int first_unit, in
 static void add_arrived(const exec_pipeline *p, int index, uint32_t instruction) {
   const plan_program *program = p->program;
   worker *w = &p->workers[index];
-  for (uint32_t i = p->inbox_first[instruction]; i < p->inbox_first[instruction + 1]; i++) {
-    const plan_instruction *recv = &program->instructions[p->inbox[i]];
+  for (uint32_t next = p->inbox_first[instruction]; next; next = p->inbox_next[next - 1]) {
+    const plan_instruction *recv = &program->instructions[next - 1];
     const plan_message *message = &program->messages[recv->class_id];
     exec_frame *frame = &w->frames[recv->microbatch];
-    const float *from = p->arrived[p->inbox[i]];
+    const float *from = p->arrived[next - 1];
     for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
       const int tensor = program->message_tensors[k], root = frame->root[tensor];
       const int64_t n = graph_tensor_elements(&p->graph->tensors.items[tensor]);
@@ -393,68 +402,59 @@ static void note(exec_pipeline *p, uint32_t i, double start_s) {
   p->timeline->end_s[i] = dp_clock_s() - p->began_s;
 }
 
-/* All instructions of the group that this one belongs to: one a member, on their collective lanes. */
-static bool group_is_ready(const exec_pipeline *p, uint32_t i, uint32_t *members, uint32_t *count) {
-  const plan_program *program = p->program;
-  const uint32_t group = program->instructions[i].peer;
-  *count = 0;
-  for (uint32_t l = 0; l < program->lane_count; l++) {
-    const plan_lane *lane = &program->lanes[l];
-    for (uint32_t k = lane->first; lane->kind == PLAN_LANE_COLLECTIVE && k < lane->first + lane->count; k++) {
-      if (program->instructions[k].peer != group) continue;
-      if (!p->ready[k]) return false;
-      members[(*count)++] = k;
-    }
+static void finish(exec_pipeline *p, uint32_t i, double start_s) {
+  note(p, i, start_s);
+  p->done[i] = 1;
+}
+
+static void wait_change(exec_pipeline *p) { (void)pthread_cond_wait(&p->changed, &p->lock); }
+
+/* The lock is held. Whether this lane does the work, both ends or all members being ready: of a pair the receiver's, of
+ * a group the first member's. The others wait for it to be done. */
+static bool meet(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
+  const uint32_t peer = p->program->instructions[i].peer;
+  const bool collective = lane->kind == PLAN_LANE_COLLECTIVE;
+  const uint32_t *members = collective ? &p->groups.ids[p->groups.first[peer]] : NULL;
+  const uint32_t count = collective ? p->groups.first[peer + 1] - p->groups.first[peer] : 0;
+  p->ready[i] = 1;
+  if (collective) p->group_ready[peer]++;
+  (void)pthread_cond_broadcast(&p->changed);
+  if (lane->kind == PLAN_LANE_SEND || (collective && members[0] != i)) {
+    while (!p->done[i]) wait_change(p);
+    return false;
   }
+  while (lane->kind == PLAN_LANE_RECV && !p->ready[peer]) wait_change(p);
+  while (collective && p->group_ready[peer] < count) wait_change(p);
   return true;
 }
 
-static void run_instruction(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
-  const plan_instruction *instruction = &p->program->instructions[i];
-  (void)pthread_mutex_lock(&p->lock);
-  if (p->given_up) {
-    (void)pthread_mutex_unlock(&p->lock);
-    return;
-  }
-  while (!may_start(p, i)) (void)pthread_cond_wait(&p->changed, &p->lock);
-  p->ready[i] = 1;
-  (void)pthread_cond_broadcast(&p->changed);
-  if (lane->kind == PLAN_LANE_SEND) {
-    while (!p->done[i]) (void)pthread_cond_wait(&p->changed, &p->lock); /* the receiver takes it */
-    (void)pthread_mutex_unlock(&p->lock);
-    return;
-  }
-  if (lane->kind == PLAN_LANE_RECV)
-    while (!p->ready[instruction->peer]) (void)pthread_cond_wait(&p->changed, &p->lock);
-  uint32_t members[1024], count = 0;
-  if (lane->kind == PLAN_LANE_COLLECTIVE) {
-    while (!p->done[i] && !group_is_ready(p, i, members, &count)) (void)pthread_cond_wait(&p->changed, &p->lock);
-    if (p->done[i] || members[0] != i) { /* the first member's lane does it */
-      while (!p->done[i]) (void)pthread_cond_wait(&p->changed, &p->lock);
-      (void)pthread_mutex_unlock(&p->lock);
-      return;
-    }
-  }
-  (void)pthread_mutex_unlock(&p->lock);
-  const double start_s = dp_clock_s();
+static void work_on(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
   if (lane->kind == PLAN_LANE_COMPUTE)
     compute(p, (int)lane->worker, i);
   else if (lane->kind == PLAN_LANE_RECV)
     transfer(p, i);
   else
-    all_reduce(p, &p->program->collectives[instruction->class_id]);
+    all_reduce(p, &p->program->collectives[p->program->instructions[i].class_id]);
+}
+
+static void run_instruction(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
+  const uint32_t peer = p->program->instructions[i].peer;
   (void)pthread_mutex_lock(&p->lock);
-  if (lane->kind == PLAN_LANE_RECV) {
-    note(p, instruction->peer, start_s);
-    p->done[instruction->peer] = 1;
+  if (!p->given_up) {
+    while (!may_start(p, i)) wait_change(p);
+    if (meet(p, lane, i)) {
+      (void)pthread_mutex_unlock(&p->lock);
+      const double start_s = dp_clock_s();
+      work_on(p, lane, i);
+      (void)pthread_mutex_lock(&p->lock);
+      if (lane->kind == PLAN_LANE_RECV) finish(p, peer, start_s);
+      if (lane->kind == PLAN_LANE_COLLECTIVE)
+        for (uint32_t m = p->groups.first[peer] + 1; m < p->groups.first[peer + 1]; m++)
+          finish(p, p->groups.ids[m], start_s);
+      finish(p, i, start_s);
+      (void)pthread_cond_broadcast(&p->changed);
+    }
   }
-  for (uint32_t m = 1; m < count; m++) {
-    note(p, members[m], start_s);
-    p->done[members[m]] = 1;
-  }
-  note(p, i, start_s);
-  p->done[i] = 1;
-  (void)pthread_cond_broadcast(&p->changed);
   (void)pthread_mutex_unlock(&p->lock);
 }
 
@@ -469,6 +469,7 @@ static void begin_step(exec_pipeline *p, plan_timeline *timeline) {
   const uint32_t n = p->program->instruction_count;
   memset(p->done, 0, n);
   memset(p->ready, 0, n);
+  memset(p->group_ready, 0, p->program->group_count * sizeof *p->group_ready);
   for (int w = 0; w < p->program->worker_count; w++) {
     worker *one = &p->workers[w];
     one->loss = 0;

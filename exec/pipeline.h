@@ -30,7 +30,8 @@ typedef struct exec_pipeline_options {
 
 typedef struct exec_pipeline exec_pipeline;
 
-/* The program, its plan and the graph must outlive it. Weights are zero: fill exec_pipeline_parameters. */
+/* The program, its plan and the graph must outlive it. Weights are zero: fill exec_pipeline_parameters. DP_UNSUPPORTED
+ * names what is not known yet, or the first op without arithmetic. */
 dp_status exec_pipeline_create(const plan_program *program, const graph *graph, const exec_pipeline_options *options,
                                exec_pipeline **pipeline, dp_error *error);
 void exec_pipeline_free(exec_pipeline *pipeline); /* NULL is fine */

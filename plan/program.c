@@ -40,3 +40,28 @@ const char *plan_instruction_show(const plan_program *program, uint32_t instruct
     (void)snprintf(out, 128, "worker %u %s chunk %d microbatch %u", lane->worker, name, (int)i->chunk, i->microbatch);
   return out;
 }
+
+dp_status plan_groups_of(const plan_program *program, dp_arena *arena, plan_groups *groups, dp_error *error) {
+  const size_t count = program->group_count;
+  uint32_t *end = DP_ARENA_NEW(arena, uint32_t, count + 2); /* filling moves each group's end to where it belongs */
+  if (!end) return dp_fail_memory(error);
+  for (int pass = 0; pass < 2; pass++) { /* count, then fill */
+    for (uint32_t l = 0; l < program->lane_count; l++) {
+      const plan_lane *lane = &program->lanes[l];
+      if (lane->kind != PLAN_LANE_COLLECTIVE) continue;
+      for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+        const uint32_t group = program->instructions[i].peer;
+        if (pass == 0)
+          end[group + 2]++;
+        else
+          groups->ids[end[group + 1]++] = i;
+      }
+    }
+    if (pass == 1) break;
+    for (size_t g = 0; g < count; g++) end[g + 2] += end[g + 1];
+    groups->ids = DP_ARENA_NEW(arena, uint32_t, (size_t)end[count + 1] + 1);
+    if (!groups->ids) return dp_fail_memory(error);
+  }
+  groups->first = end;
+  return DP_OK;
+}

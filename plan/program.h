@@ -135,6 +135,14 @@ dp_status plan_program_check(const plan_program *program, dp_error *error);
 
 /* "worker 2 BACKWARD chunk 2 microbatch 5" */
 const char *plan_instruction_show(const plan_program *program, uint32_t instruction, char out[128]);
+/* The instructions of each group, one a member, in the order of their lanes: group g has ids[first[g]] up to
+ * ids[first[g + 1]]. Both are made in `arena`. */
+typedef struct plan_groups {
+  uint32_t *first; /* [group_count + 1] */
+  uint32_t *ids;
+} plan_groups;
+dp_status plan_groups_of(const plan_program *program, dp_arena *arena, plan_groups *groups, dp_error *error);
+
 /* The worker of an instruction, through its lane (binary search). */
 uint32_t plan_instruction_lane(const plan_program *program, uint32_t instruction);
 

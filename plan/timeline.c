@@ -28,8 +28,7 @@ void plan_timeline_free(plan_timeline *timeline) {
 
 typedef struct path {
   const plan_timeline *timeline;
-  uint32_t *group_first; /* [group] 1 + one of its instructions */
-  uint32_t *group_next;  /* [instruction] 1 + the next of the same group; NULL without groups */
+  plan_groups groups;
 } path;
 
 /* The latest to end of what an instruction on its own lane had to wait for. */
@@ -46,8 +45,8 @@ static uint32_t before(const path *p, uint32_t id) {
   const plan_instruction *i = &p->timeline->program->instructions[id];
   uint32_t best = PLAN_NO_PEER;
   if (i->opcode == PLAN_ALL_REDUCE) {
-    for (uint32_t member = p->group_first[i->peer]; member; member = p->group_next[member - 1])
-      consider(p, member - 1, &best);
+    for (uint32_t m = p->groups.first[i->peer + 1]; m-- > p->groups.first[i->peer];)
+      consider(p, p->groups.ids[m], &best); /* of equal ones the last lane's */
     return best;
   }
   consider(p, id, &best);
@@ -55,30 +54,12 @@ static uint32_t before(const path *p, uint32_t id) {
   return best;
 }
 
-static dp_status link_groups(path *p, dp_arena *scratch, dp_error *error) {
-  const plan_program *program = p->timeline->program;
-  if (program->group_count == 0) return DP_OK;
-  p->group_first = DP_ARENA_NEW(scratch, uint32_t, program->group_count);
-  p->group_next = DP_ARENA_NEW(scratch, uint32_t, program->instruction_count);
-  if (!p->group_first || !p->group_next) return dp_fail_memory(error);
-  for (uint32_t l = 0; l < program->lane_count; l++) {
-    const plan_lane *lane = &program->lanes[l];
-    if (lane->kind != PLAN_LANE_COLLECTIVE) continue;
-    for (uint32_t id = lane->first; id < lane->first + lane->count; id++) {
-      const uint32_t group = program->instructions[id].peer;
-      p->group_next[id] = p->group_first[group];
-      p->group_first[group] = id + 1;
-    }
-  }
-  return DP_OK;
-}
-
 dp_status plan_critical_path(const plan_timeline *timeline, uint32_t **ids, uint32_t *count, dp_error *error) {
   const plan_program *program = timeline->program;
   dp_arena scratch = {0};
   path p = {.timeline = timeline};
   uint32_t *found = NULL;
-  dp_status status = link_groups(&p, &scratch, error);
+  dp_status status = plan_groups_of(timeline->program, &scratch, &p.groups, error);
   if (status != DP_OK) goto out;
   uint32_t last = PLAN_NO_PEER, length = 0;
   for (uint32_t i = 0; i < program->instruction_count; i++)

@@ -227,18 +227,22 @@ START_TEST(skip_policies_change_no_bit) {
 END_TEST
 
 START_TEST(what_is_not_known_yet_is_refused) {
-  static const struct {
-    const char *plan, *says;
+  char unet[4200];
+  (void)snprintf(unet, sizeof unet, "config = \"%s\"\nheight = 128\nwidth = 192", fixture("sd15", "config.json"));
+  const struct {
+    const char *model, *plan, *says;
   } cases[] = {
-      {"stages = 2\nrecompute = \"all\"", "the CPU executor does not know recomputation yet"},
-      {"stages = 2\nskip_policy = \"compress\"\nk = 10", "the CPU executor does not know compressed skips yet"}};
-  for (int i = 0; i < 2; i++) {
+      {unet, "stages = 2\nrecompute = \"all\"", "the CPU executor does not know recomputation yet"},
+      {unet, "stages = 2\nskip_policy = \"compress\"\nk = 10", "the CPU executor does not know compressed skips yet"},
+      {"synthetic_units = 4\nforward_us = 10\nbackward_us = 20", "stages = 2",
+       "units.0: the CPU has no arithmetic for synthetic"}};
+  for (int i = 0; i < 3; i++) {
     char text[8192];
     (void)snprintf(text, sizeof text,
-                   "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 128\nwidth = 192\n"
+                   "format = \"diffpipe-scenario\"\nversion = 1\n[model]\n%s\n"
                    "precision = \"fp32\"\n[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\n"
                    "count = 2\n[plan]\n%s\n",
-                   fixture("sd15", "config.json"), cases[i].plan);
+                   cases[i].model, cases[i].plan);
     plan_scenario scenario;
     sim_prediction p;
     exec_pipeline *pipeline = NULL;
