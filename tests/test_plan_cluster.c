@@ -437,12 +437,14 @@ START_TEST(root_complex_is_shared) {
   /* four cards in a ring get half a port each, as four RTX 4090 do: 12.7 GB/s of 24 */
   assert_near(through->bandwidth_bytes_per_s / 4 / 1e9, 12.7, 0.08);
   build_ok(
-      "[[node]]\npeer_to_peer=true\n[[node.pcie]]\nname='r'\npeer_gb_per_s=20\n[[node.device]]\nmodel='RTX-4090'\ncount=4\n");
+      "[[node]]\npeer_to_peer=true\n[[node.pcie]]\nname='r'\npeer_gb_per_s=20\n[[node.device]]\nmodel='RTX-4090'"
+      "\ncount=4\n");
   const plan_route narrow = route_of("node0/gpu0", "node0/gpu1");
   assert_near(narrow.bandwidth_bytes_per_s, 20e9, 1e-12);
   /* cards below one switch do not reach the root */
   build_ok(
-      "[[node]]\n[[node.pcie]]\nname='r'\n[[node.pcie]]\nname='s'\nparent='r'\n[[node.device]]\nmodel='A100-PCIe-80GB'\n"
+      "[[node]]\n[[node.pcie]]\nname='r'\n[[node.pcie]]\nname='s'\nparent='r'\n[[node.device]]\nmodel='A100-PCIe-80GB'"
+      "\n"
       "count=2\npcie='s'\n");
   ck_assert_int_eq(route_of("node0/gpu0", "node0/gpu1").count, 2);
 }

@@ -240,8 +240,8 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {uniform_by_hand,           balanced_by_hand,     balanced_flux,
-                                       text_encoders_add_up,      units_join_to_layers, defaults,
-                                       unknown_things_are_listed, assignments_win,      ratios_by_hand,
-                                       directories_and_pairs,     batches_by_size,      what_the_trainer_refuses};
+                                text_encoders_add_up,      units_join_to_layers, defaults,
+                                unknown_things_are_listed, assignments_win,      ratios_by_hand,
+                                directories_and_pairs,     batches_by_size,      what_the_trainer_refuses};
   return suite_run("plan_dpipe", tests, sizeof tests / sizeof tests[0], setup, teardown, 30);
 }

@@ -149,8 +149,9 @@ START_TEST(tensor_groups_are_placed) {
   ck_assert_int_eq(share.model_parameters, 859520964);
   graph_free(&share);
   ck_assert_int_eq(plan_scenario_share(&scenario, 1, 7, &share, &error), DP_BAD_INPUT);
-  ck_assert_ptr_nonnull(strstr(error.text, "s.toml:11: plan.tensor_parallel: found a tensor group of 7, allowed: one "
-                                           "that divides some layer of the model"));
+  ck_assert_ptr_nonnull(strstr(error.text,
+                               "s.toml:11: plan.tensor_parallel: found a tensor group of 7, allowed: one "
+                               "that divides some layer of the model"));
 }
 END_TEST
 
@@ -163,7 +164,7 @@ START_TEST(installed_scenarios_are_read) {
       {"sd15-4xrtx3090", 4, 4, 1, 32},    {"sdxl-8xa100-sxm", 8, 4, 2, 32},     {"sdxl-8xa100-pcie", 8, 4, 2, 16},
       {"sd3-8xh100", 8, 4, 2, 32},        {"flux-lora-4xrtx4090", 4, 4, 1, 16}, {"sdxl-unlike-16gb-24gb", 2, 2, 1, 16},
       {"sdxl-2x8xa100-ib", 16, 4, 4, 32}, {"sdxl-h200-virtual4", 4, 4, 1, 32},  {"study-1f1b", 4, 4, 1, 8},
-      {"flux-image-8xh100", 8, 1, 1, 1},      {"flux-batch4-8xh100", 8, 4, 1, 4},
+      {"flux-image-8xh100", 8, 1, 1, 1},  {"flux-batch4-8xh100", 8, 4, 1, 4},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     read_installed(cases[i].name, NULL, 0);
@@ -255,7 +256,8 @@ START_TEST(errors_name_line_and_value) {
        "of plan.devices"},
       {SD15 "[plan]\ntensor_parallel = 2\nstages = 1\ndevices = [0, 1, 2]\n",
        "s.toml:13: plan.devices: found 3 entries for 1 stages * 1 replicas * 2 tensor members, allowed: 2"},
-      {SD15 "[plan]\ntensor_parallel = 65\n", "s.toml:11: plan.tensor_parallel: found 65, allowed: an integer from 1 to 64"},
+      {SD15 "[plan]\ntensor_parallel = 65\n",
+       "s.toml:11: plan.tensor_parallel: found 65, allowed: an integer from 1 to 64"},
       {SD15 "[search]\ntensor_parallel = [2, 100]\n",
        "s.toml:11: search.tensor_parallel: found 100, allowed: integers from 1 to 64"},
       {BASE "[plan]\nschedule = \"folded\"\nchunks = 3\n",
@@ -282,7 +284,7 @@ START_TEST(errors_name_line_and_value) {
        "s.toml:12: plan: found 4 stages * 2 replicas * 4 chunks * 1000000 microbatches = 32000000 passes a step, "
        "allowed: at most 4194304"},
       {HEAD "[model]\nsynthetic_units = 65535\nforward_us = 10\n" EIGHT
-       "[plan]\nschedule = \"interleaved\"\nchunks = 250\n",
+            "[plan]\nschedule = \"interleaved\"\nchunks = 250\n",
        "s.toml:13: plan: found 2000 chunks of 65535 synthetic units, allowed: at most 1024 chunks of so many units"},
       {BASE "[task]\nglobal_batch = 10\n[plan]\ndata_parallel = 4\n",
        "s.toml:12: task.global_batch: found 10, allowed: a multiple of data_parallel, 4"},
@@ -300,7 +302,8 @@ START_TEST(errors_name_line_and_value) {
        "s.toml:12: task.trainable: found \"lora\" with synthetic units, allowed: full"},
       {BASE "[task]\nlora_rank = 4\n",
        "s.toml:12: task.lora_rank: found with trainable = \"full\", allowed: only with trainable = \"lora\""},
-      {BASE "[task]\nkind = \"training\"\n", "s.toml:12: task.kind: found \"training\", did you mean \"train\"? allowed: train, sample"},
+      {BASE "[task]\nkind = \"training\"\n",
+       "s.toml:12: task.kind: found \"training\", did you mean \"train\"? allowed: train, sample"},
       {BASE "[search]\nschedules = [\"1f1b\", \"2f2b\"]\n",
        "s.toml:12: search.schedules: found \"2f2b\", allowed: gpipe, 1f1b"},
       {BASE "[search]\nmicrobatch_size = [1]\n",

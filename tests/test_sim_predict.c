@@ -361,8 +361,8 @@ START_TEST(plans_that_cannot_be_are_named) {
 }
 END_TEST
 
-/* SDXL with LoRA on 16 + 24 GB, so much at once that the balanced split does not fit: of all splits that do, the default is
- * the fastest but for what the slowest worker does not tell of the step. */
+/* SDXL with LoRA on 16 + 24 GB, so much at once that the balanced split does not fit: of all splits that do, the
+ * default is the fastest but for what the slowest worker does not tell of the step. */
 START_TEST(unlike_cards_get_a_split_that_fits) {
   static const char unlike[] =
       "format = \"diffpipe-scenario\"\nversion = 1\n"
@@ -394,16 +394,17 @@ START_TEST(unlike_cards_get_a_split_that_fits) {
 }
 END_TEST
 
-/* Every schedule that has a choice: a little less memory than the balanced split needs, and another one is found, or the
- * balanced one is kept as it was. */
+/* Every schedule that has a choice: a little less memory than the balanced split needs, and another one is found, or
+ * the balanced one is kept as it was. */
 START_TEST(a_split_is_only_changed_to_fit) {
   static const char text[] =
       "format = \"diffpipe-scenario\"\nversion = 1\n"
       "[model]\nconfig = \"models/sdxl_unet.json\"\nheight = 1024\nwidth = 1024\ntext_tokens = 77\n"
       "[task]\nkind = \"train\"\n"
-      "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"A100-SXM4-80GB\"\ncount = 4\nmemory_limit_gb = %g\n"
+      "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"A100-SXM4-80GB\"\ncount = 4\nmemory_limit_gb = "
+      "%g\n"
       "[plan]\nstages = 4\nmicrobatches = 8\nmicrobatch_size = 1\n";
-  static const char *const schedules[] = {"plan.schedule=gpipe",  "plan.schedule=1f1b", "plan.schedule=interleaved",
+  static const char *const schedules[] = {"plan.schedule=gpipe",  "plan.schedule=1f1b",  "plan.schedule=interleaved",
                                           "plan.schedule=folded", "plan.schedule=zb-h1", "plan.schedule=zb-v"};
   for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
     char wide[1024], tight[1024], none[1024];

@@ -35,8 +35,10 @@ static void search(const plan_scenario *scenario, int threads, sim_tune_result *
 
 /* Small grids of unlike kinds: what follows must hold on all. */
 static const char *const grids[] = {
-    HEAD SDXL "[task]\nglobal_batch = 32\n" CARDS("A100-SXM4-80GB", "4") "[search]\nmicrobatch_sizes = [2, 4]\nchunks = [2]\n",
-    HEAD SDXL "[task]\nglobal_batch = 16\n" CARDS("RTX-4090", "4") "[search]\nmicrobatch_sizes = [1]\nchunks = [2, 4]\n",
+    HEAD SDXL
+    "[task]\nglobal_batch = 32\n" CARDS("A100-SXM4-80GB", "4") "[search]\nmicrobatch_sizes = [2, 4]\nchunks = [2]\n",
+    HEAD SDXL
+    "[task]\nglobal_batch = 16\n" CARDS("RTX-4090", "4") "[search]\nmicrobatch_sizes = [1]\nchunks = [2, 4]\n",
     HEAD SD15 "[task]\nglobal_batch = 64\n" CARDS(
         "RTX-3090", "4") "[search]\nmicrobatch_sizes = [4, 8]\nschedules = [\"1f1b\", \"folded\", \"zb-v\"]\n",
     HEAD SD15 "[task]\nkind = \"sample\"\nsteps = 4\nglobal_batch = 16\n" CARDS(
