@@ -38,7 +38,7 @@ bench: $(BENCHES)
 	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios' $(srcdir)/tests/bench.sh bench.json $(BENCHES)
 .PHONY: bench
 CHECK_SUITES += tests/test_plan_cluster
-tests_test_plan_cluster_SOURCES = tests/test_plan_cluster.c
+tests_test_plan_cluster_SOURCES = tests/test_plan_cluster.c tests/suite.h
 tests_test_plan_cluster_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_sim_network
 tests_test_sim_network_SOURCES = tests/test_sim_network.c tests/sim_reference.c tests/sim_reference.h
@@ -55,7 +55,7 @@ tests_test_plan_program_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 tests_test_plan_schedule_SOURCES = tests/test_plan_schedule.c $(PLAN_REFERENCE)
 tests_test_plan_schedule_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_scenario
-tests_test_plan_scenario_SOURCES = tests/test_plan_scenario.c
+tests_test_plan_scenario_SOURCES = tests/test_plan_scenario.c tests/suite.h
 tests_test_plan_scenario_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 SCRIPT_TESTS += tests/test_inspect.sh
 CHECK_SUITES += tests/test_graph tests/test_graph_memory tests/test_graph_ops

@@ -236,19 +236,12 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("fixtures");
-  TCase *tcase = tcase_create("fixtures");
-  tcase_set_timeout(tcase, 60);
-  tcase_add_checked_fixture(tcase, setup, teardown);
+  TCase *tcase = suite_case(suite, "fixtures", setup, teardown, 60);
   tcase_add_loop_test(tcase, weights_and_gradients_are_the_graphs, 0, MODEL_COUNT);
   tcase_add_loop_test(tcase, inputs_and_output_are_the_graphs, 0, MODEL_COUNT);
   tcase_add_loop_test(tcase, loss_and_norm_follow_from_the_tensors, 0, MODEL_COUNT);
   tcase_add_loop_test(tcase, adapters_are_the_graphs, 0, 3);
   tcase_add_test(tcase, ddpm_is_diffusers_own);
   tcase_add_test(tcase, flow_is_diffusers_own);
-  suite_add_tcase(suite, tcase);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

@@ -537,8 +537,8 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("graph");
-  TCase *models = tcase_create("models"), *errors = tcase_create("errors");
-  tcase_set_timeout(models, 60);
+  TCase *models = suite_case(suite, "models", NULL, NULL, 60);
+  TCase *errors = suite_case(suite, "errors", NULL, NULL, 0);
   tcase_add_loop_test(models, totals_equal_the_published, 0, TOTAL_COUNT);
   tcase_add_test(models, weights_are_diffusers_own);
   tcase_add_loop_test(models, work_and_memory_are_linear_in_batch, 0, TOTAL_COUNT);
@@ -550,14 +550,8 @@ int main(void) {
   tcase_add_loop_test(models, lora_trains_only_adapters, 0, TOTAL_COUNT);
   tcase_add_loop_test(models, frozen_models_have_no_backward, 0, TOTAL_COUNT);
   tcase_add_test(models, synthetic_units_cost_what_they_are_told);
-  suite_add_tcase(suite, models);
   tcase_add_loop_test(errors, bad_configs_are_refused_by_line, 0, sizeof refused / sizeof *refused);
   tcase_add_loop_test(errors, absurd_sizes_are_refused, 0, sizeof absurd / sizeof *absurd);
   tcase_add_test(errors, keys_of_diffusers_itself_are_passed_over);
-  suite_add_tcase(suite, errors);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

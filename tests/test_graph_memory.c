@@ -309,8 +309,7 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("graph memory");
-  TCase *memory = tcase_create("memory");
-  tcase_set_timeout(memory, 120);
+  TCase *memory = suite_case(suite, "memory", NULL, NULL, 120);
   tcase_add_loop_test(memory, cuts_are_what_ops_read_across, 0, MODEL_COUNT);
   tcase_add_loop_test(memory, consumers_and_skips_follow_from_ops, 0, MODEL_COUNT);
   tcase_add_loop_test(memory, saved_bytes_count_every_tensor_once, 0, MODEL_COUNT);
@@ -319,10 +318,5 @@ int main(void) {
   tcase_add_test(memory, backward_transients_by_hand);
   tcase_add_loop_test(memory, backward_transients_follow_gradients, 0, MODEL_COUNT);
   tcase_add_loop_test(memory, saved_tensors_own_their_memory, 0, MODEL_COUNT);
-  suite_add_tcase(suite, memory);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

@@ -546,7 +546,7 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("graph ops");
-  TCase *ops = tcase_create("ops");
+  TCase *ops = suite_case(suite, "ops", NULL, NULL, 0);
   const TTest *const tests[] = {conv2d,
                                 conv3d,
                                 linear,
@@ -568,10 +568,5 @@ int main(void) {
                                 misuse_is_refused};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(ops, tests[i]);
   tcase_add_loop_test(ops, unfit_inputs_are_refused, 0, sizeof unfit / sizeof *unfit);
-  suite_add_tcase(suite, ops);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

@@ -323,7 +323,7 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("graph shard");
-  TCase *shares = tcase_create("shares");
+  TCase *shares = suite_case(suite, "shares", NULL, NULL, 0);
   const TTest *const tests[] = {a_transformer_block_takes_the_reductions_of_the_paper,
                                 convolutions_go_by_channels,
                                 indivisible_heads_stay_whole,
@@ -333,10 +333,5 @@ int main(void) {
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(shares, tests[i]);
   tcase_add_loop_test(shares, a_group_of_one_is_the_whole, 0, MODEL_COUNT);
   tcase_add_loop_test(shares, shares_add_up_to_the_whole, 0, CASE_COUNT + 1);
-  suite_add_tcase(suite, shares);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

@@ -486,17 +486,11 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("kernels");
-  TCase *tcase = tcase_create("kernels");
-  tcase_set_timeout(tcase, 120);
+  TCase *tcase = suite_case(suite, "kernels", NULL, NULL, 120);
   tcase_add_loop_test(tcase, test_rows, 0, (int)(sizeof rows / sizeof *rows));
   tcase_add_loop_test(tcase, test_in_place, 0, (int)(sizeof places / sizeof *places));
   tcase_add_test(tcase, test_functions);
   tcase_add_test(tcase, test_context_refuses);
   tcase_add_test(tcase, test_contexts_at_once);
-  suite_add_tcase(suite, tcase);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

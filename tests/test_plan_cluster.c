@@ -1,5 +1,4 @@
 /* Devices, links, NCCL's cost model, clusters and routes. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "base/str.h"
 #include "plan/cluster.h"
 #include "plan/nccl.h"
+#include "tests/suite.h"
 
 static plan_catalogue catalogue;
 static dp_document document;
@@ -669,9 +669,7 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("plan: cluster");
-  TCase *tests = tcase_create("all");
-  tcase_add_checked_fixture(tests, setup, teardown);
-  tcase_set_timeout(tests, 120);
+  TCase *tests = suite_case(suite, "all", setup, teardown, 120);
   tcase_add_test(tests, devices_have_the_published_figures);
   tcase_add_test(tests, every_row_is_plausible);
   tcase_add_test(tests, links_reproduce_the_measured_cells);
@@ -689,10 +687,5 @@ int main(void) {
   tcase_add_test(tests, routes_of_thousands_are_quick_and_small);
   tcase_add_test(tests, building_is_reproducible);
   tcase_add_test(tests, errors_name_line_and_value);
-  suite_add_tcase(suite, tests);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

@@ -1,5 +1,4 @@
 /* Scenarios: what is read, what defaults are, how counts settle, and what is refused. */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 
 #include "base/file.h"
 #include "plan/scenario.h"
+#include "tests/suite.h"
 
 static plan_scenario scenario;
 static plan_plan plan;
@@ -330,9 +330,7 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("plan: scenario");
-  TCase *tests = tcase_create("all");
-  tcase_add_checked_fixture(tests, NULL, teardown);
-  tcase_set_timeout(tests, 120);
+  TCase *tests = suite_case(suite, "all", NULL, teardown, 120);
   tcase_add_test(tests, defaults_are_as_documented);
   tcase_add_test(tests, two_counts_give_the_third);
   tcase_add_test(tests, plan_keys_reach_the_plan);
@@ -340,10 +338,5 @@ int main(void) {
   tcase_add_test(tests, installed_scenarios_are_read);
   tcase_add_test(tests, command_line_overrides_the_file);
   tcase_add_test(tests, errors_name_line_and_value);
-  suite_add_tcase(suite, tests);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_NORMAL);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

@@ -245,18 +245,11 @@ START_TEST(unshared_faster_parts_never_lengthen_a_plan) {
 
 int main(void) {
   Suite *suite = suite_create("sim_compiled");
-  TCase *tcase = tcase_create("sim_compiled");
-  tcase_set_timeout(tcase, 240);
-  tcase_add_checked_fixture(tcase, setup, teardown);
+  TCase *tcase = suite_case(suite, "sim_compiled", setup, teardown, 240);
   tcase_add_loop_test(tcase, every_schedule_takes_its_closed_form, 0, 3);
   tcase_add_test(tcase, compiled_1f1b_runs_as_the_one_made_by_hand);
   tcase_add_loop_test(tcase, random_plans_run_as_the_plain_engine_says, 0, SIM_MIX_COUNT);
   tcase_add_loop_test(tcase, laws_hold_for_random_plans, 0, SIM_MIX_COUNT);
   tcase_add_test(tcase, unshared_faster_parts_never_lengthen_a_plan);
-  suite_add_tcase(suite, tcase);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

@@ -415,9 +415,7 @@ START_TEST(pipelines_run_as_the_plain_engine_says) {
 
 int main(void) {
   Suite *suite = suite_create("sim_engine");
-  TCase *tcase = tcase_create("sim_engine");
-  tcase_set_timeout(tcase, 120);
-  tcase_add_checked_fixture(tcase, setup, teardown);
+  TCase *tcase = suite_case(suite, "sim_engine", setup, teardown, 120);
   tcase_add_test(tcase, alone_a_transfer_takes_latency_and_bytes_over_bandwidth);
   tcase_add_test(tcase, zero_bytes_take_no_time);
   tcase_add_test(tcase, compute_slows_down_while_a_transfer_lasts);
@@ -435,10 +433,5 @@ int main(void) {
   tcase_add_loop_test(tcase, the_same_input_gives_the_same_bits, 0, SIM_MIX_COUNT);
   tcase_add_test(tcase, unshared_faster_parts_never_lengthen_a_step);
   tcase_add_test(tcase, pipelines_run_as_the_plain_engine_says);
-  suite_add_tcase(suite, tcase);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }

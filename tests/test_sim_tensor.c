@@ -326,18 +326,11 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("sim: tensor groups");
-  TCase *cases = tcase_create("all");
+  TCase *cases = suite_case(suite, "all", setup, teardown, 120);
   const TTest *const tests[] = {
       a_step_is_compute_and_collectives, recomputation_repeats_collectives,    memory_is_divided, members_keep_in_step,
       groups_share_what_they_cross,      groups_are_only_taken_where_they_help};
-  tcase_add_checked_fixture(cases, setup, teardown);
-  tcase_set_timeout(cases, 120);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(cases, tests[i]);
   tcase_add_loop_test(cases, the_search_is_right_with_tensor_groups, 0, 5);
-  suite_add_tcase(suite, cases);
-  SRunner *runner = srunner_create(suite);
-  srunner_run_all(runner, CK_ENV);
-  const int failed = srunner_ntests_failed(runner);
-  srunner_free(runner);
-  return failed != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+  return suite_finish(suite);
 }
