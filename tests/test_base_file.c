@@ -15,28 +15,25 @@
 
 #include "base/node.h"
 #include "base/progress.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
-static char folder[64];
 static dp_error error;
 static dp_arena arena;
 
 static void setup(void) {
-  (void)snprintf(folder, sizeof folder, "/tmp/diffpipe-test-XXXXXX");
-  ck_assert_ptr_nonnull(mkdtemp(folder));
-  ck_assert_int_eq(chdir(folder), 0);
+  scratch_enter();
   error = (dp_error)DP_ERROR_INIT;
   arena = (dp_arena){0};
 }
 
-/* What a test leaves is in this list; rmdir fails, and the test with it, when anything else was left. */
+/* What a test leaves is in this list; scratch_leave fails, and the test with it, when anything else was left. */
 static void teardown(void) {
   static const char *const names[] = {"a.txt",          "b.toml",  "b.json", "pipe",    "link",  "data/b.toml",
                                       "data/in/c.toml", "data/in", "data",   "new/x/y", "new/x", "new"};
   dp_arena_free(&arena);
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) (void)remove(names[i]);
-  ck_assert_int_eq(chdir("/"), 0);
-  ck_assert_int_eq(rmdir(folder), 0);
+  scratch_leave();
 }
 
 static void put(const char *path, const char *text) {

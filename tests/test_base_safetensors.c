@@ -13,27 +13,24 @@
 
 #include "base/random.h"
 #include "base/str.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
-static char folder[64];
 static dp_error error;
 static dp_safetensors file;
 
 static void setup(void) {
-  (void)snprintf(folder, sizeof folder, "/tmp/diffpipe-test-XXXXXX");
-  ck_assert_ptr_nonnull(mkdtemp(folder));
-  ck_assert_int_eq(chdir(folder), 0);
+  scratch_enter();
   error = (dp_error)DP_ERROR_INIT;
   file = (dp_safetensors){0};
 }
 
-/* rmdir fails, and the test with it, when a temporary file was left. */
+/* scratch_leave fails, and the test with it, when a temporary file was left. */
 static void teardown(void) {
   dp_safetensors_close(&file);
   (void)remove("a.safetensors");
   (void)remove("pipe");
-  ck_assert_int_eq(chdir("/"), 0);
-  ck_assert_int_eq(rmdir(folder), 0);
+  scratch_leave();
 }
 
 static void must(dp_status status) { ck_assert_msg(status == DP_OK, "%s", error.text); }

@@ -10,6 +10,7 @@
 #include "base/folder.h"
 #include "base/random.h"
 #include "tests/graph_helpers.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
 static const char *const tiny_unet =
@@ -23,7 +24,6 @@ static const char *const tiny_flux =
 enum { RANK = 3 };
 #define DATA "out/pytorch_lora_weights.safetensors"
 
-static char scratch[64];
 static dp_error error;
 static dp_arena arena;
 static graph model;
@@ -43,9 +43,7 @@ static void make(const char *config, int64_t rank) {
 }
 
 static void setup(void) {
-  (void)snprintf(scratch, sizeof scratch, "/tmp/diffpipe-test-XXXXXX");
-  ck_assert_ptr_nonnull(mkdtemp(scratch));
-  ck_assert_int_eq(chdir(scratch), 0);
+  scratch_enter();
   error = (dp_error)DP_ERROR_INIT;
   make(tiny_unet, RANK);
 }
@@ -55,8 +53,7 @@ static void teardown(void) {
   graph_free(&model);
   dp_arena_free(&arena);
   ck_assert_int_eq(dp_folder_remove("out", NULL, &error), DP_OK);
-  ck_assert_int_eq(chdir("/"), 0);
-  ck_assert_int_eq(rmdir(scratch), 0);
+  scratch_leave();
 }
 
 static float value_of(int layer, int factor, int64_t i) { return (float)(layer * 10000 + factor * 5000 + i) / 3; }

@@ -3,7 +3,6 @@
  * saving that is cut short anywhere leaves the checkpoints before. */
 #include "exec/checkpoint.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,13 +15,13 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
 enum { PARTS = 3, ARRAYS = 2, NUMBERS = 40 };
 static const int64_t dims[] = {5, 8};
 static const exec_checkpoint_counter counters[] = {{"samples", 12800}, {"epoch", 3}};
 
-static char scratch[64];
 static dp_error error;
 static exec_checkpoint found;
 static dp_str skipped;
@@ -30,33 +29,17 @@ static dp_str skipped;
 static void must(dp_status status) { ck_assert_msg(status == DP_OK, "%s", error.text); }
 
 static void setup(void) {
-  (void)snprintf(scratch, sizeof scratch, "/tmp/diffpipe-test-XXXXXX");
-  ck_assert_ptr_nonnull(mkdtemp(scratch));
-  ck_assert_int_eq(chdir(scratch), 0);
+  scratch_enter();
   error = (dp_error)DP_ERROR_INIT;
   found = (exec_checkpoint){0};
   skipped = (dp_str){0};
 }
 
-static void clean(const char *path) { /* any depth */
-  DIR *stream = opendir(path);
-  ck_assert_ptr_nonnull(stream);
-  for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
-    char inner[600];
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    (void)snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name);
-    if (entry->d_type == DT_DIR) clean(inner);
-    (void)remove(inner);
-  }
-  (void)closedir(stream);
-}
-
 static void teardown(void) {
   exec_checkpoint_close(&found);
   dp_str_free(&skipped);
-  clean(scratch);
-  ck_assert_int_eq(chdir("/"), 0);
-  ck_assert_int_eq(rmdir(scratch), 0);
+  scratch_clean(scratch);
+  scratch_leave();
 }
 
 /* Any bits, NaNs among them. */
@@ -131,14 +114,6 @@ static void must_find(const char *run, int64_t step) {
   must(exec_checkpoint_find(run, &found, &skipped, &error));
   must_hold(&found, step);
   exec_checkpoint_close(&found);
-}
-
-static int count_entries(const char *path) {
-  DIR *stream = opendir(path);
-  int count = 0;
-  while (stream && readdir(stream)) count++;
-  if (stream) (void)closedir(stream);
-  return count - 2;
 }
 
 START_TEST(what_is_saved_comes_back) {

@@ -3,7 +3,6 @@
  * what is wrong. */
 #include "exec/checkpoint_model.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "base/folder.h"
 #include "base/random.h"
 #include "tests/graph_helpers.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
 static const char *const tiny_unet =
@@ -26,7 +26,6 @@ static const char *const tiny_sd3 =
     "\"attention_head_dim\":4,\"num_attention_heads\":2,\"joint_attention_dim\":8,\"caption_projection_dim\":8,"
     "\"pooled_projection_dim\":8,\"out_channels\":4,\"pos_embed_max_size\":6}";
 
-static char scratch[64];
 static dp_error error;
 static dp_arena arena;
 static graph model;
@@ -69,24 +68,9 @@ static void make(const char *config) {
 }
 
 static void setup(void) {
-  (void)snprintf(scratch, sizeof scratch, "/tmp/diffpipe-test-XXXXXX");
-  ck_assert_ptr_nonnull(mkdtemp(scratch));
-  ck_assert_int_eq(chdir(scratch), 0);
+  scratch_enter();
   error = (dp_error)DP_ERROR_INIT;
   make(tiny_unet);
-}
-
-static void clean(const char *path) { /* any depth */
-  DIR *stream = opendir(path);
-  ck_assert_ptr_nonnull(stream);
-  for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
-    char inner[600];
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    (void)snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name);
-    if (entry->d_type == DT_DIR) clean(inner);
-    (void)remove(inner);
-  }
-  (void)closedir(stream);
 }
 
 static void teardown(void) {
@@ -96,17 +80,8 @@ static void teardown(void) {
   values = NULL;
   parts = NULL;
   dp_arena_free(&arena);
-  clean(scratch);
-  ck_assert_int_eq(chdir("/"), 0);
-  ck_assert_int_eq(rmdir(scratch), 0);
-}
-
-static int count_files(const char *path) {
-  DIR *stream = opendir(path);
-  int count = 0;
-  while (stream && readdir(stream)) count++;
-  if (stream) (void)closedir(stream);
-  return count - 2;
+  scratch_clean(scratch);
+  scratch_leave();
 }
 
 static dp_status write_folder(const char *path, uint64_t shard_bytes, uint64_t *bytes) {
@@ -140,8 +115,8 @@ static void must_refuse(const char *path, const char *expected) {
 START_TEST(a_folder_comes_back_with_the_same_bits) {
   uint64_t bytes = 0;
   must(write_folder("out/of/model/", 0, &bytes));
-  ck_assert_int_eq(count_files("out/of"), 1); /* the folder beside is gone */
-  ck_assert_int_eq(count_files("out/of/model"), 2);
+  ck_assert_int_eq(count_entries("out/of"), 1); /* the folder beside is gone */
+  ck_assert_int_eq(count_entries("out/of/model"), 2);
   struct stat config, data, folder;
   ck_assert_int_eq(stat("out/of/model/config.json", &config), 0);
   ck_assert_int_eq(stat("out/of/model/diffusion_pytorch_model.safetensors", &data), 0);
@@ -175,7 +150,7 @@ START_TEST(a_large_model_is_cut_into_files) {
     ck_assert_int_eq(dp_node_get(metadata, "total_size")->integer, model.parameters * 4);
     ck_assert_uint_eq(dp_node_get(index.root, "weight_map")->count, model.weights.count);
     dp_document_free(&index);
-    const int files = count_files("model") - 2;
+    const int files = count_entries("model") - 2;
     if (i == 0) ck_assert_int_eq(files, (int)model.weights.count); /* a tensor is never cut */
     for (int f = 1; f <= files; f++) {
       char path[128];
@@ -187,7 +162,7 @@ START_TEST(a_large_model_is_cut_into_files) {
     }
   }
   must(write_folder("model", 0, NULL));
-  ck_assert_int_eq(count_files("model"), 2); /* nothing of the shards is left */
+  ck_assert_int_eq(count_entries("model"), 2); /* nothing of the shards is left */
   must_hold_values("model");
 }
 END_TEST
@@ -393,13 +368,13 @@ static dp_status failing_source(void *context, int weight, const float **source_
 
 START_TEST(a_writing_that_fails_changes_nothing) {
   must(write_folder("model", 1000, NULL));
-  const int files = count_files("model");
+  const int files = count_entries("model");
   for (int at = 0; at < (int)model.weights.count; at += 7) {
     const exec_weights_form form = {.config_path = "given.json", .shard_bytes = 500};
     ck_assert_int_eq(exec_weights_write("model", &model, &form, failing_source, &at, NULL, &error), DP_IO_FAILED);
     ck_assert_str_eq(error.text, "worker 3 has died");
-    ck_assert_int_eq(count_files("model"), files);
-    ck_assert_int_eq(count_files("."), 2); /* model and given.json */
+    ck_assert_int_eq(count_entries("model"), files);
+    ck_assert_int_eq(count_entries("."), 2); /* model and given.json */
   }
   struct rlimit before, small;
   ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -413,7 +388,7 @@ START_TEST(a_writing_that_fails_changes_nothing) {
     ck_assert_str_eq(error.text, small.rlim_cur < strlen(tiny_unet)
                                      ? "model/config.json: cannot be written: File too large"
                                      : DATA ": cannot be written: File too large");
-    ck_assert_int_eq(count_files("."), 2);
+    ck_assert_int_eq(count_entries("."), 2);
   }
   (void)signal(SIGXFSZ, handler);
   must_hold_values("model");
@@ -433,11 +408,11 @@ START_TEST(nothing_else_is_overwritten) {
   ck_assert_int_eq(exec_weights_write("m", &model, &form, exec_weights_source_array, parts, NULL, &error),
                    DP_BAD_INPUT);
   ck_assert_str_eq(error.text, "absent.json: cannot be read: No such file or directory");
-  ck_assert_int_eq(count_files("."), 2);
+  ck_assert_int_eq(count_entries("."), 2);
   ck_assert_int_eq(symlink("other", "link"), 0); /* a link goes on showing the same folder */
   must(write_folder("other", 0, NULL));
   must(write_folder("link", 500, NULL));
-  ck_assert_int_gt(count_files("other"), 2);
+  ck_assert_int_gt(count_entries("other"), 2);
 }
 END_TEST
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plan/dpipe.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
 #define BASE                                                                                     \
@@ -143,12 +144,7 @@ END_TEST
 
 START_TEST(assignments_win) {
   char path[] = "/tmp/diffpipe-dpipe-XXXXXX.toml";
-  FILE *stream = NULL;
-  const int file = mkstemps(path, 5);
-  ck_assert_int_ge(file, 0);
-  stream = fdopen(file, "w");
-  fputs("pipeline_stages = 2\n" BASE, stream);
-  ck_assert_int_eq(fclose(stream), 0);
+  scratch_file(path, "pipeline_stages = 2\n" BASE);
   const char *sets[] = {"pipeline_stages=4", "model.dtype=float32"};
   failure = (dp_error)DP_ERROR_INIT;
   const dp_status status = plan_dpipe_read(path, sets, 2, &config, &failure);

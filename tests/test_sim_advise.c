@@ -7,6 +7,7 @@
 
 #include "sim/advise.h"
 #include "sim/predict.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
 static sim_efficiency *efficiency;
@@ -152,11 +153,7 @@ START_TEST(what_helps_when_nothing_fits) {
   static const char one_card[] =
       "format = \"diffpipe-cluster\"\nversion = 1\n[[node]]\n  [[node.device]]\n  model = \"RTX-4090\"\n  count = 1\n";
   char path[] = "/tmp/diffpipe-advise-XXXXXX.toml";
-  const int file = mkstemps(path, 5);
-  ck_assert_int_ge(file, 0);
-  FILE *stream = fdopen(file, "w");
-  fputs(one_card, stream);
-  ck_assert_int_eq(fclose(stream), 0);
+  scratch_file(path, one_card);
   advise("activation_checkpointing=true\ngradient_accumulation_steps=4\n" FLUX, SQUARES, path);
   ck_assert(!result.mix.fits && result.any_fits);
   ck_assert_int_eq(result.smallest.change_count, 1);

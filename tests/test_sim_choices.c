@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "sim/remedy.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
 static sim_efficiency *efficiency;
@@ -161,10 +162,7 @@ static const char tiny_model[] =
  * for covering knapsacks). */
 START_TEST(units_are_chosen_nearly_as_well_as_by_trying_all) {
   char config[] = "/tmp/diffpipe-choices-XXXXXX.json";
-  const int file = mkstemps(config, 5);
-  ck_assert_int_ge(file, 0);
-  ck_assert_int_eq(write(file, tiny_model, sizeof tiny_model - 1), (ssize_t)sizeof tiny_model - 1);
-  ck_assert_int_eq(close(file), 0);
+  scratch_file(config, tiny_model);
   char text[1024];
   (void)snprintf(text, sizeof text,
                  HEAD

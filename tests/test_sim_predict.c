@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "sim/predict.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
 static sim_efficiency *efficiency;
@@ -36,10 +37,7 @@ static const char sdxl[] =
 /* Predicts `text` with the assignments of a NULL-terminated list; the file it stands in is gone afterwards. */
 static dp_status try_run(run *r, const char *text, const char *const *sets, dp_error *error) {
   char path[] = "/tmp/diffpipe-predict-XXXXXX.toml";
-  const int file = mkstemps(path, 5);
-  ck_assert_int_ge(file, 0);
-  ck_assert_int_eq(write(file, text, strlen(text)), (ssize_t)strlen(text));
-  ck_assert_int_eq(close(file), 0);
+  scratch_file(path, text);
   int count = 0;
   while (sets && sets[count]) count++;
   memset(r, 0, sizeof *r);

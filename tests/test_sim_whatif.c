@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "sim/tune_search.h"
 #include "sim/whatif.h"
+#include "tests/scratch.h"
 #include "tests/suite.h"
 
 static sim_efficiency *efficiency;
@@ -16,10 +17,7 @@ static dp_arena arena;
 
 static void write_text(char file_path[64], const char *name, const char *text) {
   (void)snprintf(file_path, 64, "/tmp/diffpipe-%s-XXXXXX.toml", name);
-  const int file = mkstemps(file_path, 5);
-  ck_assert_int_ge(file, 0);
-  ck_assert_int_eq(write(file, text, strlen(text)), (ssize_t)strlen(text));
-  ck_assert_int_eq(close(file), 0);
+  scratch_file(file_path, text);
 }
 
 static void write_scenario(const char *task) {
