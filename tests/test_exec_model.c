@@ -11,6 +11,7 @@
 #include "exec/tables.h"
 #include "graph/model.h"
 #include "graph/op_table.h"
+#include "tests/fixtures.h"
 #include "tests/suite.h"
 
 static const char *const models[] = {"sd15", "sd21", "sdxl", "sd3", "sd35", "flux-dev", "flux-schnell"};
@@ -46,14 +47,6 @@ static void teardown(void) {
 
 #define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
 
-static const char *path_of(const char *folder, const char *file) {
-  static char path[4096];
-  const char *source = getenv("SRCDIR");
-  (void)snprintf(path, sizeof path, "%s/tests/fixtures/%s%s%s", source != NULL ? source : ".", folder,
-                 file[0] ? "/" : "", file);
-  return path;
-}
-
 static float *read_values(const dp_safetensors *file, const char *name, int64_t *count) {
   const dp_safetensor *tensor = dp_safetensors_find(file, name);
   ck_assert_msg(tensor != NULL, "%s lacks %s", file->path, name);
@@ -76,10 +69,10 @@ static float *channels_last(const graph_tensor *t, const float *x) {
 }
 
 static void open_model(const char *model, int threads) {
-  OK(dp_document_read(path_of(model, "expected.json"), &numbers, &error));
-  OK(dp_document_read(path_of(model, "config.json"), &config, &error));
-  OK(dp_safetensors_open(path_of(model, "inputs.safetensors"), &inputs, &error));
-  OK(dp_safetensors_open(path_of(model, "expected.safetensors"), &expected, &error));
+  OK(dp_document_read(fixture_path(model, "expected.json"), &numbers, &error));
+  OK(dp_document_read(fixture_path(model, "config.json"), &config, &error));
+  OK(dp_safetensors_open(fixture_path(model, "inputs.safetensors"), &inputs, &error));
+  OK(dp_safetensors_open(fixture_path(model, "expected.safetensors"), &expected, &error));
   graph_model_options options;
   graph_model_options_default(&options);
   options.batch = dp_node_get(numbers.root, "batch")->integer;
@@ -87,8 +80,8 @@ static void open_model(const char *model, int threads) {
   options.width = 8 * dp_node_get(numbers.root, "latent_width")->integer;
   options.text_tokens = dp_node_get(numbers.root, "text_tokens")->integer;
   options.precision = GRAPH_FP32;
-  OK(graph_model_read(path_of(model, "config.json"), &options, &g, &error));
-  OK(exec_weights_open(path_of(model, ""), &g, &weights, &error));
+  OK(graph_model_read(fixture_path(model, "config.json"), &options, &g, &error));
+  OK(exec_weights_open(fixture_path(model, ""), &g, &weights, &error));
   const int units = (int)g.units.count;
   const kern_context_options how = {.threads = threads, .workspace_bytes = exec_chunk_workspace(&g, 0, units, threads)};
   OK(kern_context_create(&how, &kern, &error));

@@ -11,6 +11,7 @@
 #include "exec/tables.h"
 #include "graph/op_table.h"
 #include "sim/predict.h"
+#include "tests/fixtures.h"
 #include "tests/suite.h"
 
 static sim_efficiency *efficiency;
@@ -25,13 +26,6 @@ static void setup(void) {
 static void teardown(void) { sim_efficiency_free(efficiency); }
 
 enum { SAMPLES = 8, MAX_STEPS = 20 };
-
-static const char *fixture(const char *model, const char *file) {
-  static char path[4096];
-  const char *source = getenv("SRCDIR");
-  (void)snprintf(path, sizeof path, "%s/tests/fixtures/%s%s%s", source ? source : ".", model, file[0] ? "/" : "", file);
-  return path;
-}
 
 /* A sample's numbers come from its index alone, whoever works on it. */
 typedef struct data {
@@ -120,7 +114,7 @@ static bool run(const char *model, const char *plan, int steps, bool keep, outco
                  "text_tokens = 7\nprecision = \"fp32\"\n[task]\nglobal_batch = %d\n"
                  "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 8\n"
                  "[plan]\nmicrobatch_size = 1\n%s\n",
-                 fixture(model, "config.json"), SAMPLES, plan);
+                 fixture_path(model, "config.json"), SAMPLES, plan);
   plan_scenario scenario;
   sim_prediction p;
   exec_weights weights;
@@ -134,8 +128,8 @@ static bool run(const char *model, const char *plan, int steps, bool keep, outco
     plan_scenario_free(&scenario);
     return false;
   }
-  OK(exec_weights_open(fixture(model, ""), &p.graph, &weights, &error));
-  OK(dp_document_read(fixture(model, "config.json"), &config, &error));
+  OK(exec_weights_open(fixture_path(model, ""), &p.graph, &weights, &error));
+  OK(dp_document_read(fixture_path(model, "config.json"), &config, &error));
   OK(plan_timeline_init(&p.program, &timeline, &error));
   data d = {.graph = &p.graph, .microbatches = p.plan.microbatches};
   const exec_pipeline_options options = {
@@ -228,7 +222,7 @@ END_TEST
 
 START_TEST(what_is_not_known_yet_is_refused) {
   char unet[4200];
-  (void)snprintf(unet, sizeof unet, "config = \"%s\"\nheight = 128\nwidth = 192", fixture("sd15", "config.json"));
+  (void)snprintf(unet, sizeof unet, "config = \"%s\"\nheight = 128\nwidth = 192", fixture_path("sd15", "config.json"));
   const struct {
     const char *model, *plan, *says;
   } cases[] = {

@@ -10,6 +10,7 @@
 #include "base/safetensors.h"
 #include "exec/scheduler.h"
 #include "graph/model.h"
+#include "tests/fixtures.h"
 #include "tests/suite.h"
 
 static const char *const models[] = {"sd15", "sd21", "sdxl", "sd3", "sd35", "flux-dev", "flux-schnell"};
@@ -31,13 +32,6 @@ static void teardown(void) {
 
 #define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
 
-static const char *path_of(const char *folder, const char *file) {
-  static char path[4096];
-  const char *source = getenv("SRCDIR");
-  snprintf(path, sizeof path, "%s/tests/fixtures/%s/%s", source != NULL ? source : ".", folder, file);
-  return path;
-}
-
 static const dp_node *number(const char *key) {
   const dp_node *node = dp_node_get(numbers.root, key);
   ck_assert_msg(node != NULL, "expected.json lacks %s", key);
@@ -55,10 +49,10 @@ static float *values(const dp_safetensors *file, const char *name, int64_t *coun
 }
 
 static void open_model(const char *model, graph_trainable trainable, int64_t lora_rank) {
-  OK(dp_document_read(path_of(model, "expected.json"), &numbers, &error));
-  OK(dp_safetensors_open(path_of(model, "diffusion_pytorch_model.safetensors"), &weights, &error));
-  OK(dp_safetensors_open(path_of(model, "inputs.safetensors"), &inputs, &error));
-  OK(dp_safetensors_open(path_of(model, "expected.safetensors"), &expected, &error));
+  OK(dp_document_read(fixture_path(model, "expected.json"), &numbers, &error));
+  OK(dp_safetensors_open(fixture_path(model, "diffusion_pytorch_model.safetensors"), &weights, &error));
+  OK(dp_safetensors_open(fixture_path(model, "inputs.safetensors"), &inputs, &error));
+  OK(dp_safetensors_open(fixture_path(model, "expected.safetensors"), &expected, &error));
   graph_model_options options;
   graph_model_options_default(&options);
   options.batch = number("batch")->integer;
@@ -68,7 +62,7 @@ static void open_model(const char *model, graph_trainable trainable, int64_t lor
   options.precision = GRAPH_FP32;
   options.trainable = trainable;
   options.lora_rank = lora_rank;
-  OK(graph_model_read(path_of(model, "config.json"), &options, &g, &error));
+  OK(graph_model_read(fixture_path(model, "config.json"), &options, &g, &error));
 }
 
 static void check_shape(const char *what, const dp_safetensor *tensor, int rank, const int64_t *dims) {
@@ -143,7 +137,7 @@ END_TEST
 
 START_TEST(adapters_are_the_graphs) {
   static const char *const with_lora[] = {"sd15", "sd3", "flux-dev"};
-  OK(dp_safetensors_open(path_of(with_lora[_i], "lora/pytorch_lora_weights.safetensors"), &weights, &error));
+  OK(dp_safetensors_open(fixture_path(with_lora[_i], "lora/pytorch_lora_weights.safetensors"), &weights, &error));
   int64_t parameters = 0;
   for (size_t t = 0; t < weights.count; t++) parameters += weights.tensors[t].elements;
   dp_safetensors_close(&weights);
@@ -160,14 +154,14 @@ static exec_scheduler_options scheduler_options(const char *folder) {
   dp_document config = {0};
   char name[64];
   snprintf(name, sizeof name, "schedules/%s", folder);
-  OK(dp_document_read(path_of(name, "scheduler_config.json"), &config, &error));
+  OK(dp_document_read(fixture_path(name, "scheduler_config.json"), &config, &error));
   OK(exec_scheduler_read(config.root, NULL, &options, &error));
   dp_document_free(&config);
   return options;
 }
 
 static void noise_as_diffusers(const char *model, const exec_scheduler *s, const char *steps, const char *noised_name) {
-  OK(dp_safetensors_open(path_of(model, "inputs.safetensors"), &inputs, &error));
+  OK(dp_safetensors_open(fixture_path(model, "inputs.safetensors"), &inputs, &error));
   int64_t n, batch;
   float *clean = values(&inputs, "latents", &n), *noise = values(&inputs, "noise", NULL);
   float *t = values(&inputs, steps, &batch), *noised = values(&inputs, noised_name, NULL);
@@ -191,7 +185,7 @@ START_TEST(ddpm_is_diffusers_own) {
     exec_prediction prediction;
     const char *min_snr, *model;
   } cases[] = {{EXEC_EPSILON, "min_snr.epsilon", "sd15"}, {EXEC_V, "min_snr.v_prediction", "sd21"}};
-  OK(dp_safetensors_open(path_of("schedules", "schedules.safetensors"), &expected, &error));
+  OK(dp_safetensors_open(fixture_path("schedules", "schedules.safetensors"), &expected, &error));
   float *products = values(&expected, "ddpm.alphas_cumprod", NULL);
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     exec_scheduler s;
@@ -214,7 +208,7 @@ END_TEST
 /* Flux packs what it noises, so that SD3's tensors alone are compared. */
 START_TEST(flow_is_diffusers_own) {
   static const char *const kinds[] = {"sd3", "flux-schnell"};
-  OK(dp_safetensors_open(path_of("schedules", "schedules.safetensors"), &expected, &error));
+  OK(dp_safetensors_open(fixture_path("schedules", "schedules.safetensors"), &expected, &error));
   for (int k = 0; k < 2; k++) {
     const exec_scheduler_options options = scheduler_options(kinds[k]);
     exec_scheduler s;
