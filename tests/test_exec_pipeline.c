@@ -12,18 +12,17 @@
 #include "graph/op_table.h"
 #include "sim/predict.h"
 #include "tests/fixtures.h"
+#include "tests/sim_efficiency.h"
 #include "tests/suite.h"
 
-static sim_efficiency *efficiency;
 static dp_error error;
 
 #define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
 
 static void setup(void) {
   error = (dp_error)DP_ERROR_INIT;
-  OK(sim_efficiency_read(NULL, &efficiency, &error));
+  read_efficiency();
 }
-static void teardown(void) { sim_efficiency_free(efficiency); }
 
 enum { SAMPLES = 8, MAX_STEPS = 20 };
 
@@ -259,5 +258,5 @@ int main(void) {
                                 runs_are_reproducible_to_the_bit,
                                 skip_policies_change_no_bit,
                                 what_is_not_known_yet_is_refused};
-  return suite_run("exec_pipeline", tests, sizeof tests / sizeof tests[0], setup, teardown, 600);
+  return suite_run("exec_pipeline", tests, sizeof tests / sizeof tests[0], setup, free_efficiency, 600);
 }

@@ -8,18 +8,12 @@
 #include "sim/advise.h"
 #include "sim/predict.h"
 #include "tests/scratch.h"
+#include "tests/sim_efficiency.h"
 #include "tests/suite.h"
 
-static sim_efficiency *efficiency;
 static plan_dpipe config;
 static plan_scenario scenario;
 static sim_advise_result result;
-
-static void setup(void) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
-}
-static void teardown(void) { sim_efficiency_free(efficiency); }
 
 static dp_status try_advise(const char *text, const char *sizes, const char *cluster, dp_error *error) {
   const sim_advise_options how = {.cluster = cluster};
@@ -242,5 +236,5 @@ int main(void) {
       layers_of_the_models,       adapters_on_all_linear_layers,    a_bad_split_is_mended, advice_is_stable,
       a_split_that_fits_is_found, what_helps_when_nothing_fits,     memory_is_put_right,   long_steps_repeat,
       gpus_and_stages_must_agree, stages_lie_as_deepspeed_lays_them};
-  return suite_run("sim_advise", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
+  return suite_run("sim_advise", tests, sizeof tests / sizeof tests[0], read_efficiency, free_efficiency, 60);
 }

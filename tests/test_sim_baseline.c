@@ -5,25 +5,10 @@
 #include <string.h>
 
 #include "sim/baseline.h"
+#include "tests/sim_texts.h"
 #include "tests/suite.h"
 
-static sim_efficiency *efficiency;
-
-static void setup(void) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
-}
-static void teardown(void) { sim_efficiency_free(efficiency); }
-
-#define HEAD "format = \"diffpipe-scenario\"\nversion = 1\n"
-#define SD15 "[model]\nconfig = \"models/sd15_unet.json\"\nheight = 512\nwidth = 512\n"
-#define CARDS(model, count) \
-  "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"" model "\"\ncount = " count "\n"
-
-static void load(plan_scenario *scenario, const char *text) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(plan_scenario_parse(text, strlen(text), "baseline.toml", scenario, &error) == DP_OK, "%s", error.text);
-}
+static void load(plan_scenario *scenario, const char *text) { load_as("baseline.toml", text, scenario); }
 
 static void read_file(plan_scenario *scenario, const char *name, const char *const *sets, int count) {
   const char *folder = getenv("DIFFPIPE_DATA_DIR");
@@ -36,7 +21,7 @@ static void read_file(plan_scenario *scenario, const char *name, const char *con
 static void compare(const plan_scenario *scenario, int threads, sim_tune_result *tuned, sim_baselines *baselines) {
   const sim_tune_options how = {.threads = threads};
   dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_tune(scenario, efficiency, &how, tuned, &error) == DP_OK, "%s", error.text);
+  search(scenario, threads, tuned);
   ck_assert_msg(sim_baselines_find(scenario, efficiency, tuned, &how, baselines, &error) == DP_OK, "%s", error.text);
 }
 
@@ -320,8 +305,8 @@ START_TEST(unlike_cards_need_another_split_than_equal_parameters) {
   plan_scenario as_equal = scenario;
   as_equal.split = split;
   as_equal.split_count = 1;
-  ck_assert_msg(sim_predict(&as_equal, efficiency, &equal, &error) == DP_OK, "%s", error.text);
-  ck_assert_msg(sim_predict(&scenario, efficiency, &ours, &error) == DP_OK, "%s", error.text);
+  predict(&as_equal, &equal);
+  predict(&scenario, &ours);
   ck_assert(!equal.fits);
   ck_assert_int_eq(equal.tightest_worker, 0); /* the small card */
   ck_assert_int_gt(equal.memory.workers[0].peak_bytes, equal.memory_limit_bytes[0]);
@@ -344,5 +329,5 @@ int main(void) {
                                 tensor_groups_become_replicas,
                                 a_stopped_comparison_says_so,
                                 unlike_cards_need_another_split_than_equal_parameters};
-  return suite_run("sim_baseline", tests, sizeof tests / sizeof tests[0], setup, teardown, 120);
+  return suite_run("sim_baseline", tests, sizeof tests / sizeof tests[0], read_efficiency, free_efficiency, 120);
 }

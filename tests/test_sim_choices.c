@@ -9,31 +9,10 @@
 
 #include "sim/remedy.h"
 #include "tests/scratch.h"
+#include "tests/sim_texts.h"
 #include "tests/suite.h"
 
-static sim_efficiency *efficiency;
-
-static void setup(void) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
-}
-static void teardown(void) { sim_efficiency_free(efficiency); }
-
-#define HEAD "format = \"diffpipe-scenario\"\nversion = 1\n"
-#define SDXL "[model]\nconfig = \"models/sdxl_unet.json\"\nheight = 1024\nwidth = 1024\n"
-#define SD15 "[model]\nconfig = \"models/sd15_unet.json\"\nheight = 512\nwidth = 512\n"
-#define CARDS(model, count, more) \
-  "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"" model "\"\ncount = " count "\n" more "\n"
-
-static void load(plan_scenario *scenario, const char *text) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(plan_scenario_parse(text, strlen(text), "choices.toml", scenario, &error) == DP_OK, "%s", error.text);
-}
-
-static void predict(const plan_scenario *scenario, sim_prediction *prediction) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_predict(scenario, efficiency, prediction, &error) == DP_OK, "%s", error.text);
-}
+static void load(plan_scenario *scenario, const char *text) { load_as("choices.toml", text, scenario); }
 
 static int recomputed(const sim_prediction *p) {
   int count = 0;
@@ -45,26 +24,24 @@ static int recomputed(const sim_prediction *p) {
 
 /* One of each kind: fits as it is, fits with some, with all, with nothing. */
 static const char *const plans[] = {
-    HEAD SDXL CARDS("A100-SXM4-80GB", "2", "") "[plan]\nstages = 2\nmicrobatch_size = 2\nmicrobatches = 8\n",
-    HEAD SDXL CARDS("A100-SXM4-80GB", "1", "") "[plan]\nmicrobatch_size = 8\nmicrobatches = 2\n",
-    HEAD SDXL CARDS("RTX-4090", "4", "") "[plan]\nstages = 4\nmicrobatch_size = 2\nmicrobatches = 12\n",
+    HEAD SDXL CARDS("A100-SXM4-80GB", "2") "[plan]\nstages = 2\nmicrobatch_size = 2\nmicrobatches = 8\n",
+    HEAD SDXL CARDS("A100-SXM4-80GB", "1") "[plan]\nmicrobatch_size = 8\nmicrobatches = 2\n",
+    HEAD SDXL CARDS("RTX-4090", "4") "[plan]\nstages = 4\nmicrobatch_size = 2\nmicrobatches = 12\n",
     HEAD SDXL CARDS(
-        "RTX-4090", "4",
-        "") "[plan]\nstages = 4\nschedule = \"interleaved\"\nchunks = 2\nmicrobatch_size = 2\nmicrobatches = 8\n",
-    HEAD SDXL CARDS("RTX-4090", "4",
-                    "") "[plan]\nstages = 4\nschedule = \"folded\"\nmicrobatch_size = 2\nmicrobatches = 8\n",
-    HEAD SDXL CARDS("RTX-4090", "4",
-                    "") "[plan]\nstages = 4\nschedule = \"zb-h1\"\nmicrobatch_size = 2\nmicrobatches = 8\n",
-    HEAD SDXL CARDS("RTX-4090", "4",
-                    "") "[plan]\nstages = 4\nschedule = \"zb-v\"\nmicrobatch_size = 2\nmicrobatches = 8\n",
-    HEAD SDXL CARDS("RTX-4090", "4",
-                    "") "[plan]\nstages = 4\nschedule = \"gpipe\"\nmicrobatch_size = 1\nmicrobatches = 16\n",
-    HEAD SDXL CARDS("L4", "2", "") "[plan]\nstages = 2\nmicrobatch_size = 1\nmicrobatches = 4\n",
-    HEAD SD15 CARDS("RTX-3090", "2",
-                    "memory_limit_gb = 9") "[plan]\nstages = 2\nmicrobatch_size = 4\nmicrobatches = 8\n",
+        "RTX-4090",
+        "4") "[plan]\nstages = 4\nschedule = \"interleaved\"\nchunks = 2\nmicrobatch_size = 2\nmicrobatches = 8\n",
+    HEAD SDXL CARDS("RTX-4090",
+                    "4") "[plan]\nstages = 4\nschedule = \"folded\"\nmicrobatch_size = 2\nmicrobatches = 8\n",
+    HEAD SDXL CARDS("RTX-4090",
+                    "4") "[plan]\nstages = 4\nschedule = \"zb-h1\"\nmicrobatch_size = 2\nmicrobatches = 8\n",
+    HEAD SDXL CARDS("RTX-4090", "4") "[plan]\nstages = 4\nschedule = \"zb-v\"\nmicrobatch_size = 2\nmicrobatches = 8\n",
+    HEAD SDXL CARDS("RTX-4090",
+                    "4") "[plan]\nstages = 4\nschedule = \"gpipe\"\nmicrobatch_size = 1\nmicrobatches = 16\n",
+    HEAD SDXL CARDS("L4", "2") "[plan]\nstages = 2\nmicrobatch_size = 1\nmicrobatches = 4\n",
+    HEAD SD15 CARDS("RTX-3090", "2") "memory_limit_gb = 9\n[plan]\nstages = 2\nmicrobatch_size = 4\nmicrobatches = 8\n",
     HEAD SD15 CARDS(
-        "RTX-3090", "2",
-        "memory_limit_gb = 9") "[plan]\nstages = 1\ndata_parallel = 2\nmicrobatch_size = 4\nmicrobatches = 2\n",
+        "RTX-3090",
+        "2") "memory_limit_gb = 9\n[plan]\nstages = 1\ndata_parallel = 2\nmicrobatch_size = 4\nmicrobatches = 2\n",
 };
 enum { PLAN_COUNT = sizeof plans / sizeof plans[0] };
 
@@ -239,8 +216,8 @@ END_TEST
 
 static int64_t skip_bytes(const char *more) {
   char text[1024];
-  (void)snprintf(text, sizeof text,
-                 HEAD SDXL CARDS("A100-SXM4-80GB", "4", "") "[plan]\nstages = 4\nmicrobatches = 4\n%s\n", more);
+  (void)snprintf(text, sizeof text, HEAD SDXL CARDS("A100-SXM4-80GB", "4") "[plan]\nstages = 4\nmicrobatches = 4\n%s\n",
+                 more);
   plan_scenario scenario;
   sim_prediction p;
   load(&scenario, text);
@@ -281,7 +258,7 @@ START_TEST(skips_that_cannot_be_are_refused) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char text[1024];
-    (void)snprintf(text, sizeof text, HEAD SDXL CARDS("A100-SXM4-80GB", "4", "") "[plan]\nstages = 4\n%s\n",
+    (void)snprintf(text, sizeof text, HEAD SDXL CARDS("A100-SXM4-80GB", "4") "\n[plan]\nstages = 4\n%s\n",
                    cases[i].plan);
     plan_scenario scenario;
     sim_prediction p;
@@ -298,8 +275,9 @@ END_TEST
 START_TEST(local_lets_vectors_travel) {
   plan_scenario scenario;
   sim_prediction p;
-  load(&scenario, HEAD SD15 CARDS("RTX-3090", "2", "") "[plan]\nstages = 2\nschedule = \"folded\"\nmicrobatches = 4\n"
-                                                       "skip_policy = \"local\"\n");
+  load(&scenario,
+       HEAD SD15 CARDS("RTX-3090",
+                       "2") "[plan]\nstages = 2\nschedule = \"folded\"\nmicrobatches = 4\nskip_policy = \"local\"\n");
   predict(&scenario, &p);
   ck_assert_int_lt(p.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP], 1000000);
   ck_assert_int_gt(p.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_BOUNDARY], 1000000);
@@ -324,12 +302,6 @@ static void load_far_apart(plan_scenario *scenario, const char *gb, const char *
   load(scenario, text);
 }
 
-static void search(const plan_scenario *scenario, sim_tune_result *result) {
-  const sim_tune_options how = {.threads = 2};
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_tune(scenario, efficiency, &how, result, &error) == DP_OK, "%s", error.text);
-}
-
 /* The slower the link, the more is compressed; and a plan that is refined is never slower than what it was made of. */
 START_TEST(skips_are_compressed_only_where_it_pays) {
   static const char *const gb[] = {"400", "12", "3", "0.5"};
@@ -338,7 +310,7 @@ START_TEST(skips_are_compressed_only_where_it_pays) {
     plan_scenario scenario;
     sim_tune_result result;
     load_far_apart(&scenario, gb[i], "allow_lossy_skips = true\nk = \"256:16384:log3\"\n");
-    search(&scenario, &result);
+    search(&scenario, 2, &result);
     ck_assert_int_gt(result.refining_trials, 0);
     const sim_trial *best = &result.trials[result.best];
     lossiness[i] = sim_candidate_lossiness(&best->candidate);
@@ -364,7 +336,7 @@ START_TEST(exact_plans_win_where_lossy_ones_are_no_faster) {
   plan_scenario scenario;
   sim_tune_result result;
   load_far_apart(&scenario, "0.5", "allow_lossy_skips = true\nk = [100000000]\n");
-  search(&scenario, &result);
+  search(&scenario, 2, &result);
   const sim_trial *best = &result.trials[result.best];
   ck_assert_int_eq(sim_candidate_lossiness(&best->candidate), 0);
   int as_fast = 0;
@@ -381,7 +353,7 @@ START_TEST(nothing_is_lossy_unasked) {
   plan_scenario scenario;
   sim_tune_result result;
   load_far_apart(&scenario, "0.5", "k = [256]\n");
-  search(&scenario, &result);
+  search(&scenario, 2, &result);
   for (int t = 0; t < result.trial_count; t++)
     ck_assert_int_eq(sim_candidate_lossiness(&result.trials[t].candidate), 0);
   sim_tune_result_free(&result);
@@ -394,9 +366,8 @@ END_TEST
 START_TEST(what_is_too_large_fits_in_no_split) {
   plan_scenario scenario;
   sim_tune_result result;
-  load(&scenario,
-       HEAD SDXL "[task]\nglobal_batch = 8\n" CARDS("RTX-4090", "3", "") "[search]\nmicrobatch_sizes = [1]\n");
-  search(&scenario, &result);
+  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 8\n" CARDS("RTX-4090", "3") "[search]\nmicrobatch_sizes = [1]\n");
+  search(&scenario, 2, &result);
   ck_assert_int_gt(result.too_large, 0);
   ck_assert_int_ge(result.best, 0);
   for (int t = 0; t < result.trial_count; t++) {
@@ -444,8 +415,8 @@ START_TEST(the_smallest_change_comes_first) {
   plan_scenario scenario;
   sim_tune_result result;
   sim_remedies remedies;
-  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 12\n" CARDS("RTX-4090", "2", "") SMALL);
-  search(&scenario, &result);
+  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 12\n" CARDS("RTX-4090", "2") SMALL);
+  search(&scenario, 2, &result);
   ck_assert_int_eq(result.best, -1);
   ck_assert_int_ge(result.nearest, 0);
   sim_tune_result_free(&result);
@@ -457,9 +428,9 @@ START_TEST(the_smallest_change_comes_first) {
   ck_assert_str_eq(packed->how, "--set task.optimizer=adamw-8bit");
   ck_assert(lora && third && card && lora < third && third < card);
   ck_assert_ptr_null(remedy_like(&remedies, "global batch")); /* microbatches of 1 are tried anyway */
-  assert_fits(HEAD SDXL "[task]\nglobal_batch = 12\noptimizer = \"adamw-8bit\"\n" CARDS("RTX-4090", "2", ""), packed);
-  assert_fits(HEAD SDXL "[task]\nglobal_batch = 12\ntrainable = \"lora\"\n" CARDS("RTX-4090", "2", ""), lora);
-  assert_fits(HEAD SDXL "[task]\nglobal_batch = 12\n" CARDS("RTX-4090", "3", ""), third);
+  assert_fits(HEAD SDXL "[task]\nglobal_batch = 12\noptimizer = \"adamw-8bit\"\n" CARDS("RTX-4090", "2"), packed);
+  assert_fits(HEAD SDXL "[task]\nglobal_batch = 12\ntrainable = \"lora\"\n" CARDS("RTX-4090", "2"), lora);
+  assert_fits(HEAD SDXL "[task]\nglobal_batch = 12\n" CARDS("RTX-4090", "3"), third);
   sim_remedies_free(&remedies);
   plan_scenario_free(&scenario);
 }
@@ -468,9 +439,8 @@ END_TEST
 START_TEST(bounds_of_the_search_may_be_what_is_wrong) {
   plan_scenario scenario;
   sim_remedies remedies;
-  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 64\n" CARDS("A100-SXM4-80GB", "1", "") "[search]\n"
-                                                                                          "microbatch_sizes = [64]\n"
-                                                                                          "recompute = [\"none\"]\n");
+  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 64\n" CARDS(
+                      "A100-SXM4-80GB", "1") "[search]\nmicrobatch_sizes = [64]\nrecompute = [\"none\"]\n");
   heal(&scenario, &remedies);
   ck_assert_int_gt(remedies.count, 0);
   ck_assert_str_eq(remedies.items[0].what, "leave out the bounds of [search]");
@@ -483,9 +453,9 @@ END_TEST
 START_TEST(some_jobs_need_several_changes) {
   plan_scenario scenario;
   sim_remedies remedies;
-  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 4\n" CARDS("RTX-4090", "1", "memory_limit_gb = 9.5") "[search]\n"
-                                                                                          "microbatch_sizes = [4]\n"
-                                                                                          "recompute = [\"none\"]\n");
+  load(&scenario,
+       HEAD SDXL "[task]\nglobal_batch = 4\n" CARDS(
+           "RTX-4090", "1") "memory_limit_gb = 9.5\n[search]\nmicrobatch_sizes = [4]\nrecompute = [\"none\"]\n");
   heal(&scenario, &remedies);
   ck_assert_int_gt(remedies.count, 0);
   ck_assert_msg(strstr(remedies.items[0].what, "together") != NULL, "%s", remedies.items[0].what);
@@ -497,7 +467,7 @@ END_TEST
 START_TEST(a_stopped_search_for_changes_says_so) {
   plan_scenario scenario;
   sim_remedies remedies;
-  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 12\n" CARDS("RTX-4090", "2", "") SMALL);
+  load(&scenario, HEAD SDXL "[task]\nglobal_batch = 12\n" CARDS("RTX-4090", "2") SMALL);
   const volatile sig_atomic_t stop = 1;
   const sim_tune_options how = {.threads = 1, .stop = &stop};
   ck_assert_int_eq(sim_remedies_find(&scenario, efficiency, &how, &remedies, NULL), DP_OK);
@@ -523,5 +493,5 @@ int main(void) {
                                 bounds_of_the_search_may_be_what_is_wrong,
                                 some_jobs_need_several_changes,
                                 a_stopped_search_for_changes_says_so};
-  return suite_run("sim_choices", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
+  return suite_run("sim_choices", tests, sizeof tests / sizeof tests[0], read_efficiency, free_efficiency, 300);
 }

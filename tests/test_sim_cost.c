@@ -5,19 +5,19 @@
 
 #include "sim/cost.h"
 #include "sim/efficiency.h"
+#include "tests/sim_efficiency.h"
 #include "tests/suite.h"
 
-static sim_efficiency *efficiency;
 static plan_catalogue catalogue;
 
 static void setup(void) {
   dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
+  read_efficiency();
   ck_assert_msg(plan_catalogue_read(NULL, &catalogue, &error) == DP_OK, "%s", error.text);
 }
 
 static void teardown(void) {
-  sim_efficiency_free(efficiency);
+  free_efficiency();
   plan_catalogue_free(&catalogue);
 }
 

@@ -7,15 +7,8 @@
 #include <string.h>
 
 #include "sim/tune.h"
+#include "tests/sim_efficiency.h"
 #include "tests/suite.h"
-
-static sim_efficiency *efficiency;
-
-static void setup(void) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
-}
-static void teardown(void) { sim_efficiency_free(efficiency); }
 
 enum { MAX_SETS = 8, SET_BYTES = 96 };
 
@@ -214,5 +207,5 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {no_plan_of_the_grid_beats_the_one_found, eight_stages_lose_to_four};
-  return suite_run("sim_grid", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
+  return suite_run("sim_grid", tests, sizeof tests / sizeof tests[0], read_efficiency, free_efficiency, 300);
 }

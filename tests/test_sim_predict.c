@@ -7,29 +7,13 @@
 
 #include "sim/predict.h"
 #include "tests/scratch.h"
+#include "tests/sim_texts.h"
 #include "tests/suite.h"
 
-static sim_efficiency *efficiency;
-
-static void setup(void) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
-}
-static void teardown(void) { sim_efficiency_free(efficiency); }
-
-typedef struct run {
-  plan_scenario scenario;
-  sim_prediction prediction;
-} run;
-
-static const char study[] =
-    "format = \"diffpipe-scenario\"\nversion = 1\n"
-    "[model]\nsynthetic_units = 32\nforward_us = 1000\nbackward_us = 2000\n"
-    "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"A100-SXM4-80GB\"\ncount = 16\n"
-    "[plan]\nstages = 4\nmicrobatches = 8\n";
-static const char sdxl[] =
-    "format = \"diffpipe-scenario\"\nversion = 1\n"
-    "[model]\nconfig = \"models/sdxl_unet.json\"\nheight = 1024\nwidth = 1024\ntext_tokens = 77\n"
+static const char study[] = HEAD "[model]\nsynthetic_units = 32\nforward_us = 1000\nbackward_us = 2000\n" CARDS(
+    "A100-SXM4-80GB", "16") "[plan]\nstages = 4\nmicrobatches = 8\n";
+static const char sdxl[] = HEAD SDXL
+    "text_tokens = 77\n"
     "[task]\nkind = \"train\"\n"
     "[cluster]\nfile = \"clusters/8xa100-80gb-sxm.toml\"\n"
     "[plan]\nstages = 4\nmicrobatches = 16\nmicrobatch_size = 2\n";
@@ -53,10 +37,6 @@ static dp_status try_run(run *r, const char *text, const char *const *sets, dp_e
 static void do_run(run *r, const char *text, const char *const *sets) {
   dp_error error = DP_ERROR_INIT;
   ck_assert_msg(try_run(r, text, sets, &error) == DP_OK, "%s", error.text);
-}
-static void end_run(run *r) {
-  sim_prediction_free(&r->prediction);
-  plan_scenario_free(&r->scenario);
 }
 #define SETS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -183,9 +163,8 @@ END_TEST
 /* All replicas wait for the slowest, so a stage is cut for its slowest device, whichever replica that is in. */
 START_TEST(stages_are_cut_for_their_slowest_replica) {
   static const char unlike[] =
-      "format = \"diffpipe-scenario\"\nversion = 1\n"
-      "[model]\nconfig = \"models/sd15_unet.json\"\n"
-      "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 3\n"
+      HEAD "[model]\nconfig = \"models/sd15_unet.json\"\n"
+      CARDS("RTX-4090", "3")
       "[[cluster.node.device]]\nmodel = \"RTX-3090\"\n"
       "[plan]\nstages = 2\ndata_parallel = 2\nmicrobatches = 4\n";
   run alike, first, second;
@@ -203,11 +182,8 @@ END_TEST
 
 /* Two H200: an all-reduce of 128 MiB reaches 288 GB/s alone and 93 beside GEMMs (measured), of 1 GiB 334 and 238. */
 START_TEST(collectives_wait_for_compute) {
-  static const char pair[] =
-      "format = \"diffpipe-scenario\"\nversion = 1\n"
-      "[model]\nsynthetic_units = 2\nforward_us = 100000\nparameters = 33554432\n"
-      "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\ncount = 2\n"
-      "[plan]\ndata_parallel = 2\nmicrobatches = 1\ngradient_buckets = 2\n";
+  static const char pair[] = HEAD "[model]\nsynthetic_units = 2\nforward_us = 100000\nparameters = 33554432\n" CARDS(
+      "H200-SXM-141GB", "2") "[plan]\ndata_parallel = 2\nmicrobatches = 1\ngradient_buckets = 2\n";
   run r;
   do_run(&r, pair, NULL);
   const plan_program *program = &r.prediction.program;
@@ -362,9 +338,8 @@ END_TEST
 /* SDXL with LoRA on 16 + 24 GB, so much at once that the balanced split does not fit: of all splits that do, the
  * default is the fastest but for what the slowest worker does not tell of the step. */
 START_TEST(unlike_cards_get_a_split_that_fits) {
-  static const char unlike[] =
-      "format = \"diffpipe-scenario\"\nversion = 1\n"
-      "[model]\nconfig = \"models/sdxl_unet.json\"\nheight = 1024\nwidth = 1024\ntext_tokens = 77\n"
+  static const char unlike[] = HEAD SDXL
+      "text_tokens = 77\n"
       "[task]\nkind = \"train\"\ntrainable = \"lora\"\nglobal_batch = 16\n"
       "[cluster]\nfile = \"clusters/unlike-16gb-24gb.toml\"\n"
       "[plan]\nstages = 2\nschedule = \"1f1b\"\nmicrobatch_size = 4\n";
@@ -396,11 +371,9 @@ END_TEST
  * the balanced one is kept as it was. */
 START_TEST(a_split_is_only_changed_to_fit) {
   static const char text[] =
-      "format = \"diffpipe-scenario\"\nversion = 1\n"
-      "[model]\nconfig = \"models/sdxl_unet.json\"\nheight = 1024\nwidth = 1024\ntext_tokens = 77\n"
+      HEAD SDXL "text_tokens = 77\n"
       "[task]\nkind = \"train\"\n"
-      "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"A100-SXM4-80GB\"\ncount = 4\nmemory_limit_gb = "
-      "%g\n"
+      CARDS("A100-SXM4-80GB", "4") "memory_limit_gb = %g\n"
       "[plan]\nstages = 4\nmicrobatches = 8\nmicrobatch_size = 1\n";
   static const char *const schedules[] = {"plan.schedule=gpipe",  "plan.schedule=1f1b",  "plan.schedule=interleaved",
                                           "plan.schedule=folded", "plan.schedule=zb-h1", "plan.schedule=zb-v"};
@@ -444,5 +417,5 @@ int main(void) {
                                 unlike_cards_get_a_split_that_fits,
                                 a_split_is_only_changed_to_fit,
                                 plans_that_cannot_be_are_named};
-  return suite_run("sim_predict", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
+  return suite_run("sim_predict", tests, sizeof tests / sizeof tests[0], read_efficiency, free_efficiency, 300);
 }

@@ -5,21 +5,8 @@
 
 #include "sim/assumptions.h"
 #include "sim/study.h"
+#include "tests/sim_texts.h"
 #include "tests/suite.h"
-
-static sim_efficiency *efficiency;
-
-static void setup(void) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
-}
-static void teardown(void) { sim_efficiency_free(efficiency); }
-
-#define HEAD "format = \"diffpipe-scenario\"\nversion = 1\n"
-#define SDXL "[model]\nconfig = \"models/sdxl_unet.json\"\nheight = 1024\nwidth = 1024\n"
-#define UNITS                                                                                \
-  "[model]\nsynthetic_units = 13\nforward_us = 500\nboundary_bytes = 4000000\nparameters = " \
-  "50000000\nactivation_bytes = 100000000\n"
 
 typedef struct study_of {
   plan_scenario scenario;
@@ -27,16 +14,13 @@ typedef struct study_of {
   sim_study study;
 } study_of;
 
-static void load(plan_scenario *scenario, const char *text) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(plan_scenario_parse(text, strlen(text), "study.toml", scenario, &error) == DP_OK, "%s", error.text);
-}
+static void load(plan_scenario *scenario, const char *text) { load_as("study.toml", text, scenario); }
 
 static void make(study_of *made, const char *text, const volatile sig_atomic_t *stop) {
-  const sim_tune_options search = {.threads = 2}, how = {.threads = 2, .stop = stop};
+  const sim_tune_options how = {.threads = 2, .stop = stop};
   dp_error error = DP_ERROR_INIT;
   load(&made->scenario, text);
-  ck_assert_msg(sim_tune(&made->scenario, efficiency, &search, &made->result, &error) == DP_OK, "%s", error.text);
+  search(&made->scenario, 2, &made->result);
   ck_assert_msg(sim_study_run(&made->scenario, efficiency, &made->result, &how, &made->study, &error) == DP_OK, "%s",
                 error.text);
 }
@@ -52,15 +36,12 @@ static double best_of(int count, int batch) {
   char text[1024];
   (void)snprintf(text, sizeof text,
                  HEAD UNITS
-                 "[task]\nglobal_batch = %d\n[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = "
-                 "\"A100-PCIe-80GB\"\ncount = %d\n[search]\nmicrobatch_sizes = [1, 2, 3]\n",
+                 "[task]\nglobal_batch = %d\n" CARDS("A100-PCIe-80GB", "%d") "[search]\nmicrobatch_sizes = [1, 2, 3]\n",
                  batch, count);
-  const sim_tune_options how = {.threads = 2};
-  dp_error error = DP_ERROR_INIT;
   plan_scenario scenario;
   sim_tune_result result;
   load(&scenario, text);
-  ck_assert_msg(sim_tune(&scenario, efficiency, &how, &result, &error) == DP_OK, "%s", error.text);
+  search(&scenario, 2, &result);
   ck_assert_int_ge(result.best, 0);
   const double rate = result.trials[result.best].throughput_samples_per_s;
   sim_tune_result_free(&result);
@@ -68,9 +49,8 @@ static double best_of(int count, int batch) {
   return rate;
 }
 
-static const char six_cards[] = HEAD UNITS
-    "[task]\nglobal_batch = 24\n[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = "
-    "\"A100-PCIe-80GB\"\ncount = 6\n[search]\nmicrobatch_sizes = [1, 2, 3]\n";
+static const char six_cards[] =
+    HEAD UNITS "[task]\nglobal_batch = 24\n" CARDS("A100-PCIe-80GB", "6") "[search]\nmicrobatch_sizes = [1, 2, 3]\n";
 
 START_TEST(points_are_the_best_of_their_own_search) {
   static const int devices[] = {1, 2, 4, 6}, batches[] = {6, 12, 24, 48, 96};
@@ -114,9 +94,8 @@ START_TEST(larger_k_means_more_traffic) {
   study_of made;
   make(&made,
        HEAD SDXL
-       "[task]\nglobal_batch = 4\n[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = "
-       "\"A100-PCIe-80GB\"\ncount = 2\n[search]\nstages = [2]\nschedules = [\"1f1b\"]\nmicrobatch_sizes = "
-       "[1]\nallow_lossy_skips = true\nk = [65536, 1024]\n",
+       "[task]\nglobal_batch = 4\n" CARDS("A100-PCIe-80GB", "2") "[search]\nstages = [2]\nschedules = [\"1f1b\"]\n"
+       "microbatch_sizes = [1]\nallow_lossy_skips = true\nk = [65536, 1024]\n",
        NULL);
   const sim_study *study = &made.study;
   ck_assert_int_eq(study->k_count, 3);
@@ -132,8 +111,7 @@ START_TEST(larger_k_means_more_traffic) {
     if (candidate.k) candidate.skip_policy = PLAN_SKIP_COMPRESS;
     const plan_scenario changed = sim_tune_scenario(&made.scenario, &candidate, 4);
     sim_prediction prediction;
-    dp_error error = DP_ERROR_INIT;
-    ck_assert_msg(sim_predict(&changed, efficiency, &prediction, &error) == DP_OK, "%s", error.text);
+    predict(&changed, &prediction);
     ck_assert_double_eq_tol(study->ks[i].step_s, prediction.metrics.step_s, 1e-12);
     ck_assert_int_eq(study->ks[i].skip_bytes, prediction.metrics.comm_bytes_by_kind[PLAN_TRAFFIC_SKIP]);
     ck_assert_int_eq(study->ks[i].fits, prediction.fits);
@@ -147,9 +125,8 @@ START_TEST(where_nothing_fits_the_nearest_is_told) {
   study_of made;
   make(&made,
        HEAD SDXL
-       "[task]\nglobal_batch = 4\n[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = "
-       "\"RTX-3090\"\ncount = 2\n[search]\nschedules = [\"1f1b\"]\nmicrobatch_sizes = [1]\nrecompute = "
-       "[\"none\"]\n",
+       "[task]\nglobal_batch = 4\n" CARDS("RTX-3090", "2") "[search]\nschedules = [\"1f1b\"]\n"
+       "microbatch_sizes = [1]\nrecompute = [\"none\"]\n",
        NULL);
   ck_assert_int_lt(made.result.best, 0);
   ck_assert_int_eq(made.study.device_count, 2);
@@ -189,7 +166,7 @@ static void assume(const char *text, void (*check)(const sim_assumption *, int, 
   const sim_assumption *rows = NULL;
   int count = 0;
   load(&scenario, text);
-  ck_assert_msg(sim_predict(&scenario, efficiency, &prediction, &error) == DP_OK, "%s", error.text);
+  predict(&scenario, &prediction);
   ck_assert_msg(sim_assumptions_of(&scenario, efficiency, &prediction, &arena, &rows, &count, &error) == DP_OK, "%s",
                 error.text);
   ck_assert_int_gt(count, 0);
@@ -227,9 +204,7 @@ static void check_synthetic(const sim_assumption *rows, int count, const sim_pre
 }
 
 START_TEST(assumptions_name_their_sources) {
-  static const char cards[] =
-      "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"A100-SXM4-80GB\"\ncount = 4\n"
-      "[plan]\nstages = 2\ndata_parallel = 2\n";
+  static const char cards[] = CARDS("A100-SXM4-80GB", "4") "[plan]\nstages = 2\ndata_parallel = 2\n";
   char text[1024];
   (void)snprintf(text, sizeof text, HEAD SDXL "[task]\nglobal_batch = 8\n%s", cards);
   assume(text, check_real);
@@ -242,5 +217,5 @@ int main(void) {
   const TTest *const tests[] = {points_are_the_best_of_their_own_search, larger_k_means_more_traffic,
                                 where_nothing_fits_the_nearest_is_told, stopped_studies_are_told_as_such,
                                 assumptions_name_their_sources};
-  return suite_run("study", tests, sizeof tests / sizeof tests[0], setup, teardown, 120);
+  return suite_run("study", tests, sizeof tests / sizeof tests[0], read_efficiency, free_efficiency, 120);
 }

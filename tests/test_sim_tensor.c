@@ -7,40 +7,17 @@
 #include "graph/shard.h"
 #include "plan/nccl.h"
 #include "sim/tune.h"
+#include "tests/sim_texts.h"
 #include "tests/suite.h"
 
-static sim_efficiency *efficiency;
-
-static void setup(void) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
-}
-static void teardown(void) { sim_efficiency_free(efficiency); }
-
-typedef struct run {
-  plan_scenario scenario;
-  sim_prediction prediction;
-} run;
-
-#define HEAD "format = \"diffpipe-scenario\"\nversion = 1\n"
 #define SD3 "[model]\nconfig = \"models/sd3_medium.json\"\nheight = 512\nwidth = 512\n"
 #define FLUX "[model]\nconfig = \"models/flux_dev.json\"\nheight = 512\nwidth = 512\n"
-#define CARDS(model, count) \
-  "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"" model "\"\ncount = " count "\n"
 
-static void load(plan_scenario *scenario, const char *text) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(plan_scenario_parse(text, strlen(text), "tensor.toml", scenario, &error) == DP_OK, "%s", error.text);
-}
+static void load(plan_scenario *scenario, const char *text) { load_as("tensor.toml", text, scenario); }
 
 static void do_run(run *r, const char *text) {
-  dp_error error = DP_ERROR_INIT;
   load(&r->scenario, text);
-  ck_assert_msg(sim_predict(&r->scenario, efficiency, &r->prediction, &error) == DP_OK, "%s", error.text);
-}
-static void end_run(run *r) {
-  sim_prediction_free(&r->prediction);
-  plan_scenario_free(&r->scenario);
+  predict(&r->scenario, &r->prediction);
 }
 
 /* Of all units of the share, once each: device seconds, collective seconds, bytes sent. */
@@ -224,18 +201,12 @@ END_TEST
 
 /* ---- the search ---- */
 
-static void search(const plan_scenario *scenario, sim_tune_result *result) {
-  const sim_tune_options how = {.threads = 2};
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_tune(scenario, efficiency, &how, result, &error) == DP_OK, "%s", error.text);
-}
-
 /* Simulates every candidate: none is better than the plan found, and no step is below its bound. Returns the best. */
 static sim_candidate check_search(const char *text) {
   plan_scenario scenario;
   sim_tune_result result;
   load(&scenario, text);
-  search(&scenario, &result);
+  search(&scenario, 2, &result);
   const int64_t batch = sim_tune_global_batch(&scenario, NULL);
   ck_assert_int_ge(result.best, 0);
   const sim_trial *best = &result.trials[result.best];
@@ -292,7 +263,7 @@ START_TEST(groups_are_only_taken_where_they_help) {
   sim_tune_result result;
   load(&scenario, HEAD SD3 "[task]\nglobal_batch = 64\n" CARDS("H100-SXM5-80GB", "4") "[search]\nmicrobatch_sizes = [4]\n"
                                                                                       "tensor_parallel = [1, 2, 4, 5]\n");
-  search(&scenario, &result);
+  search(&scenario, 2, &result);
   int wide = 0;
   ck_assert_int_eq(sim_candidate_tensor(&result.trials[result.best].candidate), 1);
   for (int i = 0; i < result.trial_count; i++) wide += sim_candidate_tensor(&result.trials[i].candidate) == 4;
@@ -302,7 +273,7 @@ START_TEST(groups_are_only_taken_where_they_help) {
   plan_scenario_free(&scenario);
 
   load(&scenario, HEAD FLUX "[task]\nkind = \"sample\"\nsteps = 2\nglobal_batch = 1\n" CARDS("H100-SXM5-80GB", "4"));
-  search(&scenario, &result);
+  search(&scenario, 2, &result);
   char shown[256], brief[128];
   int neighbours = 0;
   const sim_candidate *best = &result.trials[result.best].candidate;
@@ -326,7 +297,7 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("sim: tensor groups");
-  TCase *cases = suite_case(suite, "all", setup, teardown, 120);
+  TCase *cases = suite_case(suite, "all", read_efficiency, free_efficiency, 120);
   const TTest *const tests[] = {
       a_step_is_compute_and_collectives, recomputation_repeats_collectives,    memory_is_divided, members_keep_in_step,
       groups_share_what_they_cross,      groups_are_only_taken_where_they_help};

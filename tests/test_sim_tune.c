@@ -6,32 +6,10 @@
 #include <unistd.h>
 
 #include "sim/tune.h"
+#include "tests/sim_texts.h"
 #include "tests/suite.h"
 
-static sim_efficiency *efficiency;
-
-static void setup(void) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
-}
-static void teardown(void) { sim_efficiency_free(efficiency); }
-
-#define HEAD "format = \"diffpipe-scenario\"\nversion = 1\n"
-#define SDXL "[model]\nconfig = \"models/sdxl_unet.json\"\nheight = 1024\nwidth = 1024\n"
-#define SD15 "[model]\nconfig = \"models/sd15_unet.json\"\nheight = 512\nwidth = 512\n"
-#define CARDS(model, count) \
-  "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"" model "\"\ncount = " count "\n"
-
-static void load(plan_scenario *scenario, const char *text) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(plan_scenario_parse(text, strlen(text), "tune.toml", scenario, &error) == DP_OK, "%s", error.text);
-}
-
-static void search(const plan_scenario *scenario, int threads, sim_tune_result *result) {
-  const sim_tune_options how = {.threads = threads};
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_tune(scenario, efficiency, &how, result, &error) == DP_OK, "%s", error.text);
-}
+static void load(plan_scenario *scenario, const char *text) { load_as("tune.toml", text, scenario); }
 
 /* Small grids of unlike kinds: what follows must hold on all. */
 static const char *const grids[] = {
@@ -43,10 +21,7 @@ static const char *const grids[] = {
         "RTX-3090", "4") "[search]\nmicrobatch_sizes = [4, 8]\nschedules = [\"1f1b\", \"folded\", \"zb-v\"]\n",
     HEAD SD15 "[task]\nkind = \"sample\"\nsteps = 4\nglobal_batch = 16\n" CARDS(
         "L40S", "4") "[search]\nmicrobatch_sizes = [1, 2, 4]\n",
-    HEAD
-    "[model]\nsynthetic_units = 13\nforward_us = 500\nboundary_bytes = 4000000\nparameters = "
-    "50000000\nactivation_bytes = 100000000\n"
-    "[task]\nglobal_batch = 24\n" CARDS("A100-PCIe-80GB", "6") "[search]\nmicrobatch_sizes = [1, 2, 3]\n",
+    HEAD UNITS "[task]\nglobal_batch = 24\n" CARDS("A100-PCIe-80GB", "6") "[search]\nmicrobatch_sizes = [1, 2, 3]\n",
     HEAD SDXL "[task]\nglobal_batch = 8\n" CARDS(
         "A100-PCIe-80GB", "2") "[search]\nmicrobatch_sizes = [1]\nallow_lossy_skips = true\nk = [1024, 65536]\n",
 };
@@ -276,5 +251,5 @@ int main(void) {
                                 nothing_fits_is_said,
                                 a_search_can_be_stopped,
                                 nothing_to_try_is_an_error};
-  return suite_run("sim_tune", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
+  return suite_run("sim_tune", tests, sizeof tests / sizeof tests[0], read_efficiency, free_efficiency, 300);
 }

@@ -9,9 +9,9 @@
 #include "sim/tune_search.h"
 #include "sim/whatif.h"
 #include "tests/scratch.h"
+#include "tests/sim_efficiency.h"
 #include "tests/suite.h"
 
-static sim_efficiency *efficiency;
 static char path[64];
 static dp_arena arena;
 
@@ -32,12 +32,11 @@ static void write_scenario(const char *task) {
 }
 
 static void setup(void) {
-  dp_error error = DP_ERROR_INIT;
-  ck_assert_msg(sim_efficiency_read(NULL, &efficiency, &error) == DP_OK, "%s", error.text);
+  read_efficiency();
   write_scenario("global_batch = 64");
 }
 static void teardown(void) {
-  sim_efficiency_free(efficiency);
+  free_efficiency();
   (void)unlink(path);
   dp_arena_free(&arena);
 }
