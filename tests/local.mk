@@ -25,7 +25,7 @@ AM_TESTS_ENVIRONMENT = SRCDIR='$(abs_top_srcdir)'; BUILDDIR='$(abs_top_builddir)
 	CK_DEFAULT_TIMEOUT=120; export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC CXX CK_DEFAULT_TIMEOUT;
 SCRIPT_TESTS = tests/golden.sh tests/check_banned.sh tests/check_formats.sh tests/check_headers.sh tests/check_includes.sh tests/test_program.sh
 TESTS += $(SCRIPT_TESTS)
-EXTRA_DIST += $(SCRIPT_TESTS) tests/golden tests/fuzz tests/reference
+EXTRA_DIST += $(SCRIPT_TESTS) tests/lib.sh tests/golden tests/fuzz tests/reference
 
 # Benchmarks: `make bench` writes bench.json. To add one: a name in BENCHES, its _SOURCES (with tests/bench.h) and _LDADD.
 BENCHES = tests/bench_sim tests/bench_trial

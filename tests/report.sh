@@ -3,21 +3,9 @@
 # tidy (left out where it is not installed), free of links outside and of scripts, the same again by `report`, and
 # readable without plots; and what `report` says of folders that it cannot read. DIFFPIPE_REWRITE=1 rewrites the Markdown.
 set -uo pipefail
-diffpipe=${DIFFPIPE:?the program} top=${SRCDIR:?the source tree}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-passed=0 failed=0
+# shellcheck source=tests/lib.sh
+. "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
 cd "$top/scenarios" || exit 1
-
-one() { # a test: name and what to run
-  local name=$1
-  shift
-  if "$@" >"$scratch/said" 2>&1; then passed=$((passed + 1)); else
-    echo "not ok: $name"
-    cat "$scratch/said"
-    failed=$((failed + 1))
-  fi
-}
 
 fill() { # folder, arguments of the program
   local folder=$scratch/$1
@@ -58,13 +46,8 @@ has() { # folder, patterns: the page has a line of each
   for pattern in "$@"; do grep -qE -- "$pattern" "$page" || { echo "no line like $pattern"; return 1; }; done
 }
 
-# refused FOLDER PATTERN: exit status 2, nothing on stdout, one line on stderr
-refused() {
-  local out status
-  out=$("$diffpipe" report "$scratch/$1" --out - 2>"$scratch/err")
-  status=$?
-  cat "$scratch/err"
-  [ "$status" -eq 2 ] && [ -z "$out" ] && [ "$(wc -l <"$scratch/err")" -eq 1 ] && grep -qE -- "$2" "$scratch/err"
+refused() { # folder, pattern: `report` says that it cannot read it
+  refuses "$2" report "$scratch/$1" --out -
 }
 
 broken() { # new folder, file, sed command: as `simulate` wrote it, with that change
@@ -153,5 +136,4 @@ one "a list for a table" refused b9 '/setup.json:1: found an array, allowed: a t
 echo '{"format": "diffpipe-tune", "version": 2}' >"$scratch/b4/tune.json"
 one "a search of another version" refused b4 '/tune.json:1: .*version'
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+finish

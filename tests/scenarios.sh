@@ -4,12 +4,10 @@
 # flow, and a second run writes the same bytes. DIFFPIPE_REWRITE=1 rewrites the expectations; look at the difference then.
 # Needs DIFFPIPE (the program), SRCDIR, BUILDDIR. Names given as arguments pick scenarios.
 set -uo pipefail
-diffpipe=${DIFFPIPE:?the program} top=${SRCDIR:?the source tree} build=${BUILDDIR:?the build tree}
-equal=$build/tests/json_equal
-scratch=$(mktemp -d)
+# shellcheck source=tests/lib.sh
+. "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
+equal=${BUILDDIR:?the build tree}/tests/json_equal
 exec 3>&1
-trap 'rm -rf "$scratch"' EXIT
-passed=0 failed=0
 
 drawn=$("$diffpipe" version | grep -c 'gnuplot on')
 pictures='bounds.png bounds.svg memory.png memory.svg timeline.png timeline.svg'
@@ -60,10 +58,6 @@ scenarios=("$top"/scenarios/*.toml)
 for scenario in "${scenarios[@]}"; do
   name=$(basename "$scenario" .toml)
   [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
-  if said=$(check "$scenario" 2>&1); then passed=$((passed + 1)); else
-    failed=$((failed + 1))
-    printf '%s:\n%s\n' "$name" "$said"
-  fi
+  one "$name" check "$scenario"
 done
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+finish

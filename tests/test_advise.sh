@@ -3,20 +3,9 @@
 # be as fast as was promised. Also: options, refusals, files with other line ends.
 # Needs DIFFPIPE (the program) and SRCDIR.
 set -uo pipefail
-diffpipe=${DIFFPIPE:?the program} top=${SRCDIR:?the source tree}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-passed=0 failed=0
+# shellcheck source=tests/lib.sh
+. "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
 cd "$top/scenarios" || exit 1
-
-one() { # a test: name and what to run
-  local name=$1
-  shift
-  if "$@"; then passed=$((passed + 1)); else
-    echo "not ok: $name"
-    failed=$((failed + 1))
-  fi
-}
 
 # The lines of the section that begins with $1 in the answer $2, applied to file $3.
 apply() {
@@ -91,23 +80,17 @@ dos() {
 }
 one dos dos
 
-refuses() { # PATTERN ARGUMENTS...
-  local pattern=$1
-  shift
-  "$diffpipe" advise "$@" >"$scratch/out" 2>"$scratch/err"
-  [ $? -eq 2 ] && [ ! -s "$scratch/out" ] && [ "$(wc -l <"$scratch/err")" -eq 1 ] && grep -qE "$pattern" "$scratch/err" || { cat "$scratch/err"; return 1; }
-}
-one no-cluster refuses '^diffpipe: advise: --cluster is missing' advise/flux-lora.toml
-one no-config refuses '^diffpipe: advise: found 0 arguments' "${cards[@]}"
-one cluster-missing refuses 'cluster: found "nowhere.toml", which cannot be opened' advise/flux-lora.toml --cluster nowhere.toml
-one model-missing refuses 'model: found "nowhere.json", which cannot be opened' advise/flux-lora.toml "${cards[@]}" --model nowhere.json
-one model-other refuses 'found a UNet2DConditionModel, needed for model.type = "flux"' advise/flux-lora.toml "${cards[@]}" --model models/sdxl_unet.json
-one set-wrong refuses '^diffpipe: --set pipeline_stages=3: config.pipeline_stages: found 3 with 4 GPUs' advise/flux-lora.toml "${cards[@]}" --set pipeline_stages=3 --set partition_method=parameters
-one dataset-missing refuses 'config.dataset: found "nowhere.toml", which cannot be opened' advise/flux-lora.toml "${cards[@]}" --set dataset=nowhere.toml
+one no-cluster refuses '^diffpipe: advise: --cluster is missing' advise advise/flux-lora.toml
+one no-config refuses '^diffpipe: advise: found 0 arguments' advise "${cards[@]}"
+one cluster-missing refuses 'cluster: found "nowhere.toml", which cannot be opened' advise advise/flux-lora.toml --cluster nowhere.toml
+one model-missing refuses 'model: found "nowhere.json", which cannot be opened' advise advise/flux-lora.toml "${cards[@]}" --model nowhere.json
+one model-other refuses 'found a UNet2DConditionModel, needed for model.type = "flux"' advise advise/flux-lora.toml "${cards[@]}" --model models/sdxl_unet.json
+one set-wrong refuses '^diffpipe: --set pipeline_stages=3: config.pipeline_stages: found 3 with 4 GPUs' advise advise/flux-lora.toml "${cards[@]}" --set pipeline_stages=3 --set partition_method=parameters
+one dataset-missing refuses 'config.dataset: found "nowhere.toml", which cannot be opened' advise advise/flux-lora.toml "${cards[@]}" --set dataset=nowhere.toml
 printf 'resolutions = [4096]\n[[directory]]\n' >"$scratch/large.toml"
-one too-large refuses 'large.toml:1: dataset: 4096 x 4096 pixels: height and width are up to 256 patches' advise/sd3-lora.toml "${cards[@]}" \
+one too-large refuses 'large.toml:1: dataset: 4096 x 4096 pixels: height and width are up to 256 patches' advise advise/sd3-lora.toml "${cards[@]}" \
   --dataset "$scratch/large.toml" --set model.diffusers_path=sd3-medium
-one model-given "$diffpipe" advise advise/flux-lora.toml "${cards[@]}" --model models/flux_schnell.json --json >"$scratch/out"
+one model-given "$diffpipe" advise advise/flux-lora.toml "${cards[@]}" --model models/flux_schnell.json --json
 
 # the model's own folder, where it is there
 folder() {
@@ -115,5 +98,4 @@ folder() {
   "$diffpipe" advise advise/sd3-lora.toml "${cards[@]}" --set "model.diffusers_path=$scratch/sd" --json >"$scratch/out" && grep -q '"parameters": 8056627520' "$scratch/out"
 }
 one folder folder
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+finish

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # The program as a user meets it: help, version, wrong commands and options, output that cannot be written.
-# Needs DIFFPIPE, the program.
+# Needs DIFFPIPE (the program) and SRCDIR.
 set -uo pipefail
-diffpipe=${DIFFPIPE:?the program}
-passed=0 failed=0
+# shellcheck source=tests/lib.sh
+. "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
 
-# expect STATUS STDOUT-REGEX STDERR-REGEX ARGUMENT...   (an empty regex: nothing may be written)
-expect() {
-  local status=$1 out=$2 err=$3 got_out got_err got why=
+expect() { one "diffpipe ${*:4}" gives "$@"; }
+
+# gives STATUS STDOUT-REGEX STDERR-REGEX ARGUMENT...   (an empty regex: nothing may be written)
+gives() {
+  local status=$1 out=$2 err=$3 got_out got_err=$scratch/err got why=
   shift 3
-  got_err=$(mktemp)
   got_out=$("$diffpipe" "$@" 2>"$got_err")
   got=$?
   [ "$got" -eq "$status" ] || why="exit status $got, not $status"
@@ -20,12 +21,10 @@ expect() {
     grep -qE -- "$err" "$got_err" || why+="; stderr lacks /$err/"
     [ "$(wc -l <"$got_err")" -eq 1 ] || why+="; stderr is not one line"
   fi
-  if [ -z "$why" ]; then passed=$((passed + 1)); else
-    failed=$((failed + 1))
-    printf 'diffpipe %s: %s\n%s\n' "$*" "$why" "$got_out"
-    cat "$got_err"
-  fi
-  rm -f "$got_err"
+  [ -n "$why" ] || return 0
+  printf '%s\n%s\n' "${why#; }" "$got_out"
+  cat "$got_err"
+  return 1
 }
 
 expect 0 '^Usage: diffpipe COMMAND' '' --help
@@ -49,24 +48,18 @@ commands=$("$diffpipe" help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
 for command in $commands; do
   expect 0 "^Usage: diffpipe $command" '' help "$command"
   expect 0 "^Usage: diffpipe $command" '' "$command" --help
-  if [ "$("$diffpipe" help "$command" | LC_ALL=C.UTF-8 wc -L)" -le 102 ]; then passed=$((passed + 1)); else
-    failed=$((failed + 1))
-    echo "help $command has lines wider than 102 columns"
-  fi
+  one "help $command has no lines wider than 102 columns" [ "$("$diffpipe" help "$command" | LC_ALL=C.UTF-8 wc -L)" -le 102 ]
   expect 2 '' "^diffpipe: $command: unknown option \"--no-such-option\", allowed: (--|none$)" "$command" --no-such-option
 done
 
+notices_a_full_disk() { ! "$diffpipe" version >/dev/full 2>/dev/null; }
+names_a_full_disk() {
+  "$diffpipe" formats --json 2>&1 >/dev/full | tee "$scratch/disk"
+  [ "$(cat "$scratch/disk")" = "diffpipe: the output could not be written" ]
+}
 if [ -w /dev/full ]; then
-  if "$diffpipe" version >/dev/full 2>/dev/null; then
-    echo "a full disk went unnoticed"
-    failed=$((failed + 1))
-  else passed=$((passed + 1)); fi
-  found=$("$diffpipe" formats --json 2>&1 >/dev/full)
-  if [ "$found" = "diffpipe: the output could not be written" ]; then passed=$((passed + 1)); else
-    echo "JSON on a full disk: $found"
-    failed=$((failed + 1))
-  fi
+  one "a full disk" notices_a_full_disk
+  one "JSON on a full disk" names_a_full_disk
 fi
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+finish

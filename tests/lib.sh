@@ -1,0 +1,33 @@
+# shellcheck shell=bash disable=SC2034  # the scripts use $top
+# What the scripts of many checks share. Each begins with `. "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1` and ends
+# with `finish`. Needs DIFFPIPE (the program) and SRCDIR; makes $scratch, a folder that is gone afterwards.
+diffpipe=${DIFFPIPE:?the program} top=${SRCDIR:?the source tree}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+passed=0 failed=0
+
+# one NAME COMMAND...: a check, counted; what the command says is shown where it fails
+one() {
+  local name=$1
+  shift
+  if "$@" >"$scratch/said" 2>&1; then passed=$((passed + 1)); else
+    failed=$((failed + 1))
+    echo "not ok: $name"
+    cat "$scratch/said"
+  fi
+}
+
+# refuses PATTERN ARGUMENTS...: exit status 2, nothing on stdout, on stderr one line of that pattern
+refuses() {
+  local pattern=$1 status=0
+  shift
+  "$diffpipe" "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
+  [ "$status" -eq 2 ] && [ ! -s "$scratch/out" ] && [ "$(wc -l <"$scratch/err")" -eq 1 ] && grep -qE -e "$pattern" "$scratch/err" ||
+    { cat "$scratch/err"; echo "exit status $status, no line like: $pattern"; return 1; }
+}
+
+# The last thing that a script does: the line that check.sh adds up, and the exit status.
+finish() {
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ]
+}
