@@ -17,7 +17,8 @@ typedef enum dp_status {
   DP_NO_MEMORY,   /* the host has no memory left: exit status 1, as all below */
   DP_IO_FAILED,   /* the operating system refused to read or write */
   DP_UNSUPPORTED, /* this build or machine cannot do it */
-  DP_INTERNAL     /* a law of the program itself does not hold: a bug */
+  DP_INTERNAL,    /* a law of the program itself does not hold: a bug */
+  DP_RUN_FAILED   /* a run cannot go on: a worker is gone, a loss is not finite */
 } dp_status;
 
 enum { DP_ERROR_TEXT_BYTES = 1024 };

@@ -11,5 +11,6 @@ libexec_a_SOURCES += \
 	exec/ops.c exec/ops.h \
 	exec/parameters.c exec/parameters.h \
 	exec/pipeline.c exec/pipeline.h \
-	exec/tables.c exec/tables.h
+	exec/tables.c exec/tables.h \
+	exec/transport.c exec/transport.h
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(ZLIB_LIBS)
