@@ -13,4 +13,5 @@ libexec_a_SOURCES += \
 	exec/pipeline.c exec/pipeline.h \
 	exec/tables.c exec/tables.h \
 	exec/transport.c exec/transport.h
+libexec_a_SOURCES += exec/dataset.h
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(ZLIB_LIBS)
