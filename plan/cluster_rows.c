@@ -207,7 +207,8 @@ static int64_t part_sms(const plan_device_model *model, int64_t parts) {
 
 static dp_status default_link(const plan_cluster_reader *r, const dp_node *table, plan_device_row *row) {
   const plan_device_model *model = row->model;
-  const char *name = model->c2c_bytes_per_s > 0 ? "c2c"
+  const char *name = plan_device_is_processor(model) ? model->interconnect_link
+                     : model->c2c_bytes_per_s > 0    ? "c2c"
                                                 : dp_arena_printf(r->arena, "pcie%d-x16%s", (int)model->pcie_generation,
                                                                   row->peer_to_peer ? "" : "-host");
   if (!name) return dp_fail_memory(r->error);

@@ -48,7 +48,7 @@ static const dp_field device_fields[] = {
     ROW(nvlink_generation, DP_FIELD_INTEGER, false, 1, 99, "absent: no NVLink"),
     ROW(nvlink_bidirectional_gb_per_s, DP_FIELD_REAL, false, 0.001, 1e6, "GB/s, both ways, all links together"),
     ROW(c2c_bidirectional_gb_per_s, DP_FIELD_REAL, false, 0.001, 1e6, "GB/s, both ways, to a Grace CPU"),
-    ROW(pcie_generation, DP_FIELD_INTEGER, true, 1, 9, "generation"),
+    ROW(pcie_generation, DP_FIELD_INTEGER, false, 1, 9, "generation; absent: a processor, with interconnect_link"),
     ROW(pcie_lanes, DP_FIELD_INTEGER, false, 1, 32, "default 16"),
     ROW(peer_to_peer, DP_FIELD_BOOLEAN, false, 0, 0, "direct copies over PCIe; default true"),
     ROW(tdp_w, DP_FIELD_REAL, false, 1, 1e5, "W"),
@@ -80,6 +80,12 @@ dp_status plan_device_model_read(const dp_node *table, plan_device_model *model,
     return dp_fail_at(
         error, table,
         "[[device]] %s: interconnect is \"nvlink\" and nvlink_generation is missing, needed: a generation", row.name);
+  if (row.pcie_generation == 0 && !row.interconnect_link[0])
+    return dp_fail_at(
+        error, table,
+        "[[device]] %s: found neither pcie_generation nor interconnect_link, needed: a generation, or of a "
+        "processor its class of link",
+        row.name);
   *model = (plan_device_model){.name = row.name,
                                .architecture = row.architecture,
                                .memory_bytes = (int64_t)llround(row.memory_gb * GB),

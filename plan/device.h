@@ -31,7 +31,7 @@ typedef struct plan_device_model {
   int64_t sm_count, l2_bytes;
   double tdp_w, price_usd_per_h; /* price 0: unknown */
   double purchase_usd;           /* 0: unknown */
-  int64_t nvlink_generation, pcie_generation, pcie_lanes; /* NVLink 0: none */
+  int64_t nvlink_generation, pcie_generation, pcie_lanes; /* NVLink 0: none; PCIe 0: a processor */
   double nvlink_bytes_per_s;     /* one way, all links together */
   double c2c_bytes_per_s;        /* one way to a Grace CPU, in place of PCIe; 0: none */
   plan_interconnect interconnect;
@@ -101,6 +101,9 @@ double plan_link_factor(const plan_link_model *link, double bytes);
 double plan_link_busy_factor(const plan_link_model *link, double bytes);
 /* busy_latency_s, or latency_s where it is 0 (unchanged). */
 double plan_link_busy_latency_s(const plan_link_model *link);
+
+/* A worker's share of the processors: on no bus, but in the memory that all workers of its machine have. */
+static inline bool plan_device_is_processor(const plan_device_model *model) { return model->pcie_generation == 0; }
 
 /* Rows of a cluster file's own [[device]] and [[link]] tables, by the same rules. */
 dp_status plan_device_model_read(const dp_node *table, plan_device_model *model, dp_error *error);

@@ -101,8 +101,12 @@ static void add_curves(collector *c, const graph *model) {
     const sim_curve *curve = &c->efficiency->curves.items[i];
     const bool attention = curve->op_class == GRAPH_CLASS_ATTENTION;
     if (curve->backward || !present[curve->op_class]) continue;
+    if (curve !=
+        sim_efficiency_curve(c->efficiency, c->implementation, curve->op_class, 0, curve->backend, curve->head_dim))
+      continue;
     if (attention && curve->backend != c->implementation->attention_backend) continue;
-    const sim_curve *back = sim_efficiency_curve(c->efficiency, curve->op_class, 1, curve->backend, curve->head_dim);
+    const sim_curve *back =
+        sim_efficiency_curve(c->efficiency, c->implementation, curve->op_class, 1, curve->backend, curve->head_dim);
     const char *what = attention ? dp_arena_printf(c->arena, "attention, heads of %lld", (long long)curve->head_dim)
                                  : names[curve->op_class];
     add(c, what,
@@ -148,7 +152,10 @@ static void add_all(collector *c, const sim_prediction *prediction) {
         dp_arena_printf(c->arena, "%.4g kW, all cards at their full power", scenario->cluster.power_w / 1e3),
         "data sheets and the cluster's file", 0);
   add_links(c);
-  if (plan_copy_count(&prediction->plan) > 1)
+  if (plan_copy_count(&prediction->plan) > 1 && plan_device_is_processor(scenario->cluster.devices.items[0].model))
+    add(c, "collectives", "one worker adds up the others' gradients and copies the sum back",
+        "how the executor does it", 0);
+  else if (plan_copy_count(&prediction->plan) > 1)
     add(c, "collectives", "NCCL's own cost model: ring or tree, the cheaper",
         string_of(scenario->catalogue.nccl_document.root, "source"), 0);
   add_curves(c, &prediction->graph);

@@ -39,10 +39,13 @@ static double curve_time_s(const sim_cost_context *context, int op_class, int ba
                            double ideal_s) {
   const sim_efficiency *efficiency = context->efficiency;
   if (op_class != GRAPH_CLASS_ATTENTION)
-    return sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, 0, 0), ideal_s);
+    return sim_curve_time_s(sim_efficiency_curve(efficiency, context->implementation, op_class, backward, 0, 0),
+                            ideal_s);
   const int backend = context->implementation->attention_backend;
-  const double narrow = sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, backend, 64), ideal_s);
-  const double wide = sim_curve_time_s(sim_efficiency_curve(efficiency, op_class, backward, backend, 128), ideal_s);
+  const double narrow = sim_curve_time_s(
+      sim_efficiency_curve(efficiency, context->implementation, op_class, backward, backend, 64), ideal_s);
+  const double wide = sim_curve_time_s(
+      sim_efficiency_curve(efficiency, context->implementation, op_class, backward, backend, 128), ideal_s);
   if (head_dim <= 64) return narrow;
   if (head_dim >= 128) return wide;
   const double t = log((double)head_dim / 64) / log(2.0);
@@ -56,15 +59,17 @@ static double work_s(const sim_cost_context *context, const graph_work *work, in
   const double bandwidth = model->memory_bandwidth_bytes_per_s * share;
   const double traffic = (double)(work->bytes_read + work->bytes_written);
   const double traffic_s = sim_curve_time_s(
-      sim_efficiency_curve(context->efficiency, GRAPH_CLASS_MEMORY, backward, 0, 0), traffic / bandwidth);
+      sim_efficiency_curve(context->efficiency, context->implementation, GRAPH_CLASS_MEMORY, backward, 0, 0),
+      traffic / bandwidth);
   if (work->op_class == GRAPH_CLASS_MEMORY || work->matrix_flops == 0) return traffic_s;
   double flops = (double)work->matrix_flops;
   int64_t head_dim = 0;
   if (work->op_class == GRAPH_CLASS_ATTENTION) {
     head_dim = work->k;
-    const int64_t padded_keys = (work->n + 127) / 128 * 128;
+    const int64_t tile = context->implementation->key_tile, least = context->implementation->least_head_dim;
+    const int64_t padded_keys = (work->n + tile - 1) / tile * tile;
     flops *= (double)padded_keys / (double)work->n;
-    if (head_dim < 64) flops *= 64.0 / (double)head_dim;
+    if (head_dim < least) flops *= (double)least / (double)head_dim;
   }
   const double peak = model->peak_flops_per_s[context->precision] * share;
   const double compute_s = curve_time_s(context, work->op_class, backward, head_dim, flops / peak) /
@@ -119,6 +124,8 @@ double sim_cost_instruction_issue_s(const sim_cost_context *context) {
   return context->implementation->issue_s_per_instruction * context->host_issue_factor;
 }
 
+double sim_cost_instruction_s(const sim_cost_context *context) { return context->implementation->instruction_s; }
+
 double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
                           int64_t parameters) {
   /* bytes of optimizer state read and written per parameter; plus fp32 master read and written where the model is not
@@ -137,7 +144,9 @@ double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, 
   const double bytes =
       (double)tensor_bytes + (double)samples * (double)k * (double)graph_dtype_bytes(context->precision);
   const double bandwidth = context->device->model->memory_bandwidth_bytes_per_s * context->device->compute_share;
-  return sim_curve_time_s(sim_efficiency_curve(context->efficiency, GRAPH_CLASS_MEMORY, 0, 0, 0), bytes / bandwidth);
+  return sim_curve_time_s(
+      sim_efficiency_curve(context->efficiency, context->implementation, GRAPH_CLASS_MEMORY, 0, 0, 0),
+      bytes / bandwidth);
 }
 
 int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers) {

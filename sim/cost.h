@@ -11,9 +11,9 @@
  * first (a launch cannot be shorter). Curves are functions of ideal time, not of size, because what spoils small
  * kernels (launch, ramp-up, the last wave) takes about the same time on a fast card and on a slow one. Matrix products
  * and convolutions are scaled by what the card's best product reaches against what the curves' card reaches. Attention
- * pads its keys to a tile of 128 and head dimensions below 64 to 64. A part of a card (virtual device) has its share of
- * peak and bandwidth, times a measured factor per class. Every number and its source stand in the file, none in the
- * code.
+ * pads its keys to a tile and small head dimensions to a least one, by default 128 and 64. A part of a card (virtual
+ * device) has its share of peak and bandwidth, times a measured factor per class. Every number and its source stand in
+ * the file, none in the code.
  */
 #ifndef DP_SIM_COST_H
 #define DP_SIM_COST_H
@@ -62,6 +62,9 @@ double sim_cost_launch_s(const sim_cost_context *context, sim_direction directio
 
 /* Host seconds to issue one instruction whatever is in it (a graph launch, bookkeeping). */
 double sim_cost_instruction_issue_s(const sim_cost_context *context);
+
+/* Device seconds of one instruction beside its ops: what a device that issues its own work spends on it. */
+double sim_cost_instruction_s(const sim_cost_context *context);
 
 /* Seconds of the optimizer step over `parameters` trainable parameters: one fused pass over weights, gradients, states.
  */

@@ -26,15 +26,20 @@ double sim_curve_time_s(const sim_curve *curve, double ideal_s) {
   return exp(before + t * (after - before));
 }
 
-const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, int op_class, int backward, int backend,
-                                      int64_t head_dim) {
+const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, const sim_implementation *implementation,
+                                      int op_class, int backward, int backend, int64_t head_dim) {
+  const sim_curve *common = NULL;
   for (size_t i = 0; i < efficiency->curves.count; i++) {
     const sim_curve *curve = &efficiency->curves.items[i];
-    if (curve->op_class == op_class && curve->backward == backward && curve->backend == backend &&
-        curve->head_dim == head_dim)
+    if (curve->op_class != op_class || curve->backward != backward || curve->backend != backend ||
+        curve->head_dim != head_dim)
+      continue;
+    if (!curve->implementation)
+      common = common ? common : curve;
+    else if (implementation && strcmp(curve->implementation, implementation->name) == 0)
       return curve;
   }
-  return NULL;
+  return common;
 }
 
 /* An array of numbers within [min, max] into out; *count is set by the first and must be met by the rest. */
@@ -67,7 +72,7 @@ typedef struct curve_row {
   int op_class, direction, backend;
   int64_t head_dim;
   const dp_node *ideal_us, *efficiency;
-  const char *source;
+  const char *source, *implementation;
 } curve_row;
 
 static const dp_field curve_fields[] = {
@@ -78,13 +83,17 @@ static const dp_field curve_fields[] = {
     {"ideal_us", DP_FIELD_NODE, offsetof(curve_row, ideal_us), true, 0, 0, NULL, "time at the peak, ascending"},
     {"efficiency", DP_FIELD_NODE, offsetof(curve_row, efficiency), true, 0, 0, NULL, "achieved share, 0 to 1"},
     {"source", DP_FIELD_STRING, offsetof(curve_row, source), true, 0, 0, NULL, "who says so"},
+    {"implementation", DP_FIELD_STRING, offsetof(curve_row, implementation), false, 0, 0, NULL, "of this one alone"},
 };
 
 static dp_status read_curve(const dp_node *table, sim_efficiency *efficiency, dp_error *error) {
   curve_row row = {0};
   DP_TRY(dp_schema_read(table, NULL, "[[curve]]", curve_fields, DP_COUNT_OF(curve_fields), &row, error));
-  sim_curve curve = {
-      .op_class = row.op_class, .backward = row.direction, .backend = row.backend, .head_dim = row.head_dim};
+  sim_curve curve = {.implementation = row.implementation,
+                     .op_class = row.op_class,
+                     .backward = row.direction,
+                     .backend = row.backend,
+                     .head_dim = row.head_dim};
   DP_TRY(read_numbers(row.ideal_us, table, "ideal_us", 1e-6, 1e9, 1e-6, &curve.points, curve.ideal_s, error));
   DP_TRY(check_ascending(row.ideal_us, curve.ideal_s, curve.points, error));
   DP_TRY(read_numbers(row.efficiency, table, "efficiency", 1e-6, 1, 1, &curve.points, curve.share, error));
@@ -128,8 +137,10 @@ static dp_status read_architecture(const dp_node *table, sim_efficiency *efficie
 typedef struct implementation_row {
   const char *name, *source;
   int attention;
+  int64_t key_tile, least_head_dim;
   bool measured;
-  double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, optimizer_efficiency;
+  double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, instruction_us,
+      optimizer_efficiency;
   double context_gb, communicator_gb, workspace_gb;
   const dp_node *kernel_share;
 } implementation_row;
@@ -139,12 +150,18 @@ static const dp_field implementation_fields[] = {
     {"measured", DP_FIELD_BOOLEAN, offsetof(implementation_row, measured), true, 0, 0, NULL,
      "whole models were compared"},
     {"attention", DP_FIELD_CHOICE, offsetof(implementation_row, attention), true, 0, 0, backend_choices, "kernel"},
+    {"key_tile", DP_FIELD_INTEGER, offsetof(implementation_row, key_tile), false, 1, 4096, NULL,
+     "attention pads keys to a multiple of this; default 128"},
+    {"least_head_dim", DP_FIELD_INTEGER, offsetof(implementation_row, least_head_dim), false, 1, 4096, NULL,
+     "attention pads smaller heads to this; default 64"},
     {"issue_us_per_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_kernel), true, 0, 1e6, NULL,
      "host"},
     {"issue_us_per_backward_kernel", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_backward_kernel), true, 0,
      1e6, NULL, "host"},
     {"issue_us_per_instruction", DP_FIELD_REAL, offsetof(implementation_row, issue_us_per_instruction), true, 0, 1e6,
      NULL, "host"},
+    {"instruction_us", DP_FIELD_REAL, offsetof(implementation_row, instruction_us), false, 0, 1e6, NULL,
+     "the device's own time, beside its ops"},
     {"optimizer_efficiency", DP_FIELD_REAL, offsetof(implementation_row, optimizer_efficiency), true, 0.001, 1, NULL,
      "share of memory bandwidth"},
     {"context_gb", DP_FIELD_REAL, offsetof(implementation_row, context_gb), true, 0, 1000, NULL, "per worker"},
@@ -173,15 +190,18 @@ static dp_status read_kernel_shares(const dp_node *table, sim_implementation *im
 }
 
 static dp_status read_implementation(const dp_node *table, sim_efficiency *efficiency, dp_error *error) {
-  implementation_row row = {0};
+  implementation_row row = {.key_tile = 128, .least_head_dim = 64};
   DP_TRY(dp_schema_read(table, NULL, "[[implementation]]", implementation_fields, DP_COUNT_OF(implementation_fields),
                         &row, error));
   sim_implementation implementation = {
       .name = row.name,
       .measured = row.measured,
       .attention_backend = row.attention,
+      .key_tile = row.key_tile,
+      .least_head_dim = row.least_head_dim,
       .issue_s_per_kernel = {row.issue_us_per_kernel * 1e-6, row.issue_us_per_backward_kernel * 1e-6},
       .issue_s_per_instruction = row.issue_us_per_instruction * 1e-6,
+      .instruction_s = row.instruction_us * 1e-6,
       .optimizer_efficiency = row.optimizer_efficiency,
       .context_bytes = row.context_gb * 1e9,
       .communicator_bytes = row.communicator_gb * 1e9,
@@ -277,12 +297,12 @@ static dp_status read_rows(const dp_node *rows, dp_status (*read)(const dp_node 
 static dp_status check_complete(const dp_node *root, const sim_efficiency *efficiency, dp_error *error) {
   for (int backward = 0; backward < 2; backward++) {
     for (int op_class = 0; op_class < GRAPH_CLASS_COUNT; op_class++)
-      if (op_class != GRAPH_CLASS_ATTENTION && !sim_efficiency_curve(efficiency, op_class, backward, 0, 0))
+      if (op_class != GRAPH_CLASS_ATTENTION && !sim_efficiency_curve(efficiency, NULL, op_class, backward, 0, 0))
         return dp_fail_at(error, root, "no [[curve]] of class \"%s\", direction \"%s\"", class_choices[op_class],
                           direction_choices[backward]);
     for (int backend = 0; backend < 2; backend++)
       for (int64_t head_dim = 64; head_dim <= 128; head_dim += 64)
-        if (!sim_efficiency_curve(efficiency, GRAPH_CLASS_ATTENTION, backward, backend, head_dim))
+        if (!sim_efficiency_curve(efficiency, NULL, GRAPH_CLASS_ATTENTION, backward, backend, head_dim))
           return dp_fail_at(error, root,
                             "no [[curve]] of class \"attention\", backend \"%s\", direction \"%s\", head_dim %d",
                             backend_choices[backend], direction_choices[backward], (int)head_dim);

@@ -9,10 +9,11 @@
 enum { SIM_MAX_POINTS = 24 };
 
 typedef struct sim_curve {
-  int op_class;     /* graph_op_class */
-  int backward;     /* 0 forward, 1 backward */
-  int backend;      /* attention: 0 cudnn, 1 flash; else 0 */
-  int64_t head_dim; /* attention; else 0 */
+  const char *implementation; /* NULL: of those that have none of their own */
+  int op_class;               /* graph_op_class */
+  int backward;               /* 0 forward, 1 backward */
+  int backend;                /* attention: 0 cudnn, 1 flash; else 0 */
+  int64_t head_dim;           /* attention; else 0 */
   int points;
   double ideal_s[SIM_MAX_POINTS], share[SIM_MAX_POINTS];
 } sim_curve;
@@ -26,8 +27,10 @@ struct sim_implementation {
   const char *name;
   bool measured; /* whole models were compared with it */
   int attention_backend;
-  double issue_s_per_kernel[2]; /* forward, backward */
+  int64_t key_tile, least_head_dim; /* attention pads its keys to multiples of the one, head dimensions to the other */
+  double issue_s_per_kernel[2];     /* forward, backward */
   double issue_s_per_instruction;
+  double instruction_s; /* of the device itself, beside its ops */
   double optimizer_efficiency;
   double context_bytes, communicator_bytes, workspace_bytes;
   double kernel_share[GRAPH_OP_KIND_COUNT];
@@ -48,8 +51,9 @@ struct sim_efficiency {
 /* Seconds for work whose ideal time is ideal_s: the logarithm of the time is linear in that of ideal_s between points;
  * constant time below the first point, constant share above the last. Never decreases. */
 double sim_curve_time_s(const sim_curve *curve, double ideal_s);
-/* NULL when the file has none (the reader makes sure that it has the ones cost.c asks for). */
-const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, int op_class, int backward, int backend,
-                                      int64_t head_dim);
+/* The implementation's own, else the common one; NULL when the file has neither (the reader makes sure that it has the
+ * ones cost.c asks for). */
+const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, const sim_implementation *implementation,
+                                      int op_class, int backward, int backend, int64_t head_dim);
 
 #endif

@@ -60,7 +60,8 @@ static void cost_one_work(const sim_predictor *p, const plan_work *work, double 
   const sim_device_kind *kind = &p->kinds[p->kind_of_worker[work->worker]];
   const int first = (int)work->first_unit, count = (int)work->unit_count;
   const double parts = work->parts ? work->parts : 1;
-  double s = 0, issue = sim_cost_instruction_issue_s(&kind->context);
+  double s = p->scenario->synthetic ? 0 : sim_cost_instruction_s(&kind->context);
+  double issue = sim_cost_instruction_issue_s(&kind->context);
   bool directions[3] = {false, false, false};
   switch (work->opcode) {
     case PLAN_FORWARD:
@@ -94,8 +95,8 @@ static void cost_one_work(const sim_predictor *p, const plan_work *work, double 
   if (work->opcode == PLAN_OPTIMIZER_STEP && !p->scenario->synthetic) {
     const int rank = plan_worker_rank(&out->plan, (int)work->worker);
     *tensor_s = sim_predict_tensor_optimizer_s(p, kind, rank);
-    s = *tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32,
-                                       rank_trainable_parameters(out, rank));
+    s += *tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32,
+                                        rank_trainable_parameters(out, rank));
   }
   *device_s = s;
   *issue_s = issue;
@@ -149,6 +150,27 @@ static dp_status route_messages(sim_predictor *p) {
   return DP_OK;
 }
 
+static bool share_memory(const plan_cluster *cluster, const int *devices, int count) {
+  for (int i = 0; i < count; i++) {
+    const plan_device *device = &cluster->devices.items[devices[i]];
+    if (!plan_device_is_processor(device->model) || device->node != cluster->devices.items[devices[0]].node)
+      return false;
+  }
+  return true;
+}
+
+/* Of workers that share memory, as the executor does it: one of them adds the others' buffers to its own and copies the
+ * sum back to each. */
+static void add_in_memory(const plan_collective *collective, const plan_link_model *link, double bytes_per_s,
+                          sim_transfer *transfer) {
+  transfer->bytes = 2.0 * (double)(collective->member_count - 1) * (double)collective->bytes;
+  transfer->latency_s = link->latency_s;
+  transfer->busy_latency_s = plan_link_busy_latency_s(link);
+  transfer->cap_bytes_per_s = bytes_per_s * plan_link_factor(link, (double)collective->bytes);
+  transfer->busy_cap_bytes_per_s = bytes_per_s * plan_link_busy_factor(link, (double)collective->bytes);
+  transfer->compute_slowdown = link->compute_slowdown;
+}
+
 /* A ring over the members: one flow over every link it crosses, at the pace of NCCL's cost model. */
 static dp_status route_collectives(sim_predictor *p) {
   const plan_program *program = &p->out->program;
@@ -180,9 +202,13 @@ static dp_status route_collectives(sim_predictor *p) {
       transfer->hops = 0;
       continue;
     }
+    transfer->links = links;
+    if (share_memory(cluster, devices, n)) {
+      add_in_memory(collective, limiting, slowest, transfer);
+      continue;
+    }
     plan_nccl_cost cost;
     plan_nccl_all_reduce(p->scenario->catalogue.nccl, cluster, devices, n, slowest, (double)collective->bytes, &cost);
-    transfer->links = links;
     /* every ring link carries 2 (n - 1) / n of the buffer */
     transfer->bytes = (double)collective->bytes * 2 * (n - 1) / n;
     /* beside compute NCCL's kernels wait for SMs, as its sends do: the link's row for NCCL, if any, says how long */

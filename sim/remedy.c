@@ -301,6 +301,7 @@ static dp_status try_cards(doctor *d) {
     const plan_device_model *card = NULL;
     for (size_t i = 0; i < s->catalogue.devices.count; i++) {
       const plan_device_model *model = &s->catalogue.devices.items[i];
+      if (plan_device_is_processor(model)) continue;
       if (model->memory_bytes > tried_bytes && model->peak_flops_per_s[s->model_options.precision] > 0 &&
           (!card || before(model, card)))
         card = model;

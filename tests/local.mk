@@ -194,3 +194,4 @@ tests_test_plan_memory_random_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_exec_checkpoint
 tests_test_exec_checkpoint_SOURCES = tests/test_exec_checkpoint.c tests/scratch.h tests/suite.h
 tests_test_exec_checkpoint_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
+EXTRA_DIST += scenarios/tiny-sd3-2xcpu.expected.json scenarios/tiny-unet-2xcpu.expected.json

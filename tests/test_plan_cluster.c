@@ -92,7 +92,7 @@ static void assert_near(double value, double expected, double tolerance) {
 /* ---- the catalogue ---- */
 
 START_TEST(devices_have_the_published_figures) {
-  ck_assert_uint_eq(catalogue.devices.count, 30);
+  ck_assert_uint_eq(catalogue.devices.count, 32);
   const plan_device_model *a100 = plan_catalogue_device(&catalogue, "A100-SXM4-80GB");
   ck_assert_int_eq(a100->memory_bytes, 80000000000);
   assert_near(a100->memory_bandwidth_bytes_per_s, 2039e9, 1e-12);
@@ -365,6 +365,20 @@ START_TEST(nvswitch_gives_every_pair_its_ports) {
   plan_route self;
   ck_assert_int_eq(plan_cluster_route(&cluster, 3, 3, &self, NULL), DP_OK);
   ck_assert_int_eq(self.count, 0);
+}
+END_TEST
+
+START_TEST(workers_on_processors_share_memory) {
+  load("4xcpu");
+  ck_assert_uint_eq(cluster.devices.count, 4);
+  ck_assert(plan_device_is_processor(cluster.devices.items[0].model));
+  ck_assert(!plan_device_is_processor(plan_catalogue_device(&catalogue, "RTX-4090")));
+  assert_route("node0/worker0", "node0/worker3",
+               "node0/worker0 > node0/root0, node0/root0 > node0/root0, node0/root0 > node0/worker3");
+  const plan_route a = route_of("node0/worker0", "node0/worker3");
+  ck_assert_str_eq(a.limiting->name, "shared-memory");
+  assert_near(a.latency_s, 15e-6, 1e-9);
+  assert_near(a.bandwidth_bytes_per_s, 20e9, 1e-12);
 }
 END_TEST
 
@@ -678,6 +692,7 @@ int main(void) {
   tcase_add_test(tests, nccl_matches_published_runs);
   tcase_add_test(tests, nccl_laws);
   tcase_add_test(tests, nvswitch_gives_every_pair_its_ports);
+  tcase_add_test(tests, workers_on_processors_share_memory);
   tcase_add_test(tests, pcie_tree_shares_its_upper_links);
   tcase_add_test(tests, cards_without_peer_copies_go_through_the_host);
   tcase_add_test(tests, root_complex_is_shared);

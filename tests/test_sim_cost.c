@@ -120,12 +120,38 @@ START_TEST(implementations_differ_where_they_should) {
 }
 END_TEST
 
+/* One of its own has only the curves that it names; what it does not pad costs less. */
+START_TEST(an_implementation_has_curves_of_its_own) {
+  const plan_device device = device_of("CPU-core", 1);
+  sim_cost_context cpu = context_of(&device, "cpu"), fused = context_of(&device, "fused");
+  cpu.precision = fused.precision = GRAPH_FP32;
+  const sim_curve *own = sim_efficiency_curve(efficiency, cpu.implementation, GRAPH_CLASS_GEMM, 0, 0, 0);
+  ck_assert_str_eq(own->implementation, "cpu");
+  ck_assert_ptr_null(sim_efficiency_curve(efficiency, fused.implementation, GRAPH_CLASS_GEMM, 0, 0, 0)->implementation);
+  ck_assert_ptr_null(
+      sim_efficiency_curve(efficiency, cpu.implementation, GRAPH_CLASS_ATTENTION, 0, 1, 64)->implementation);
+  const graph_op op = gemm(512, 512, 512);
+  ck_assert_double_eq(sim_cost_op(&cpu, &op, SIM_FORWARD),
+                      sim_curve_time_s(own, 2.0 * 512 * 512 * 512 / device.model->peak_flops_per_s[GRAPH_FP32]));
+  ck_assert_double_eq(sim_cost_instruction_s(&fused), 0);
+  ck_assert_double_gt(sim_cost_instruction_s(&cpu), 0);
+  graph_op attention = {.kind = GRAPH_ATTENTION};
+  attention.forward = (graph_work){
+      .op_class = GRAPH_CLASS_ATTENTION, .matrix_flops = 1 << 24, .m = 256, .n = 17, .k = 16, .kernels = 1};
+  const sim_curve *curve = sim_efficiency_curve(efficiency, cpu.implementation, GRAPH_CLASS_ATTENTION, 0, 0, 64);
+  /* 17 keys to 20, heads of 16 to 32 */
+  ck_assert_double_eq_tol(sim_cost_op(&cpu, &attention, SIM_FORWARD),
+                          sim_curve_time_s(curve, (1 << 24) * 20.0 / 17 * 2 / device.model->peak_flops_per_s[0]),
+                          1e-12);
+}
+END_TEST
+
 START_TEST(unknown_implementation_lists_the_known) {
   const sim_implementation *implementation = NULL;
   dp_error error = DP_ERROR_INIT;
   ck_assert_int_eq(sim_efficiency_implementation(efficiency, "magic", NULL, &implementation, &error), DP_BAD_INPUT);
   ck_assert_ptr_nonnull(strstr(error.text, "\"magic\""));
-  ck_assert_ptr_nonnull(strstr(error.text, "fused, pytorch-eager"));
+  ck_assert_ptr_nonnull(strstr(error.text, "fused, pytorch-eager, cpu"));
   ck_assert_ptr_null(implementation);
 }
 END_TEST
@@ -146,7 +172,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {curve_hits_its_points_and_grows,          h200_products_near_measured,
                                 thin_products_are_bound_by_memory,        parts_cost_more_than_their_share,
-                                implementations_differ_where_they_should, unknown_implementation_lists_the_known,
-                                optimizer_is_bound_by_its_bytes};
+                                implementations_differ_where_they_should, an_implementation_has_curves_of_its_own,
+                                unknown_implementation_lists_the_known,   optimizer_is_bound_by_its_bytes};
   return suite_run("sim_cost", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }
