@@ -5,11 +5,11 @@
 #include "exec/ops.h"
 
 /* Shapes and attributes alone. */
-static exec_call shape_of(const graph *g, const graph_op *op, const exec_adapter *adapters) {
+static exec_call shape_of(const graph *g, const graph_op *op, const exec_lora *adapters) {
   exec_call c = {.graph = g, .op = op};
   for (int i = 0; i < op->input_count; i++) c.in[i] = &g->tensors.items[op->inputs[i]];
   for (int i = 0; i < op->output_count; i++) c.out[i] = &g->tensors.items[op->outputs[i]];
-  const exec_adapter *adapter = adapters ? &adapters[op - g->ops.items] : NULL;
+  const exec_lora *adapter = adapters ? &adapters[op - g->ops.items] : NULL;
   if (adapter && adapter->rank > 0) c.adapter = adapter;
   return c;
 }
@@ -74,7 +74,7 @@ dp_status exec_frame_add(exec_frame *frame, const graph *g, int tensor, bool gra
   return failed ? dp_fail_memory(error) : DP_OK;
 }
 
-static void place_op(exec_frame *frame, const graph *g, int o, const exec_adapter *adapters, bool gradients,
+static void place_op(exec_frame *frame, const graph *g, int o, const exec_lora *adapters, bool gradients,
                      bool *failed) {
   const graph_op *op = &g->ops.items[o];
   const exec_call c = shape_of(g, op, adapters);
@@ -89,7 +89,7 @@ static void place_op(exec_frame *frame, const graph *g, int o, const exec_adapte
   }
 }
 
-dp_status exec_frame_init(const graph *g, const uint8_t *here, const exec_adapter *adapters, bool gradients,
+dp_status exec_frame_init(const graph *g, const uint8_t *here, const exec_lora *adapters, bool gradients,
                           exec_frame *frame, dp_error *error) {
   *frame = (exec_frame){.values = NULL};
   frame->root = DP_ARENA_NEW(&frame->arena, int, g->tensors.count);

@@ -14,13 +14,6 @@
 
 #include "exec/parameters.h"
 
-/* The LoRA adapter of an op: y += scale B (A x). */
-typedef struct exec_adapter {
-  int64_t rank;
-  float scale;            /* alpha / rank */
-  float *a, *b, *da, *db; /* [rank, in], [out, rank] and their gradients, added to; da, db NULL: not trained */
-} exec_adapter;
-
 typedef struct exec_frame {
   int *root; /* [tensor] whose place it has: a reshape's output shows its input's memory */
   float **values,
@@ -34,7 +27,7 @@ typedef struct exec_chunk {
   const graph *graph;
   int first_unit, unit_count, first_op, op_count;
   const exec_parameters *parameters;
-  const exec_adapter *adapters; /* [op of the graph], rank 0: none; NULL: none at all */
+  const exec_lora *adapters; /* [op of the graph], rank 0: none; NULL: none at all */
   kern_context *kern;
 } exec_chunk;
 
@@ -44,7 +37,7 @@ size_t exec_chunk_workspace(const graph *graph, int first_unit, int unit_count, 
 /* Places for every tensor that the units here make or read and, with gradients, for the gradient of each that needs
  * one. here[unit]: nonzero for those of this worker; NULL: all. Values of graph inputs are left NULL: the caller sets
  * them. */
-dp_status exec_frame_init(const graph *graph, const uint8_t *here, const exec_adapter *adapters, bool gradients,
+dp_status exec_frame_init(const graph *graph, const uint8_t *here, const exec_lora *adapters, bool gradients,
                           exec_frame *frame, dp_error *error);
 /* A place for one more tensor, that is only handed on here. */
 dp_status exec_frame_add(exec_frame *frame, const graph *graph, int tensor, bool gradient, dp_error *error);

@@ -8,10 +8,15 @@ libexec_a_SOURCES += \
 	exec/checkpoint_model.c exec/checkpoint_model.h exec/checkpoint_model_write.c
 libexec_a_SOURCES += \
 	exec/chunk.c exec/chunk.h \
+	exec/lanes.c exec/lanes.h \
 	exec/ops.c exec/ops.h \
 	exec/parameters.c exec/parameters.h \
 	exec/pipeline.c exec/pipeline.h \
+	exec/reduce.c \
 	exec/tables.c exec/tables.h \
 	exec/transport.c exec/transport.h
 libexec_a_SOURCES += exec/dataset.h
+	exec/transfer.c \
+	exec/transport.c exec/transport.h \
+	exec/worker.c exec/worker.h
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(ZLIB_LIBS)

@@ -18,7 +18,7 @@ typedef struct exec_call {
   const float *dy[GRAPH_MAX_PIECES]; /* NULL: none has reached it */
   const float *w[GRAPH_MAX_WEIGHTS];
   float *dw[GRAPH_MAX_WEIGHTS]; /* NULL: not trained */
-  const exec_adapter *adapter;  /* NULL: none */
+  const exec_lora *adapter;  /* NULL: none */
   float *statistics;
 } exec_call;
 

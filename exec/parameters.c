@@ -2,31 +2,87 @@
 
 #include <string.h>
 
-dp_status exec_parameters_init(const graph *g, const uint8_t *here, bool training, exec_parameters *parameters,
+/* ---- places ---- */
+
+static bool is_here(const exec_parameters_options *o, const graph_op *op) { return !o->here || o->here[op->unit]; }
+
+/* The op's weights, if they are trained or not as asked; and its adapter. */
+static void place_op(const exec_parameters_options *o, exec_parameters *p, int op_index, bool trained) {
+  const graph_op *op = &p->graph->ops.items[op_index];
+  for (int w = op->first_weight; w < op->first_weight + op->weight_count; w++) {
+    if ((o->training && op->trainable == GRAPH_TRAIN_FULL) != trained) continue;
+    p->offset[w] = p->count;
+    p->trained[w] = trained;
+    p->count += p->graph->weights.items[w].parameters;
+  }
+  if (!p->lora || op->adapter_parameters == 0 || trained != o->training) return;
+  const int64_t in = op->attributes.in_channels, out = op->attributes.out_channels;
+  exec_lora *lora = &p->lora[op_index];
+  lora->rank = op->adapter_parameters / (in + out);
+  lora->scale = o->lora_alpha > 0 ? (float)(o->lora_alpha / (double)lora->rank) : 1;
+  p->lora_offset[op_index] = p->count;
+  p->count += op->adapter_parameters;
+}
+
+static void place_all(const exec_parameters_options *o, exec_parameters *p) {
+  const graph *g = p->graph;
+  for (size_t w = 0; w < g->weights.count; w++) p->offset[w] = -1;
+  for (int pass = 0; pass < 2; pass++) {
+    for (size_t u = 0; u < g->units.count; u++) {
+      const graph_unit *unit = &g->units.items[u];
+      if (pass == 0) p->unit_first[u] = p->count;
+      for (int i = unit->first_op; i < unit->first_op + unit->op_count; i++)
+        if (is_here(o, &g->ops.items[i])) place_op(o, p, i, pass == 0);
+    }
+    if (pass == 0) p->unit_first[g->units.count] = p->trained_count = p->count;
+  }
+}
+
+/* Where the factors lie, in whatever `values` are now. */
+static void point(exec_parameters *p) {
+  for (size_t i = 0; p->lora && i < p->graph->ops.count; i++) {
+    exec_lora *lora = &p->lora[i];
+    if (lora->rank == 0) continue;
+    const int64_t a = p->lora_offset[i], b = a + lora->rank * p->graph->ops.items[i].attributes.in_channels;
+    lora->a = p->values + a;
+    lora->b = p->values + b;
+    if (!p->gradients) continue;
+    lora->da = p->gradients + a;
+    lora->db = p->gradients + b;
+  }
+}
+
+static bool has_adapters(const graph *g) {
+  for (size_t o = 0; o < g->ops.count; o++)
+    if (g->ops.items[o].adapter_parameters > 0) return true;
+  return false;
+}
+
+dp_status exec_parameters_init(const graph *g, const exec_parameters_options *options, exec_parameters *parameters,
                                dp_error *error) {
   exec_parameters made = {.graph = g};
   made.offset = DP_ARENA_NEW(&made.arena, int64_t, g->weights.count);
   made.trained = DP_ARENA_NEW(&made.arena, uint8_t, g->weights.count);
-  bool room = made.offset && made.trained;
-  for (size_t w = 0; room && w < g->weights.count; w++) made.offset[w] = -1;
-  for (size_t o = 0; room && o < g->ops.count; o++) {
-    const graph_op *op = &g->ops.items[o];
-    if (here && !here[op->unit]) continue;
-    for (int w = op->first_weight; w < op->first_weight + op->weight_count; w++) {
-      made.offset[w] = made.count;
-      made.trained[w] = training && op->trainable == GRAPH_TRAIN_FULL;
-      made.count += g->weights.items[w].parameters;
-    }
+  made.unit_first = DP_ARENA_NEW(&made.arena, int64_t, g->units.count + 1);
+  bool room = made.offset && made.trained && made.unit_first;
+  if (room && has_adapters(g)) {
+    made.lora = DP_ARENA_NEW(&made.arena, exec_lora, g->ops.count);
+    made.lora_offset = DP_ARENA_NEW(&made.arena, int64_t, g->ops.count);
+    room = made.lora && made.lora_offset;
   }
-  float **const arrays[] = {&made.values, &made.gradients, &made.first, &made.second};
-  for (int i = 0; room && i < (training ? 4 : 1); i++) {
-    *arrays[i] = DP_ARENA_NEW(&made.arena, float, (size_t)made.count);
+  if (room) place_all(options, &made);
+  float **const arrays[] = {&made.values, &made.gradients, &made.first, &made.second, &made.means};
+  const bool wanted[] = {true, options->training, options->training, options->training, options->means};
+  for (int i = 0; room && i < 5; i++) {
+    if (!wanted[i]) continue;
+    *arrays[i] = DP_ARENA_NEW(&made.arena, float, (size_t)(i == 0 ? made.count : made.trained_count) + 1);
     room = *arrays[i] != NULL;
   }
   if (!room) {
     dp_arena_free(&made.arena);
     return dp_fail_memory(error);
   }
+  point(&made);
   *parameters = made;
   return DP_OK;
 }
@@ -36,6 +92,16 @@ void exec_parameters_free(exec_parameters *parameters) {
   memset(parameters, 0, sizeof *parameters);
 }
 
+void exec_parameters_exchange_means(exec_parameters *p) {
+  for (int64_t i = 0; i < p->trained_count; i++) {
+    const float value = p->values[i];
+    p->values[i] = p->means[i];
+    p->means[i] = value;
+  }
+}
+
+/* ---- weights ---- */
+
 float *exec_parameters_value(const exec_parameters *p, int weight) {
   return p->offset[weight] < 0 ? NULL : p->values + p->offset[weight];
 }
@@ -44,13 +110,17 @@ float *exec_parameters_gradient(const exec_parameters *p, int weight) {
   return p->offset[weight] < 0 || !p->trained[weight] ? NULL : p->gradients + p->offset[weight];
 }
 
-void exec_parameters_from_file(kern_context *context, exec_parameters *p, int weight, const float *file) {
+void exec_parameters_put(kern_context *context, const exec_parameters *p, float *array, int weight, const float *file) {
   const graph_weight *w = &p->graph->weights.items[weight];
-  float *memory = p->values + p->offset[weight];
+  float *memory = array + p->offset[weight];
   if (w->rank == 4)
     kern_conv2d_weight_from_file(context, w->dims[0], w->dims[1], w->dims[2], w->dims[3], file, memory);
   else
     kern_copy(context, w->parameters, file, memory);
+}
+
+void exec_parameters_from_file(kern_context *context, exec_parameters *p, int weight, const float *file) {
+  exec_parameters_put(context, p, p->values, weight, file);
 }
 
 void exec_parameters_to_file(kern_context *context, const exec_parameters *p, const float *array, int weight,

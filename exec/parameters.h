@@ -1,7 +1,9 @@
-/* The weights of a worker's units in memory: values, gradients and AdamW's moments, each one flat array in fp32.
+/* The weights of a worker's units in memory: values, and of those that are trained gradients, AdamW's moments and
+ * running means, each one flat array in fp32.
  *
- * Of every weight of the graph that one of the units owns, in the order of the graph. Convolutions are kept as
- * [out, kh, kw, in], as the kernels want them; files have [out, in, kh, kw].
+ * Trained weights and the factors of LoRA adapters come first, unit by unit in the order of the graph, so that every
+ * run of units has its gradients in one piece; frozen weights follow. Convolutions are kept as [out, kh, kw, in], as
+ * the kernels want them; files have [out, in, kh, kw].
  */
 #ifndef DP_EXEC_PARAMETERS_H
 #define DP_EXEC_PARAMETERS_H
@@ -10,28 +12,51 @@
 #include "graph/graph.h"
 #include "kernels/cpu/kern.h"
 
+/* The LoRA adapter of an op: y += scale B (A x). */
+typedef struct exec_lora {
+  int64_t rank;
+  float scale;            /* alpha / rank */
+  float *a, *b, *da, *db; /* [rank, in], [out, rank] and their gradients, added to; da, db NULL: not trained */
+} exec_lora;
+
+typedef struct exec_parameters_options {
+  const uint8_t *here; /* [unit] nonzero for those of this worker; NULL: all */
+  bool training;       /* gradients and moments, too */
+  bool means;          /* running means of what is trained */
+  double lora_alpha;   /* 0: the rank, so that the scale is 1 */
+} exec_parameters_options;
+
 typedef struct exec_parameters {
   const graph *graph;
-  int64_t count;                              /* floats of each array */
-  int64_t *offset;                            /* [graph weight] into the arrays; -1: of another worker */
-  uint8_t *trained;                           /* [graph weight] has a gradient */
-  float *values, *gradients, *first, *second; /* [count] gradients and moments: NULL unless for training */
+  int64_t count, trained_count; /* floats of `values`; of all other arrays, which go with its first ones */
+  int64_t *offset;              /* [graph weight] into `values`; -1: of another worker */
+  uint8_t *trained;             /* [graph weight] has a gradient */
+  int64_t *unit_first;          /* [unit + 1] where the trained floats of each unit begin; empty for other workers' */
+  float *values, *gradients, *first, *second; /* the last three: NULL unless for training */
+  float *means;                               /* NULL: not kept */
+  exec_lora *lora;                            /* [op] rank 0: none; NULL: no op has one */
+  int64_t *lora_offset;                       /* [op] of its a, which its b follows */
   dp_arena arena;
 } exec_parameters;
 
-/* here[unit]: nonzero for those of this worker; NULL: all. Zeroed. Frozen weights have room in all arrays too; nothing
- * is ever written there but their values. */
-dp_status exec_parameters_init(const graph *graph, const uint8_t *here, bool training, exec_parameters *parameters,
+/* All zero. */
+dp_status exec_parameters_init(const graph *graph, const exec_parameters_options *options, exec_parameters *parameters,
                                dp_error *error);
 void exec_parameters_free(exec_parameters *parameters);
+/* Exchanges the weights for their running means, or back. */
+void exec_parameters_exchange_means(exec_parameters *parameters);
 
 /* NULL where the worker has no such weight, or it has no gradient. */
 float *exec_parameters_value(const exec_parameters *parameters, int weight);
 float *exec_parameters_gradient(const exec_parameters *parameters, int weight);
 
-/* A weight from the layout of files, and any of the arrays back to it: dims of graph_weight, dense. */
+/* A weight from the layout of files, and any of the arrays back to it: dims of graph_weight, dense. `array` may be
+ * `values`, or one of the others where the weight is trained. */
 void exec_parameters_from_file(kern_context *context, exec_parameters *parameters, int weight, const float *file);
 void exec_parameters_to_file(kern_context *context, const exec_parameters *parameters, const float *array, int weight,
                              float *file);
+/* The same into any of the arrays. */
+void exec_parameters_put(kern_context *context, const exec_parameters *parameters, float *array, int weight,
+                         const float *file);
 
 #endif

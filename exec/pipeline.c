@@ -1,44 +1,13 @@
 #define _POSIX_C_SOURCE 200809L
 #include "exec/pipeline.h"
 
-#include <pthread.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "exec/lanes.h"
 #include "graph/op_table.h"
-
-typedef struct worker {
-  exec_parameters parameters;
-  kern_context *kern;
-  exec_frame *frames; /* [microbatch] */
-  uint8_t *here;      /* [unit] */
-  float *target;      /* of the output, where it is made here */
-  double loss;        /* sum over this step's microbatches */
-} worker;
-
-struct exec_pipeline {
-  const plan_program *program;
-  const plan_plan *plan;
-  const graph *graph;
-  exec_pipeline_options options;
-  worker *workers;
-  float **arrived;       /* [instruction] gradients set aside by a RECV */
-  uint32_t *inbox_first; /* [instruction] 1 + a RECV of gradients that it adds first, of the furthest chunk; 0: none */
-  uint32_t *inbox_next;  /* [RECV] 1 + the next one; 0: it is the last */
-  plan_groups groups;
-  int output; /* tensor */
-  int64_t step;
-  /* one step */
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  uint8_t *done, *ready; /* [instruction] */
-  uint32_t *group_ready; /* [group] members that are */
-  bool given_up;         /* not all threads came */
-  plan_timeline *timeline;
-  double began_s;
-  dp_arena arena;
-};
 
 /* ---- making it ---- */
 
@@ -49,68 +18,34 @@ static dp_status check_plan(const plan_plan *plan, const graph *g, dp_error *err
   if (plan_skip_is_used(plan, g, PLAN_SKIP_COMPRESS)) missing = "compressed skips";
   if (plan_tensor(plan) > 1) missing = "tensor groups";
   if (!plan->training) missing = "sampling";
+  if (plan->optimizer != PLAN_ADAMW) missing = "optimizers other than adamw";
   if (g->precision != GRAPH_FP32) missing = "a precision other than fp32";
   if (missing) return dp_fail(error, DP_UNSUPPORTED, "the CPU executor does not know %s yet", missing);
   return exec_chunk_check(&(exec_chunk){.graph = g, .op_count = (int)g->ops.count}, error);
 }
 
-static int rank_of(const exec_pipeline *p, int w) { return w % p->plan->ranks; }
-static int replica_of(const exec_pipeline *p, int w) { return w / p->plan->ranks; }
-
-static dp_status add_handed_on(exec_pipeline *p, int w, exec_frame *frame, dp_error *error) {
-  const plan_program *program = p->program;
-  for (uint32_t m = 0; m < program->message_count; m++) {
-    const plan_message *message = &program->messages[m];
-    if ((int)message->from_worker != w && (int)message->to_worker != w) continue;
-    for (int i = message->first_tensor; i < message->first_tensor + message->tensor_count; i++)
-      DP_TRY(exec_frame_add(frame, p->graph, program->message_tensors[i], true, error));
-  }
-  return DP_OK;
+int exec_process_of(const exec_pipeline *p, int worker) {
+  const exec_transport *t = p->work.options.transport;
+  return t ? worker / (p->work.program->worker_count / t->process_count) : 0;
 }
 
-static dp_status make_inputs(exec_pipeline *p, worker *w, exec_frame *frame, int microbatch, dp_error *error) {
-  for (size_t t = 0; t < p->graph->tensors.count; t++) {
-    const graph_tensor *tensor = &p->graph->tensors.items[t];
-    if (tensor->producer_op != GRAPH_NONE) continue;
-    bool read = false;
-    for (int i = 0; i < tensor->consumer_unit_count; i++) read = read || w->here[tensor->consumer_units[i]];
-    if (!read) continue;
-    if (tensor->is_constant && microbatch > 0) {
-      frame->values[t] = w->frames[0].values[t];
-      continue;
-    }
-    frame->values[t] = DP_ARENA_NEW(&frame->arena, float, (size_t)graph_tensor_elements(tensor));
-    if (!frame->values[t]) return dp_fail_memory(error);
-  }
+static dp_status share_out(exec_pipeline *p, dp_error *error) {
+  const plan_program *program = p->work.program;
+  const exec_transport *t = p->work.options.transport;
+  const int processes = t ? t->process_count : 1, process = t ? t->process : 0;
+  if (program->worker_count % processes != 0)
+    return dp_fail(error, DP_BAD_INPUT,
+                   "found %d processes for a plan of %d workers, allowed: a number that divides them evenly", processes,
+                   program->worker_count);
+  const int each = program->worker_count / processes;
+  p->first_worker = process * each;
+  p->end_worker = p->first_worker + each;
+  p->first_lane = program->worker_lane[p->first_worker];
+  p->end_lane = program->worker_lane[p->end_worker];
+  if (program->lane_count >= EXEC_TAG_CONTROL)
+    return dp_fail(error, DP_UNSUPPORTED, "the plan has %u lanes, allowed: fewer than %d", program->lane_count,
+                   EXEC_TAG_CONTROL);
   return DP_OK;
-}
-
-static dp_status make_worker(exec_pipeline *p, int index, dp_error *error) {
-  worker *w = &p->workers[index];
-  const graph *g = p->graph;
-  const plan_plan *plan = p->plan;
-  w->here = DP_ARENA_NEW(&p->arena, uint8_t, g->units.count);
-  w->frames = DP_ARENA_NEW(&p->arena, exec_frame, (size_t)plan->microbatches);
-  if (!w->here || !w->frames) return dp_fail_memory(error);
-  kern_context_options how = {.threads = p->options.threads > 0 ? p->options.threads : 1};
-  for (int c = 0; c < plan->chunk_count; c++) {
-    const plan_chunk *chunk = &plan->chunks[c];
-    if (chunk->rank != rank_of(p, index)) continue;
-    memset(w->here + chunk->first_unit, 1, (size_t)chunk->unit_count);
-    const size_t bytes = exec_chunk_workspace(g, chunk->first_unit, chunk->unit_count, how.threads);
-    if (bytes > how.workspace_bytes) how.workspace_bytes = bytes;
-  }
-  if (how.workspace_bytes < 1 << 16) how.workspace_bytes = 1 << 16; /* the loss */
-  DP_TRY(kern_context_create(&how, &w->kern, error));
-  DP_TRY(exec_parameters_init(g, w->here, true, &w->parameters, error));
-  for (int m = 0; m < plan->microbatches; m++) {
-    DP_TRY(exec_frame_init(g, w->here, NULL, true, &w->frames[m], error));
-    DP_TRY(add_handed_on(p, index, &w->frames[m], error));
-    DP_TRY(make_inputs(p, w, &w->frames[m], m, error));
-  }
-  if (!w->here[g->tensors.items[p->output].producer_unit]) return DP_OK;
-  w->target = DP_ARENA_NEW(&p->arena, float, (size_t)graph_tensor_elements(&g->tensors.items[p->output]));
-  return w->target ? DP_OK : dp_fail_memory(error);
 }
 
 static bool begins_backward(const plan_instruction *i) {
@@ -120,32 +55,33 @@ static bool begins_backward(const plan_instruction *i) {
 static dp_status set_aside(exec_pipeline *p, uint32_t recv, const plan_message *message, dp_error *error) {
   int64_t elements = 0;
   for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++)
-    elements += graph_tensor_elements(&p->graph->tensors.items[p->program->message_tensors[t]]);
-  p->arrived[recv] = DP_ARENA_NEW(&p->arena, float, (size_t)elements + 1);
-  return p->arrived[recv] ? DP_OK : dp_fail_memory(error);
+    elements += graph_tensor_elements(&p->work.graph->tensors.items[p->work.program->message_tensors[t]]);
+  p->work.arrived[recv] = DP_ARENA_NEW(&p->arena, float, (size_t)elements + 1);
+  return p->work.arrived[recv] ? DP_OK : dp_fail_memory(error);
 }
 
 /* After those from chunks as far as this one's, or further. */
-static void put_in_inbox(exec_pipeline *p, uint32_t backward, uint32_t recv) {
-  const plan_program *program = p->program;
+static void put_in_inbox(exec_work *work, uint32_t backward, uint32_t recv) {
+  const plan_program *program = work->program;
   const uint16_t chunk = program->messages[program->instructions[recv].class_id].from_chunk;
-  uint32_t *at = &p->inbox_first[backward];
+  uint32_t *at = &work->inbox_first[backward];
   while (*at && program->messages[program->instructions[*at - 1].class_id].from_chunk >= chunk)
-    at = &p->inbox_next[*at - 1];
-  p->inbox_next[recv] = *at;
+    at = &work->inbox_next[*at - 1];
+  work->inbox_next[recv] = *at;
   *at = recv + 1;
 }
 
 static dp_status make_inbox(exec_pipeline *p, dp_error *error) {
-  const plan_program *program = p->program;
-  const uint32_t n = program->instruction_count, microbatches = (uint32_t)p->plan->microbatches;
-  p->arrived = DP_ARENA_NEW(&p->arena, float *, n);
-  p->inbox_first = DP_ARENA_NEW(&p->arena, uint32_t, n);
-  p->inbox_next = DP_ARENA_NEW(&p->arena, uint32_t, n);
+  exec_work *work = &p->work;
+  const plan_program *program = work->program;
+  const uint32_t n = program->instruction_count, microbatches = (uint32_t)work->plan->microbatches;
+  work->arrived = DP_ARENA_NEW(&p->arena, float *, n);
+  work->inbox_first = DP_ARENA_NEW(&p->arena, uint32_t, n);
+  work->inbox_next = DP_ARENA_NEW(&p->arena, uint32_t, n);
   /* of one worker: where the backward of a chunk and microbatch begins */
-  uint32_t *begins = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)p->plan->chunk_count * microbatches);
-  if (!p->arrived || !p->inbox_first || !p->inbox_next || !begins) return dp_fail_memory(error);
-  for (int w = 0; w < program->worker_count; w++) {
+  uint32_t *begins = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)work->plan->chunk_count * microbatches);
+  if (!work->arrived || !work->inbox_first || !work->inbox_next || !begins) return dp_fail_memory(error);
+  for (int w = p->first_worker; w < p->end_worker; w++) {
     const uint32_t first = program->lanes[program->worker_lane[w]].first;
     const plan_lane *last = &program->lanes[program->worker_lane[w + 1] - 1];
     const uint32_t end = last->first + last->count;
@@ -157,24 +93,62 @@ static dp_status make_inbox(exec_pipeline *p, dp_error *error) {
       const plan_instruction *recv = &program->instructions[i];
       if (recv->opcode != PLAN_RECV || !program->messages[recv->class_id].backward) continue;
       DP_TRY(set_aside(p, i, &program->messages[recv->class_id], error));
-      put_in_inbox(p, begins[recv->chunk * microbatches + recv->microbatch], i);
+      put_in_inbox(work, begins[recv->chunk * microbatches + recv->microbatch], i);
     }
   }
   return DP_OK;
 }
 
+/* Who waits for whom, and on which lane each is. */
+static dp_status make_index(exec_pipeline *p, dp_error *error) {
+  const plan_program *program = p->work.program;
+  const uint32_t n = program->instruction_count;
+  p->lane_of = DP_ARENA_NEW(&p->arena, uint32_t, n);
+  p->dependent_first = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)n + 2);
+  p->dependents = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)program->wait_first[n] + 1);
+  if (!p->lane_of || !p->dependent_first || !p->dependents) return dp_fail_memory(error);
+  for (uint32_t l = 0; l < program->lane_count; l++)
+    for (uint32_t i = 0; i < program->lanes[l].count; i++) p->lane_of[program->lanes[l].first + i] = l;
+  /* counted two places on, so that filling leaves first[] where it must be */
+  for (uint32_t w = 0; w < program->wait_first[n]; w++) p->dependent_first[program->waits[w] + 2]++;
+  for (uint32_t i = 2; i < n + 2; i++) p->dependent_first[i] += p->dependent_first[i - 1];
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t w = program->wait_first[i]; w < program->wait_first[i + 1]; w++)
+      p->dependents[p->dependent_first[program->waits[w] + 1]++] = i;
+  return DP_OK;
+}
+
+static dp_status make_lanes(exec_pipeline *p, dp_error *error) {
+  p->lanes = DP_ARENA_NEW(&p->arena, exec_lane, p->work.program->lane_count);
+  if (!p->lanes) return dp_fail_memory(error);
+  for (uint32_t l = p->first_lane; l < p->end_lane; l++) {
+    const int64_t floats = exec_reduce_scratch(p, l);
+    if (floats == 0) continue;
+    p->lanes[l].scratch = DP_ARENA_NEW(&p->arena, float, (size_t)floats);
+    if (!p->lanes[l].scratch) return dp_fail_memory(error);
+  }
+  return exec_lanes_start(p, error);
+}
+
 static dp_status make(exec_pipeline *p, dp_error *error) {
-  const plan_program *program = p->program;
-  for (size_t t = 0; t < p->graph->tensors.count; t++)
-    if (p->graph->tensors.items[t].is_output) p->output = (int)t;
-  p->workers = DP_ARENA_NEW(&p->arena, worker, (size_t)program->worker_count);
-  p->done = DP_ARENA_NEW(&p->arena, uint8_t, program->instruction_count);
-  p->ready = DP_ARENA_NEW(&p->arena, uint8_t, program->instruction_count);
-  p->group_ready = DP_ARENA_NEW(&p->arena, uint32_t, program->group_count);
-  if (!p->workers || !p->done || !p->ready || !p->group_ready) return dp_fail_memory(error);
+  const plan_program *program = p->work.program;
+  const uint32_t n = program->instruction_count;
+  for (size_t t = 0; t < p->work.graph->tensors.count; t++)
+    if (p->work.graph->tensors.items[t].is_output) p->work.output = (int)t;
+  DP_TRY(share_out(p, error));
+  p->workers = DP_ARENA_NEW(&p->arena, exec_worker, (size_t)program->worker_count);
+  p->done = DP_ARENA_NEW(&p->arena, uint8_t, n);
+  p->ready = DP_ARENA_NEW(&p->arena, uint8_t, n);
+  p->start_s = DP_ARENA_NEW(&p->arena, double, n);
+  p->end_s = DP_ARENA_NEW(&p->arena, double, n);
+  p->group_ready = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)program->group_count + 1);
+  if (!p->workers || !p->done || !p->ready || !p->start_s || !p->end_s || !p->group_ready) return dp_fail_memory(error);
   DP_TRY(plan_groups_of(program, &p->arena, &p->groups, error));
-  for (int w = 0; w < program->worker_count; w++) DP_TRY(make_worker(p, w, error));
-  return make_inbox(p, error);
+  DP_TRY(make_index(p, error));
+  for (int w = p->first_worker; w < p->end_worker; w++)
+    DP_TRY(exec_worker_init(&p->work, w, &p->arena, &p->workers[w], error));
+  DP_TRY(make_inbox(p, error));
+  return make_lanes(p, error);
 }
 
 dp_status exec_pipeline_create(const plan_program *program, const graph *g, const exec_pipeline_options *options,
@@ -182,19 +156,9 @@ dp_status exec_pipeline_create(const plan_program *program, const graph *g, cons
   DP_TRY(check_plan(program->plan, g, error));
   exec_pipeline *p = calloc(1, sizeof *p);
   if (!p) return dp_fail_memory(error);
-  p->program = program;
-  p->plan = program->plan;
-  p->graph = g;
-  p->options = *options;
-  if (pthread_mutex_init(&p->lock, NULL) != 0) {
-    free(p);
-    return dp_fail(error, DP_INTERNAL, "no lock could be made");
-  }
-  if (pthread_cond_init(&p->changed, NULL) != 0) {
-    (void)pthread_mutex_destroy(&p->lock);
-    free(p);
-    return dp_fail(error, DP_INTERNAL, "no condition could be made");
-  }
+  p->work = (exec_work){.program = program, .plan = program->plan, .graph = g, .options = *options};
+  atomic_init(&p->stop, false);
+  atomic_init(&p->position, PLAN_NO_PEER);
   const dp_status status = make(p, error);
   if (status != DP_OK)
     exec_pipeline_free(p);
@@ -205,312 +169,182 @@ dp_status exec_pipeline_create(const plan_program *program, const graph *g, cons
 
 void exec_pipeline_free(exec_pipeline *p) {
   if (!p) return;
-  for (int w = 0; p->workers && w < p->program->worker_count; w++) {
-    for (int m = 0; p->workers[w].frames && m < p->plan->microbatches; m++) exec_frame_free(&p->workers[w].frames[m]);
-    exec_parameters_free(&p->workers[w].parameters);
-    kern_context_free(p->workers[w].kern);
-  }
-  (void)pthread_cond_destroy(&p->changed);
-  (void)pthread_mutex_destroy(&p->lock);
+  exec_lanes_stop(p);
+  for (int w = p->first_worker; p->workers && w < p->end_worker; w++) exec_worker_free(&p->work, &p->workers[w]);
   dp_arena_free(&p->arena);
   free(p);
 }
 
+bool exec_pipeline_has(const exec_pipeline *p, int w) { return exec_is_here(p, (uint32_t)w); }
 exec_parameters *exec_pipeline_parameters(exec_pipeline *p, int w) { return &p->workers[w].parameters; }
 kern_context *exec_pipeline_kernels(exec_pipeline *p, int w) { return p->workers[w].kern; }
 float *exec_pipeline_constant(exec_pipeline *p, int w, int tensor) { return p->workers[w].frames[0].values[tensor]; }
+uint32_t exec_pipeline_position(const exec_pipeline *p) { return atomic_load(&p->position); }
 
-/* ---- instructions ---- */
+/* ---- what came of a step ---- */
 
-static void feed(const exec_pipeline *p, int index, int microbatch, int first_unit, int unit_count) {
-  const worker *w = &p->workers[index];
-  for (size_t t = 0; t < p->graph->tensors.count; t++) {
-    const graph_tensor *tensor = &p->graph->tensors.items[t];
-    if (tensor->producer_op != GRAPH_NONE || tensor->is_constant) continue;
-    bool read = false;
-    for (int i = 0; i < tensor->consumer_unit_count; i++)
-      read = read || (tensor->consumer_units[i] >= first_unit && tensor->consumer_units[i] < first_unit + unit_count);
-    if (read)
-      p->options.feed.fill(p->options.feed.data, replica_of(p, index), microbatch, (int)t,
-                           w->frames[microbatch].values[t]);
+/* Of one worker, as processes send it. */
+typedef struct report {
+  double loss, square;
+  exec_trouble trouble;
+} report;
+
+/* Bytes of every worker of every process, in the order of the workers: on all of them. */
+static dp_status share(exec_pipeline *p, const void *mine, size_t each, void *all, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  const size_t here = (size_t)(p->end_worker - p->first_worker) * each;
+  DP_TRY(exec_gather(t, mine, here, all, error));
+  return exec_broadcast(t, all, (size_t)p->work.program->worker_count * each, error);
+}
+
+static dp_status tell_trouble(const exec_pipeline *p, const exec_trouble *trouble, dp_error *error) {
+  const uint32_t at = (uint32_t)(trouble->at - 1);
+  const uint32_t worker = p->work.program->lanes[p->lane_of[at]].worker;
+  return dp_fail(error, DP_RUN_FAILED, "unit %s, microbatch %d on worker %u, is the first whose output is not finite",
+                 p->work.graph->units.items[trouble->unit < 0 ? 0 : trouble->unit].name, trouble->microbatch, worker);
+}
+
+static dp_status tell(const exec_pipeline *p, const report *reports, exec_step_result *result, dp_error *error) {
+  const plan_plan *plan = p->work.plan;
+  const exec_trouble *first = NULL;
+  double square = 0;
+  result->loss = 0;
+  for (int r = 0; result->rank_norms && r < plan->ranks; r++) result->rank_norms[r] = 0;
+  for (int w = 0; w < p->work.program->worker_count; w++) {
+    const exec_trouble *trouble = &reports[w].trouble;
+    result->loss += reports[w].loss;
+    /* of the earliest unit of the model, of the earliest microbatch: what follows from it is no news */
+    if (trouble->at && (!first || trouble->unit < first->unit ||
+                        (trouble->unit == first->unit && trouble->microbatch < first->microbatch)))
+      first = trouble;
+    if (plan_worker_replica(plan, w) != 0) continue;
+    square += reports[w].square;
+    if (result->rank_norms) result->rank_norms[plan_worker_rank(plan, w)] = sqrt(reports[w].square);
   }
-}
-
-/* The mean over the samples of all replicas, and its gradient. */
-static void take_loss(const exec_pipeline *p, int index, int microbatch) {
-  worker *w = &p->workers[index];
-  exec_frame *frame = &w->frames[microbatch];
-  const graph_tensor *t = &p->graph->tensors.items[p->output];
-  const int root = frame->root[p->output];
-  const double samples = (double)p->plan->microbatches * p->plan->replicas * (double)t->dims[0];
-  const kern_loss size = {.batch = t->dims[0], .n = graph_tensor_elements(t) / t->dims[0], .factor = 1 / samples};
-  p->options.feed.fill(p->options.feed.data, replica_of(p, index), microbatch, p->output, w->target);
-  for (int64_t s = 0; s < size.batch; s++) { /* one by one: there is no bound on samples */
-    kern_loss one = size;
-    double square;
-    one.batch = 1;
-    w->loss +=
-        kern_loss_forward(w->kern, &one, frame->values[root] + s * size.n, w->target + s * size.n, NULL, &square);
-  }
-  kern_loss_backward(w->kern, &size, frame->values[root], w->target, NULL, frame->gradients[root]);
-  frame->begun[root] = 1;
-}
-
-static exec_chunk chunk_of(const exec_pipeline *p, int index, int first_unit, int unit_count) {
-  const worker *w = &p->workers[index];
-  const graph_unit *first = &p->graph->units.items[first_unit];
-  const graph_unit *last = &p->graph->units.items[first_unit + unit_count - 1];
-  return (exec_chunk){.graph = p->graph,
-                      .first_unit = first_unit,
-                      .unit_count = unit_count,
-                      .first_op = first->first_op,
-                      .op_count = last->first_op + last->op_count - first->first_op,
-                      .parameters = &w->parameters,
-                      .kern = w->kern};
-}
-
-static void add_arrived(const exec_pipeline *p, int index, uint32_t instruction) {
-  const plan_program *program = p->program;
-  worker *w = &p->workers[index];
-  for (uint32_t next = p->inbox_first[instruction]; next; next = p->inbox_next[next - 1]) {
-    const plan_instruction *recv = &program->instructions[next - 1];
-    const plan_message *message = &program->messages[recv->class_id];
-    exec_frame *frame = &w->frames[recv->microbatch];
-    const float *from = p->arrived[next - 1];
-    for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
-      const int tensor = program->message_tensors[k], root = frame->root[tensor];
-      const int64_t n = graph_tensor_elements(&p->graph->tensors.items[tensor]);
-      if (frame->begun[root])
-        kern_axpy(w->kern, n, 1, from, frame->gradients[root]);
-      else
-        kern_copy(w->kern, n, from, frame->gradients[root]);
-      frame->begun[root] = 1;
-      from += n;
-    }
-  }
-}
-
-static void compute(exec_pipeline *p, int index, uint32_t at) {
-  const plan_instruction *instruction = &p->program->instructions[at];
-  const plan_work *work = &p->program->works[instruction->class_id];
-  worker *w = &p->workers[index];
-  if (instruction->opcode == PLAN_OPTIMIZER_STEP) {
-    kern_adamw settings = p->options.adamw;
-    settings.step = p->step;
-    settings.gradient_scale = 1;
-    kern_adamw_step(w->kern, &settings, w->parameters.count, w->parameters.values, w->parameters.gradients,
-                    w->parameters.first, w->parameters.second);
-    return;
-  }
-  const exec_chunk chunk = chunk_of(p, index, (int)work->first_unit, (int)work->unit_count);
-  exec_frame *frame = &w->frames[instruction->microbatch];
-  switch (instruction->opcode) {
-    case PLAN_FORWARD:
-      feed(p, index, (int)instruction->microbatch, chunk.first_unit, chunk.unit_count);
-      exec_chunk_forward(&chunk, frame);
-      if (instruction->chunk == p->plan->chunk_count - 1) take_loss(p, index, (int)instruction->microbatch);
-      return;
-    case PLAN_BACKWARD:
-      add_arrived(p, index, at);
-      exec_chunk_backward_input(&chunk, frame);
-      exec_chunk_backward_weight(&chunk, frame);
-      return;
-    case PLAN_BACKWARD_INPUT:
-      add_arrived(p, index, at);
-      exec_chunk_backward_input(&chunk, frame);
-      return;
-    default:
-      exec_chunk_backward_weight(&chunk, frame);
-      return;
-  }
-}
-
-/* By the receiver, when both are ready. Values go to their place; gradients are set aside. */
-static void transfer(exec_pipeline *p, uint32_t recv_at) {
-  const plan_program *program = p->program;
-  const plan_instruction *recv = &program->instructions[recv_at], *send = &program->instructions[recv->peer];
-  const plan_message *message = &program->messages[recv->class_id];
-  const exec_frame *from = &p->workers[message->from_worker].frames[send->microbatch];
-  const exec_frame *to = &p->workers[message->to_worker].frames[recv->microbatch];
-  float *aside = p->arrived[recv_at];
-  for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
-    const int tensor = program->message_tensors[k], root = from->root[tensor];
-    const size_t n = (size_t)graph_tensor_elements(&p->graph->tensors.items[tensor]);
-    if (!message->backward) {
-      memcpy(to->values[to->root[tensor]], from->values[root], n * sizeof(float));
-      continue;
-    }
-    if (from->begun[root])
-      memcpy(aside, from->gradients[root], n * sizeof(float));
-    else
-      memset(aside, 0, n * sizeof(float)); /* nobody there has a use for it */
-    aside += n;
-  }
-}
-
-/* The weights of the units whose backward this part was, over all members: by the first of them. */
-static void all_reduce(exec_pipeline *p, const plan_collective *collective) {
-  const plan_program *program = p->program;
-  const uint32_t *members = &program->group_members[collective->first_member];
-  uint32_t c = 0, parts = 0;
-  for (; c < program->work_count; c++) /* a chunk that has parts also has the whole, of other microbatches */
-    if (program->works[c].worker == members[0] && program->works[c].chunk == collective->chunk &&
-        program->works[c].parts > parts)
-      parts = program->works[c].parts;
-  for (c = 0; c < program->work_count; c++) {
-    const plan_work *work = &program->works[c];
-    const bool last = work->opcode == PLAN_BACKWARD || work->opcode == PLAN_BACKWARD_WEIGHT;
-    if (last && work->worker == members[0] && work->chunk == collective->chunk && work->part == collective->part &&
-        work->parts == parts)
-      break;
-  }
-  const plan_work *work = &program->works[c];
-  const graph *g = p->graph;
-  for (uint32_t u = work->first_unit; u < work->first_unit + work->unit_count; u++) {
-    const graph_unit *unit = &g->units.items[u];
-    for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++)
-      for (int k = g->ops.items[o].first_weight; k < g->ops.items[o].first_weight + g->ops.items[o].weight_count; k++) {
-        float *sum = exec_parameters_gradient(&p->workers[members[0]].parameters, k);
-        const int64_t n = g->weights.items[k].parameters;
-        if (!sum) continue;
-        for (uint32_t m = 1; m < collective->member_count; m++) {
-          const float *other = exec_parameters_gradient(&p->workers[members[m]].parameters, k);
-          for (int64_t i = 0; i < n; i++) sum[i] += other[i];
-        }
-        for (uint32_t m = 1; m < collective->member_count; m++)
-          memcpy(exec_parameters_gradient(&p->workers[members[m]].parameters, k), sum, (size_t)n * sizeof *sum);
-      }
-  }
-}
-
-/* ---- lanes ---- */
-
-typedef struct lane_run {
-  exec_pipeline *pipeline;
-  uint32_t lane;
-} lane_run;
-
-static bool may_start(const exec_pipeline *p, uint32_t i) {
-  for (uint32_t w = p->program->wait_first[i]; w < p->program->wait_first[i + 1]; w++)
-    if (!p->done[p->program->waits[w]]) return false;
-  return true;
-}
-
-static void note(exec_pipeline *p, uint32_t i, double start_s) {
-  if (!p->timeline) return;
-  p->timeline->start_s[i] = start_s - p->began_s;
-  p->timeline->end_s[i] = dp_clock_s() - p->began_s;
-}
-
-static void finish(exec_pipeline *p, uint32_t i, double start_s) {
-  note(p, i, start_s);
-  p->done[i] = 1;
-}
-
-static void wait_change(exec_pipeline *p) { (void)pthread_cond_wait(&p->changed, &p->lock); }
-
-/* The lock is held. Whether this lane does the work, both ends or all members being ready: of a pair the receiver's, of
- * a group the first member's. The others wait for it to be done. */
-static bool meet(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
-  const uint32_t peer = p->program->instructions[i].peer;
-  const bool collective = lane->kind == PLAN_LANE_COLLECTIVE;
-  const uint32_t *members = collective ? &p->groups.ids[p->groups.first[peer]] : NULL;
-  const uint32_t count = collective ? p->groups.first[peer + 1] - p->groups.first[peer] : 0;
-  p->ready[i] = 1;
-  if (collective) p->group_ready[peer]++;
-  (void)pthread_cond_broadcast(&p->changed);
-  if (lane->kind == PLAN_LANE_SEND || (collective && members[0] != i)) {
-    while (!p->done[i]) wait_change(p);
-    return false;
-  }
-  while (lane->kind == PLAN_LANE_RECV && !p->ready[peer]) wait_change(p);
-  while (collective && p->group_ready[peer] < count) wait_change(p);
-  return true;
-}
-
-static void work_on(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
-  if (lane->kind == PLAN_LANE_COMPUTE)
-    compute(p, (int)lane->worker, i);
-  else if (lane->kind == PLAN_LANE_RECV)
-    transfer(p, i);
-  else
-    all_reduce(p, &p->program->collectives[p->program->instructions[i].class_id]);
-}
-
-static void run_instruction(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
-  const uint32_t peer = p->program->instructions[i].peer;
-  (void)pthread_mutex_lock(&p->lock);
-  if (!p->given_up) {
-    while (!may_start(p, i)) wait_change(p);
-    if (meet(p, lane, i)) {
-      (void)pthread_mutex_unlock(&p->lock);
-      const double start_s = dp_clock_s();
-      work_on(p, lane, i);
-      (void)pthread_mutex_lock(&p->lock);
-      if (lane->kind == PLAN_LANE_RECV) finish(p, peer, start_s);
-      if (lane->kind == PLAN_LANE_COLLECTIVE)
-        for (uint32_t m = p->groups.first[peer] + 1; m < p->groups.first[peer + 1]; m++)
-          finish(p, p->groups.ids[m], start_s);
-      finish(p, i, start_s);
-      (void)pthread_cond_broadcast(&p->changed);
-    }
-  }
-  (void)pthread_mutex_unlock(&p->lock);
-}
-
-static void *run_lane(void *data) {
-  const lane_run *run = data;
-  const plan_lane *lane = &run->pipeline->program->lanes[run->lane];
-  for (uint32_t i = lane->first; i < lane->first + lane->count; i++) run_instruction(run->pipeline, lane, i);
-  return NULL;
-}
-
-static void begin_step(exec_pipeline *p, plan_timeline *timeline) {
-  const uint32_t n = p->program->instruction_count;
-  memset(p->done, 0, n);
-  memset(p->ready, 0, n);
-  memset(p->group_ready, 0, p->program->group_count * sizeof *p->group_ready);
-  for (int w = 0; w < p->program->worker_count; w++) {
-    worker *one = &p->workers[w];
-    one->loss = 0;
-    memset(one->parameters.gradients, 0, (size_t)one->parameters.count * sizeof(float));
-    for (int m = 0; m < p->plan->microbatches; m++) exec_frame_clear(&one->frames[m], p->graph);
-  }
-  p->step++;
-  p->timeline = timeline;
-  p->began_s = dp_clock_s();
-}
-
-dp_status exec_pipeline_step(exec_pipeline *p, double *loss, plan_timeline *timeline, dp_error *error) {
-  const uint32_t lanes = p->program->lane_count;
-  pthread_t *threads = calloc(lanes, sizeof *threads);
-  lane_run *runs = calloc(lanes, sizeof *runs);
-  if (!threads || !runs) {
-    free(threads);
-    free(runs);
-    return dp_fail_memory(error);
-  }
-  begin_step(p, timeline);
-  /* nobody starts before all are there: where a thread is refused, none has begun */
-  (void)pthread_mutex_lock(&p->lock);
-  uint32_t started = 0;
-  for (; started < lanes; started++) {
-    runs[started] = (lane_run){p, started};
-    if (pthread_create(&threads[started], NULL, run_lane, &runs[started]) != 0) break;
-  }
-  p->given_up = started < lanes;
-  (void)pthread_mutex_unlock(&p->lock);
-  for (uint32_t l = 0; l < started; l++) (void)pthread_join(threads[l], NULL);
-  free(threads);
-  free(runs);
-  if (started < lanes)
-    return dp_fail(error, DP_UNSUPPORTED, "the system gives %u threads, needed: %u, one a lane", started, lanes);
-  if (timeline) {
-    timeline->step_s = 0;
-    for (uint32_t i = 0; i < p->program->instruction_count; i++)
-      if (timeline->end_s[i] > timeline->step_s) timeline->step_s = timeline->end_s[i];
-  }
-  *loss = 0;
-  for (int w = 0; w < p->program->worker_count; w++) *loss += p->workers[w].loss;
+  result->gradient_norm = sqrt(square);
+  if (first) return tell_trouble(p, first, error);
+  if (!isfinite(result->loss)) return dp_fail(error, DP_RUN_FAILED, "the loss is not finite: %g", result->loss);
+  if (!isfinite(square)) return dp_fail(error, DP_RUN_FAILED, "the gradients' norm is not finite: %g", square);
   return DP_OK;
+}
+
+static dp_status share_squares(exec_pipeline *p, double *squares, dp_error *error) {
+  const plan_plan *plan = p->work.plan;
+  const int64_t samples = plan->microbatches * p->work.graph->tensors.items[p->work.output].dims[0];
+  const size_t each = (size_t)samples * sizeof *squares, workers = (size_t)p->work.program->worker_count;
+  double *all = calloc(workers, 2 * each), *mine = all ? all + workers * (size_t)samples : NULL;
+  if (!all) return dp_fail_memory(error);
+  for (int w = p->first_worker; w < p->end_worker; w++)
+    if (p->workers[w].squares) memcpy(mine + (w - p->first_worker) * samples, p->workers[w].squares, each);
+  const dp_status status = share(p, mine, each, all, error);
+  const int last = plan->chunks[plan->chunk_count - 1].rank;
+  for (int r = 0; status == DP_OK && r < plan->replicas; r++)
+    memcpy(squares + r * samples, all + plan_worker_of(plan, r, 0, last) * samples, each);
+  free(all);
+  return status;
+}
+
+static dp_status share_reports(exec_pipeline *p, exec_step_result *result, dp_error *error) {
+  const size_t workers = (size_t)p->work.program->worker_count;
+  report *reports = calloc(workers, 2 * sizeof *reports), *mine = reports ? reports + workers : NULL;
+  if (!reports) return dp_fail_memory(error);
+  for (int w = p->first_worker; w < p->end_worker; w++) {
+    const exec_worker *worker = &p->workers[w];
+    mine[w - p->first_worker] = (report){worker->loss, worker->square, worker->trouble};
+  }
+  dp_status status = share(p, mine, sizeof *reports, reports, error);
+  if (status == DP_OK && result->squares) status = share_squares(p, result->squares, error);
+  if (status == DP_OK) status = tell(p, reports, result, error);
+  free(reports);
+  return status;
+}
+
+/* ---- the timeline ---- */
+
+/* The ends of a transfer or of a collective start together: when the last of them is ready. */
+static void join(const exec_pipeline *p, plan_timeline *t) {
+  const plan_program *program = p->work.program;
+  for (uint32_t i = 0; i < program->instruction_count; i++) {
+    const uint32_t peer = program->instructions[i].peer;
+    if (program->instructions[i].opcode != PLAN_RECV) continue;
+    t->start_s[i] = t->start_s[peer] = fmax(t->start_s[i], t->start_s[peer]);
+    t->end_s[peer] = fmax(t->end_s[peer], t->start_s[peer]);
+    t->end_s[i] = fmax(t->end_s[i], t->start_s[i]);
+  }
+  for (uint32_t g = 0; g < program->group_count; g++) {
+    double start_s = 0;
+    for (uint32_t m = p->groups.first[g]; m < p->groups.first[g + 1]; m++)
+      start_s = fmax(start_s, t->start_s[p->groups.ids[m]]);
+    for (uint32_t m = p->groups.first[g]; m < p->groups.first[g + 1]; m++) {
+      const uint32_t id = p->groups.ids[m];
+      t->start_s[id] = start_s;
+      t->end_s[id] = fmax(t->end_s[id], start_s);
+    }
+  }
+}
+
+/* Instructions of one process are one run: starts, then ends. */
+static dp_status gather_times(exec_pipeline *p, plan_timeline *timeline, dp_error *error) {
+  const plan_program *program = p->work.program;
+  exec_transport *t = p->work.options.transport;
+  if (!t || t->process_count == 1) return DP_OK;
+  for (int process = 1; process < t->process_count; process++) {
+    const int each = program->worker_count / t->process_count;
+    const uint32_t first = program->lanes[program->worker_lane[process * each]].first;
+    const uint32_t end = process + 1 < t->process_count
+                             ? program->lanes[program->worker_lane[(process + 1) * each]].first
+                             : program->instruction_count;
+    double *const arrays[] = {timeline->start_s, timeline->end_s};
+    for (int a = 0; a < 2; a++) {
+      const size_t bytes = (end - first) * sizeof(double);
+      if (t->process == 0)
+        DP_TRY(t->receive(t, process, EXEC_TAG_TIMES, arrays[a] + first, bytes, NULL, error));
+      else if (t->process == process)
+        DP_TRY(t->send(t, 0, EXEC_TAG_TIMES, arrays[a] + first, bytes, NULL, error));
+    }
+  }
+  if (t->process == 0) join(p, timeline);
+  return DP_OK;
+}
+
+static dp_status take_times(exec_pipeline *p, double began_s, plan_timeline *timeline, dp_error *error) {
+  const exec_transport *t = p->work.options.transport;
+  const double shift_s = (t ? t->clock_offset_s : 0) - began_s;
+  const plan_program *program = p->work.program;
+  const uint32_t n = program->instruction_count;
+  for (uint32_t i = 0; i < n; i++) {
+    const bool here = p->lane_of[i] >= p->first_lane && p->lane_of[i] < p->end_lane;
+    timeline->start_s[i] = here ? fmax(0, p->start_s[i] + shift_s) : 0;
+    timeline->end_s[i] = here ? fmax(timeline->start_s[i], p->end_s[i] + shift_s) : 0;
+  }
+  DP_TRY(gather_times(p, timeline, error));
+  timeline->step_s = 0;
+  for (uint32_t i = 0; i < n; i++)
+    if (timeline->end_s[i] > timeline->step_s) timeline->step_s = timeline->end_s[i];
+  return DP_OK;
+}
+
+/* ---- a step ---- */
+
+static void exchange_means(exec_pipeline *p) {
+  for (int w = p->first_worker; w < p->end_worker; w++) exec_parameters_exchange_means(&p->workers[w].parameters);
+}
+
+dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_result *result, plan_timeline *timeline,
+                             dp_error *error) {
+  const bool exchange = step->evaluate && step->use_means && p->work.options.means;
+  exec_step_result unread = {.squares = NULL};
+  if (step->clip_norm > 0 && p->work.program->worker_count > 1 && !p->work.plan->global_norm && !step->evaluate)
+    return dp_fail(error, DP_BAD_INPUT, "gradients cannot be clipped: the plan has no global norm");
+  p->work.step = step;
+  for (int w = p->first_worker; w < p->end_worker; w++) exec_worker_begin(&p->work, &p->workers[w]);
+  if (exchange) exchange_means(p);
+  dp_status status = exec_barrier(p->work.options.transport, error);
+  double began_s = dp_clock_s(); /* process 0's counts; its broadcast starts the others */
+  if (status == DP_OK) status = exec_broadcast(p->work.options.transport, &began_s, sizeof began_s, error);
+  if (status == DP_OK) status = exec_lanes_step(p, error);
+  if (exchange) exchange_means(p);
+  if (status == DP_OK) status = share_reports(p, result ? result : &unread, error);
+  if (status == DP_OK && timeline) status = take_times(p, began_s, timeline, error);
+  return status;
 }

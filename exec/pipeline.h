@@ -1,10 +1,10 @@
-/* A program run for real, by threads of one process: the `local` transport on the CPU.
+/* A program run for real: the workers of one process, a thread a lane, and through a transport those of others.
  *
- * Every lane of the program is a thread that runs its instructions in their order, each when all in its wait list are
- * done; a SEND and its RECV meet, and the members of an ALL_REDUCE. So what runs is the program that the simulator
- * plays, and the timeline has the same type. Each worker has its units' weights, and a frame a microbatch with a place
- * for each tensor. Gradients that arrive are set aside and added, the furthest chunk's first, when the backward that
- * needs them begins, so that the sums do not depend on who was faster.
+ * Every lane runs its instructions in their order, each when all in its wait list are done; a SEND and its RECV meet,
+ * and the members of an ALL_REDUCE. So what runs is the program that the simulator plays, and the timeline has the same
+ * type. Each worker has its units' weights, and a frame a microbatch with a place for each tensor. Sums have one order
+ * whoever is faster and wherever the workers are: gradients that arrive are set aside and added, the furthest chunk's
+ * first, when the backward that needs them begins; all-reduces add in the order of their members.
  *
  * Not yet: memory laid out by the plan, compressed skips, recomputation, tensor groups, sampling (all DP_UNSUPPORTED).
  */
@@ -12,36 +12,73 @@
 #define DP_EXEC_PIPELINE_H
 
 #include "exec/chunk.h"
+#include "exec/transport.h"
 #include "plan/program.h"
 #include "plan/timeline.h"
 
-/* What the model is fed: graph inputs as they lie in memory, and the target of the output. */
+/* What the model is fed. Called by several threads. */
 typedef struct exec_feed {
-  /* Fills `out` with a graph input, or with the target where tensor is the output. Called by several threads. */
+  /* Fills `out` with a graph input as it lies in memory, or with the target where tensor is the output. */
   void (*fill)(void *data, int replica, int microbatch, int tensor, float *out);
+  /* The weight of each sample's loss, out[microbatch_size]; NULL: all 1. */
+  void (*weigh)(void *data, int replica, int microbatch, float *out);
   void *data;
 } exec_feed;
 
 typedef struct exec_pipeline_options {
   int threads; /* of each worker's kernels; 0: 1 */
   exec_feed feed;
-  kern_adamw adamw; /* step is counted here */
+  /* NULL: all workers are in this process. Else they are dealt out in equal runs: worker w is with process
+   * w / (workers / processes). */
+  exec_transport *transport;
+  double lora_alpha; /* of adapters, whose scale is alpha / rank; 0: the rank */
+  bool means;        /* keep running means of what is trained */
 } exec_pipeline_options;
 
 typedef struct exec_pipeline exec_pipeline;
 
-/* The program, its plan and the graph must outlive it. Weights are zero: fill exec_pipeline_parameters. DP_UNSUPPORTED
- * names what is not known yet, or the first op without arithmetic. */
+/* The program, its plan, the graph and the transport must outlive it. Weights are zero: fill exec_pipeline_parameters.
+ * DP_UNSUPPORTED names what is not known yet, or the first op without arithmetic; DP_BAD_INPUT: the processes cannot
+ * share out the workers. */
 dp_status exec_pipeline_create(const plan_program *program, const graph *graph, const exec_pipeline_options *options,
                                exec_pipeline **pipeline, dp_error *error);
 void exec_pipeline_free(exec_pipeline *pipeline); /* NULL is fine */
+
+/* Whether a worker is in this process; the following are for such ones. */
+bool exec_pipeline_has(const exec_pipeline *pipeline, int worker);
 exec_parameters *exec_pipeline_parameters(exec_pipeline *pipeline, int worker);
 kern_context *exec_pipeline_kernels(exec_pipeline *pipeline, int worker);
 /* A constant input of a worker's frames, dense; NULL: none of its units reads it. */
 float *exec_pipeline_constant(exec_pipeline *pipeline, int worker, int tensor);
 
-/* One step: every instruction once. loss: the mean over the samples of all replicas. timeline (NULL or initialised for
- * the program) gets the times. DP_UNSUPPORTED: no thread could be started. */
-dp_status exec_pipeline_step(exec_pipeline *pipeline, double *loss, plan_timeline *timeline, dp_error *error);
+/* What one step is to do. */
+typedef struct exec_step {
+  bool evaluate;            /* forward alone: nothing is learnt */
+  bool use_means;           /* evaluate: with the running means in the place of the weights */
+  kern_adamw adamw;         /* `step` and all but gradient_scale, which is decided here */
+  const double *rank_rates; /* [ranks] factors of the learning rate; NULL: all 1 */
+  /* Gradients are scaled by min(1, clip_norm / (norm + 1e-6)) with the global norm, as PyTorch's clip_grad_norm_ does;
+   * 0: they are not. On several workers the plan needs global_norm for it. */
+  double clip_norm;
+  double means_decay; /* of options.means: mean += (1 - decay) (weight - mean), after the step */
+} exec_step;
+
+/* What came of it, on every process the same. Arrays are the caller's, or NULL. */
+typedef struct exec_step_result {
+  double loss;     /* weighted mean over the samples of all replicas */
+  double *squares; /* [replicas * microbatches * microbatch_size] mean squared error of each sample, not weighted */
+  double gradient_norm; /* of all gradients before they are clipped; 0 in an evaluation */
+  double *rank_norms;   /* [ranks] */
+} exec_step_result;
+
+/* One step: every instruction once; the instructions of an evaluation that only learn do nothing. `timeline` (NULL or
+ * initialised for the program) gets the times of all workers on process 0, of this process's elsewhere.
+ * DP_RUN_FAILED: a peer is gone, or something is not finite; then the line names the unit where that first shows, and
+ * where the plan has global_norm, or one worker, the weights are still those before the step. */
+dp_status exec_pipeline_step(exec_pipeline *pipeline, const exec_step *step, exec_step_result *result,
+                             plan_timeline *timeline, dp_error *error);
+
+/* The instruction that this process began last, for those who must say where a run was; PLAN_NO_PEER: none. */
+uint32_t exec_pipeline_position(const exec_pipeline *pipeline);
 
 #endif

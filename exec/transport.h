@@ -26,9 +26,10 @@ struct exec_transport {
   void (*free)(exec_transport *self);
 };
 
-enum { EXEC_TAG_CONTROL = 1 << 20, EXEC_TAG_END = 1 << 21 };
+enum { EXEC_TAG_CONTROL = 1 << 20, EXEC_TAG_TIMES = EXEC_TAG_CONTROL + 16, EXEC_TAG_END = 1 << 21 };
 
-/* Control: every process calls the same ones in the same order, from one thread. Nothing happens without a transport. */
+/* Control: every process calls the same ones in the same order, from one thread. Nothing happens without a transport.
+ */
 dp_status exec_broadcast(exec_transport *transport, void *bytes, size_t count, dp_error *error); /* from process 0 */
 /* all[process_count * count]: on process 0; elsewhere not looked at. */
 dp_status exec_gather(exec_transport *transport, const void *mine, size_t count, void *all, dp_error *error);

@@ -47,11 +47,14 @@ static void make_compute(plan_compiler *c, int rank) {
           PLAN_ALL_REDUCE, (uint8_t)p, step->chunk, step->microbatch, program->group_class[group], group};
     }
   }
-  if (plan->training) {
-    const int chunk = c->rank_chunks[c->rank_first[rank]];
-    program->instructions[at] =
-        (plan_instruction){PLAN_OPTIMIZER_STEP, 0, (uint16_t)chunk, 0, c->optimizer_work[rank], PLAN_NO_PEER};
-  }
+  if (!plan->training) return;
+  const uint16_t chunk = (uint16_t)c->rank_chunks[c->rank_first[rank]];
+  program->instructions[at] =
+      (plan_instruction){PLAN_OPTIMIZER_STEP, 0, chunk, 0, c->optimizer_work[rank], PLAN_NO_PEER};
+  if (c->norm_group == PLAN_NO_PEER) return;
+  const uint32_t lane = collective_lane(c, rank);
+  program->instructions[program->lanes[lane].first + c->cursor[lane]++] =
+      (plan_instruction){PLAN_ALL_REDUCE, 0, chunk, 0, program->group_class[c->norm_group], c->norm_group};
 }
 
 /* Sends and receives take their places on their lanes in the order in which the sender makes the messages. */
@@ -166,6 +169,8 @@ static void rank_waits(plan_compiler *c, int rank, bool count_only) {
         wait = c->instruction[c->first_step[rank] + c->post[at] - 1];
       } else if (lane->kind == PLAN_LANE_SEND) {
         wait = c->instruction[c->first_step[rank] + (uint32_t)chunk->step[lane->backward][instruction->microbatch]];
+      } else if (instruction->peer == c->norm_group) { /* all is computed but the optimizer step */
+        wait = compute->first + compute->count - 2;
       } else {
         const int pass = c->split_backward ? PLAN_PASS_WEIGHT : PLAN_PASS_BACKWARD;
         wait = c->instruction[c->first_step[rank] + (uint32_t)chunk->step[pass][instruction->microbatch]] -
@@ -227,9 +232,11 @@ static void copy_pipeline(plan_compiler *c, uint32_t copy) {
     if (opcode == PLAN_SEND || opcode == PLAN_RECV) {
       instruction->peer += first_instruction;
       instruction->class_id += first_message;
-    } else if (opcode == PLAN_ALL_REDUCE) { /* groups and their classes are common to the replicas of a member */
-      instruction->peer += first_group;
-      instruction->class_id += first_group;
+    } else if (opcode == PLAN_ALL_REDUCE) {     /* groups and their classes are common to the replicas of a member */
+      if (instruction->peer != c->norm_group) { /* that is common to all */
+        instruction->peer += first_group;
+        instruction->class_id += first_group;
+      }
     } else {
       instruction->class_id += first_work;
     }

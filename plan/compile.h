@@ -46,6 +46,7 @@ typedef struct plan_compiler {
   uint32_t *instruction;                                /* the step's last part */
   uint32_t lanes, instructions, works, messages, waits; /* of one pipeline */
   uint32_t groups;                                      /* of all-reduces, of one member's replicas */
+  uint32_t norm_group;                                  /* of all workers; PLAN_NO_PEER: none */
   uint32_t *cursor;                                     /* [lane] instructions written */
   uint32_t *optimizer_work;                             /* [rank] */
   uint32_t *sends;                                      /* [flow * items + microbatch of the sender] */

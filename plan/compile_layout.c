@@ -112,7 +112,7 @@ static uint32_t find_lane(const lane_key *keys, uint32_t count, const lane_key *
 static dp_status lay_out_lanes(plan_compiler *c) {
   const plan_plan *plan = c->plan;
   const uint32_t flows = (uint32_t)c->traffic.flow_count, ranks = (uint32_t)plan->ranks;
-  const bool collective = plan->training && plan->replicas > 1;
+  const bool collective = plan_reduces(plan), norm = collective && plan->global_norm;
   lane_key *keys = PLAN_SCRATCH(c, lane_key, 2 * (size_t)flows + 2 * (size_t)ranks);
   if (!keys) return dp_fail_memory(c->error);
   uint32_t count = 0;
@@ -149,7 +149,7 @@ static dp_status lay_out_lanes(plan_compiler *c) {
       parts += (uint64_t)c->chunks[c->rank_chunks[k]].parts;
     if (keys[l].kind == PLAN_LANE_COMPUTE)
       size[l] = (uint64_t)plan->order_count[rank] + parts - chunks + plan->training;
-    if (keys[l].kind == PLAN_LANE_COLLECTIVE) size[l] = parts;
+    if (keys[l].kind == PLAN_LANE_COLLECTIVE) size[l] = (plan->replicas > 1 ? parts : 0) + norm;
     total += size[l];
   }
   const uint32_t copies = (uint32_t)plan_copy_count(plan);
@@ -318,29 +318,38 @@ static dp_status make_messages(plan_compiler *c) {
   return DP_OK;
 }
 
-/* A collective class and a group for each part of each chunk's last backward and each member of the tensor group: the
- * same for all replicas. */
-static dp_status make_collectives(plan_compiler *c) {
+/* Members of groups: for each rank and member of its tensor group the replicas; then, for the norm, all workers. */
+static void list_members(const plan_compiler *c, uint32_t *members) {
   const plan_plan *plan = c->plan;
-  plan_program *program = c->program;
-  if (!plan->training || plan->replicas == 1) return DP_OK;
-  uint32_t count = 0;
-  for (int k = 0; k < plan->chunk_count; k++) count += (uint32_t)c->chunks[k].parts;
-  c->groups = count;
-  count *= (uint32_t)plan_tensor(plan);
-  program->collectives = PLAN_KEEP(c, plan_collective, count);
-  program->group_class = PLAN_KEEP(c, uint32_t, count);
-  program->group_members = PLAN_KEEP(c, uint32_t, program->worker_count);
-  if (!program->collectives || !program->group_class || !program->group_members) return dp_fail_memory(c->error);
-  program->collective_count = program->group_count = count;
-  program->group_member_count = (uint32_t)program->worker_count;
   const int tensor = plan_tensor(plan);
   for (int r = 0; r < plan->ranks; r++)
     for (int m = 0; m < tensor; m++)
       for (int i = 0; i < plan->replicas; i++)
-        program->group_members[(r * tensor + m) * plan->replicas + i] = (uint32_t)plan_worker_of(plan, i, m, r);
+        members[(r * tensor + m) * plan->replicas + i] = (uint32_t)plan_worker_of(plan, i, m, r);
+  for (int w = 0; w < c->program->worker_count; w++) members[c->program->worker_count + w] = (uint32_t)w;
+}
+
+/* A collective class and a group for each part of each chunk's last backward and each member of the tensor group: the
+ * same for all replicas. The last one is the norm's. */
+static dp_status make_collectives(plan_compiler *c) {
+  const plan_plan *plan = c->plan;
+  plan_program *program = c->program;
+  c->norm_group = PLAN_NO_PEER;
+  if (!plan_reduces(plan)) return DP_OK;
+  uint32_t count = 0;
+  for (int k = 0; k < plan->chunk_count && plan->replicas > 1; k++) count += (uint32_t)c->chunks[k].parts;
+  c->groups = count;
+  count = count * (uint32_t)plan_tensor(plan) + (plan->global_norm ? 1 : 0);
+  program->group_member_count = (uint32_t)program->worker_count * (plan->global_norm ? 2 : 1);
+  program->collectives = PLAN_KEEP(c, plan_collective, count);
+  program->group_class = PLAN_KEEP(c, uint32_t, count);
+  program->group_members = PLAN_KEEP(c, uint32_t, 2 * (size_t)program->worker_count);
+  if (!program->collectives || !program->group_class || !program->group_members) return dp_fail_memory(c->error);
+  program->collective_count = program->group_count = count;
+  list_members(c, program->group_members);
+  const int tensor = plan_tensor(plan);
   count = 0;
-  for (int m = 0; m < tensor; m++)
+  for (int m = 0; m < tensor && plan->replicas > 1; m++)
     for (int k = 0; k < plan->chunk_count; k++) {
       if (m == 0) c->chunks[k].first_group = count;
       for (int p = 0; p < c->chunks[k].parts; p++, count++) {
@@ -355,6 +364,12 @@ static dp_status make_collectives(plan_compiler *c) {
                               .part = (uint8_t)p};
       }
     }
+  if (!plan->global_norm) return DP_OK;
+  c->norm_group = program->group_class[count] = count;
+  program->collectives[count] = (plan_collective){.bytes = (int64_t)sizeof(double),
+                                                  .first_member = (uint32_t)program->worker_count,
+                                                  .member_count = (uint32_t)program->worker_count,
+                                                  .norm = 1};
   return DP_OK;
 }
 

@@ -92,6 +92,7 @@ static void traffic(const plan_program *program, const plan_lane *lane, plan_wor
     }
     if (lane->kind == PLAN_LANE_COLLECTIVE) {
       const plan_collective *collective = &program->collectives[class_id];
+      if (collective->norm) continue;
       const int64_t n = collective->member_count,
                     bytes = collective->bytes / n * 2 * (n - 1) + collective->bytes % n * 2 * (n - 1) / n;
       worker->sent_bytes += bytes;

@@ -135,6 +135,7 @@ void *plan_plan_json(const plan_plan *plan, const graph *g, const plan_cluster *
     failed |= json_array_append_new(chunks, chunk_json(plan, g, c));
   for (int c = 1; !failed && c < plan->chunk_count; c++)
     failed |= json_array_append_new(split, json_integer(plan->chunks[c].first_unit));
+  if (!failed && plan->global_norm) failed |= set(object, "global_norm", json_true());
   if (!failed && plan->tensor_skip_policy && g) failed |= set(object, "skips", skips_json(plan, g));
   failed |= set(object, "split", split);
   failed |= set(object, "placement", chunks);

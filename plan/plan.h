@@ -78,6 +78,8 @@ typedef struct plan_plan {
   int64_t k;              /* values per sample that a compressed skip keeps */
   plan_optimizer optimizer;
   bool gradient_fp32;     /* gradients accumulate in fp32 (default) or in the model's precision */
+  bool global_norm;       /* the norm of all gradients is known to every worker before its optimizer step: what clipping
+                           * needs; then nobody steps before all have their gradients */
   int gradient_buckets;   /* parts of the last backward whose all-reduce starts as soon as they are done; >= 1 */
   uint8_t *recompute;     /* one flag per unit */
   plan_chunk *chunks;     /* chunk_count = ranks * chunks_per_rank, in execution order */
@@ -95,6 +97,10 @@ void plan_plan_free(plan_plan *plan);
 static inline int plan_tensor(const plan_plan *plan) { return plan->tensor > 1 ? plan->tensor : 1; }
 static inline int plan_copy_count(const plan_plan *plan) { return plan->replicas * plan_tensor(plan); }
 static inline int plan_worker_count(const plan_plan *plan) { return plan->ranks * plan_copy_count(plan); }
+/* Whether workers of a training step meet in all-reduces. */
+static inline bool plan_reduces(const plan_plan *plan) {
+  return plan->training && (plan->replicas > 1 || (plan->global_norm && plan_worker_count(plan) > 1));
+}
 static inline int plan_worker_rank(const plan_plan *plan, int worker) { return worker % plan->ranks; }
 static inline int plan_worker_member(const plan_plan *plan, int worker) {
   return worker / plan->ranks % plan_tensor(plan);

@@ -33,6 +33,8 @@ const char *plan_instruction_show(const plan_program *program, uint32_t instruct
   else if (i->opcode == PLAN_SEND || i->opcode == PLAN_RECV)
     (void)snprintf(out, 128, "worker %u %s%s %s worker %u chunk %d microbatch %u", lane->worker, name, kind,
                    i->opcode == PLAN_SEND ? "to" : "from", lane->peer, (int)i->chunk, i->microbatch);
+  else if (i->opcode == PLAN_ALL_REDUCE && program->collectives[i->class_id].norm)
+    (void)snprintf(out, 128, "worker %u %s of the gradient norm", lane->worker, name);
   else if (i->opcode == PLAN_ALL_REDUCE || i->part)
     (void)snprintf(out, 128, "worker %u %s chunk %d microbatch %u part %d", lane->worker, name, (int)i->chunk,
                    i->microbatch, (int)i->part);

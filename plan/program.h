@@ -89,6 +89,8 @@ typedef struct plan_collective {
   uint32_t first_member, member_count; /* into group_members: workers */
   uint16_t chunk;
   uint8_t part;
+  uint8_t norm; /* of all workers and of no chunk: the square of each one's gradient norm, 8 bytes; no report counts it
+                 * as traffic */
 } plan_collective;
 
 typedef struct plan_program {

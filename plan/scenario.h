@@ -45,6 +45,7 @@ typedef struct plan_scenario {
   int64_t steps;                            /* training: steps in the job (for cost); sampling: denoise steps */
   bool guidance;                            /* classifier-free guidance: the model sees each sample twice */
   bool gradient_fp32;
+  bool global_norm;                         /* gradients are clipped by their global norm (plan/plan.h) */
   const char *implementation;               /* how ops are run, a row of catalogue/efficiency.toml; "fused" by default */
   bool cuda_graphs;                         /* host issues one launch a chunk instead of one a kernel */
   /* [plan]: 0 or NULL = not given */

@@ -198,6 +198,7 @@ static dp_status settle(const plan_scenario *s, plan_plan *plan, dp_error *error
   plan->k = s->k;
   plan->optimizer = s->optimizer;
   plan->gradient_fp32 = s->gradient_fp32;
+  plan->global_norm = s->training && s->global_norm;
   plan->gradient_buckets = s->gradient_buckets ? (int)s->gradient_buckets : c.replicas > 1 ? 4 : 1;
   DP_TRY(place(s, plan, error));
   return check_precision(s, plan, error);

@@ -28,7 +28,7 @@ static bool add_collectives(const plan_program *program, const plan_lane *lane, 
   for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
     const plan_collective *collective = &program->collectives[program->instructions[i].class_id];
     const int64_t n = collective->member_count;
-    if (n < 2) continue;
+    if (n < 2 || collective->norm) continue;
     const uint32_t *members = program->group_members + collective->first_member;
     for (uint32_t m = 0; m < collective->member_count; m++) {
       if (members[m] != lane->worker) continue;

@@ -244,6 +244,7 @@ static void read_plan(reader *r, const dp_node *table) {
   plan->k = bytes_of(r, table, "k");
   if (plan->training) plan->optimizer = (plan_optimizer)choice(r, table, "optimizer", plan_optimizer_names);
   plan->gradient_fp32 = boolean(r, table, "gradient_fp32");
+  plan->global_norm = dp_node_get(table, "global_norm") && boolean(r, table, "global_norm");
   plan->gradient_buckets = (int)integer(r, table, "gradient_buckets", 1, INT32_MAX);
   const dp_node *chunks = list_of(r, table, "placement", 1, 65535);
   plan->chunk_count = chunks ? (int)chunks->count : 0;

@@ -85,7 +85,7 @@ static void open_model(const char *model, int threads) {
   const int units = (int)g.units.count;
   const kern_context_options how = {.threads = threads, .workspace_bytes = exec_chunk_workspace(&g, 0, units, threads)};
   OK(kern_context_create(&how, &kern, &error));
-  OK(exec_parameters_init(&g, NULL, true, &parameters, &error));
+  OK(exec_parameters_init(&g, &(exec_parameters_options){.training = true}, &parameters, &error));
   chunk = (exec_chunk){
       .graph = &g, .unit_count = units, .op_count = (int)g.ops.count, .parameters = &parameters, .kern = kern};
   OK(exec_chunk_check(&chunk, &error));

@@ -132,13 +132,15 @@ static bool run(const char *model, const char *plan, int steps, bool keep, outco
   OK(plan_timeline_init(&p.program, &timeline, &error));
   data d = {.graph = &p.graph, .microbatches = p.plan.microbatches};
   const exec_pipeline_options options = {
-      .threads = 1,
-      .feed = {fill, &d},
-      .adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
+      .threads = 1, .feed = {.fill = fill, .data = &d}};
+  exec_step step = {.adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
+  exec_step_result result = {.squares = NULL};
   OK(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
   load_weights(pipeline, &p, &weights, config.root);
   for (int s = 0; s < steps; s++) {
-    OK(exec_pipeline_step(pipeline, &o->loss[s], &timeline, &error));
+    step.adamw.step = s + 1;
+    OK(exec_pipeline_step(pipeline, &step, &result, &timeline, &error));
+    o->loss[s] = result.loss;
     check_timeline(&timeline);
   }
   if (keep) keep_weights(pipeline, &p, o);

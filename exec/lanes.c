@@ -1,0 +1,258 @@
+#define _POSIX_C_SOURCE 200809L
+#include "exec/lanes.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+/* ---- waiting: the lock is held ---- */
+
+enum { LOOK_NS = 100000000 }; /* where there are other processes, how often a sleeper looks whether the step goes on */
+
+static bool stopped(exec_pipeline *p) { return atomic_load(&p->stop); }
+
+static void wait_change(exec_pipeline *p, exec_lane *lane) {
+  if (!p->work.options.transport) {
+    (void)pthread_cond_wait(&lane->changed, &p->lock);
+    return;
+  }
+  struct timespec until;
+  (void)clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += LOOK_NS;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  (void)pthread_cond_timedwait(&lane->changed, &p->lock, &until);
+}
+
+static void wake(exec_pipeline *p, uint32_t lane) {
+  if (lane >= p->first_lane && lane < p->end_lane) (void)pthread_cond_signal(&p->lanes[lane].changed);
+}
+
+static void wake_all(exec_pipeline *p) {
+  for (uint32_t l = p->first_lane; l < p->end_lane; l++) wake(p, l);
+}
+
+static void give_up(exec_pipeline *p, const dp_error *why) {
+  if (!atomic_exchange(&p->stop, true)) p->trouble = *why;
+  wake_all(p);
+}
+
+static void finish(exec_pipeline *p, uint32_t i, double start_s, double end_s) {
+  p->start_s[i] = start_s;
+  p->end_s[i] = end_s;
+  p->done[i] = 1;
+  wake(p, p->lane_of[i]);
+  for (uint32_t d = p->dependent_first[i]; d < p->dependent_first[i + 1]; d++) wake(p, p->lane_of[p->dependents[d]]);
+}
+
+static bool may_start(const exec_pipeline *p, uint32_t i) {
+  const plan_program *program = p->work.program;
+  for (uint32_t w = program->wait_first[i]; w < program->wait_first[i + 1]; w++)
+    if (!p->done[program->waits[w]]) return false;
+  return true;
+}
+
+/* ---- how an instruction is done ---- */
+
+typedef enum part {
+  PART_COMPUTE,
+  PART_TRANSFER, /* the receiver, for both ends */
+  PART_SEND,     /* to another process */
+  PART_RECEIVE,  /* from another */
+  PART_LEAD,     /* the first member of a group, for all of this process */
+  PART_FOLLOW,   /* the first member is elsewhere */
+  PART_REST      /* another lane of this process does it */
+} part;
+
+static part part_of(const exec_pipeline *p, const plan_lane *lane, uint32_t i) {
+  if (lane->kind == PLAN_LANE_COMPUTE) return PART_COMPUTE;
+  if (lane->kind == PLAN_LANE_COLLECTIVE) {
+    const plan_collective *collective = &p->work.program->collectives[p->work.program->instructions[i].class_id];
+    const uint32_t first = p->work.program->group_members[collective->first_member];
+    return !exec_is_here(p, first) ? PART_FOLLOW : first == lane->worker ? PART_LEAD : PART_REST;
+  }
+  const bool here = exec_is_here(p, lane->peer);
+  if (lane->kind == PLAN_LANE_SEND) return here ? PART_REST : PART_SEND;
+  return here ? PART_TRANSFER : PART_RECEIVE;
+}
+
+/* Members of the group that are in this process. */
+static uint32_t members_here(const exec_pipeline *p, uint32_t group) {
+  uint32_t count = 0;
+  for (uint32_t m = p->groups.first[group]; m < p->groups.first[group + 1]; m++)
+    count += exec_is_here(p, p->work.program->lanes[p->lane_of[p->groups.ids[m]]].worker);
+  return count;
+}
+
+/* This end is ready; waits until the ends that it needs are, or for all of it where another lane does it. Each member's
+ * square is taken while its compute lane sleeps: what waits for the norm is the optimizer step alone. */
+static void meet(exec_pipeline *p, exec_lane *lane, part how, uint32_t i) {
+  const plan_program *program = p->work.program;
+  const uint32_t peer = program->instructions[i].peer;
+  p->ready[i] = 1;
+  if (how == PART_LEAD || how == PART_REST) {
+    const plan_lane *of = &program->lanes[lane->lane];
+    if (of->kind == PLAN_LANE_COLLECTIVE) {
+      p->group_ready[peer]++;
+      wake(p, p->lane_of[p->groups.ids[p->groups.first[peer]]]);
+    } else {
+      wake(p, p->lane_of[peer]);
+    }
+  }
+  if (how == PART_REST)
+    while (!p->done[i] && !stopped(p)) wait_change(p, lane);
+  if (how == PART_TRANSFER)
+    while (!p->ready[peer] && !stopped(p)) wait_change(p, lane);
+  if (how == PART_LEAD)
+    while (p->group_ready[peer] < members_here(p, peer) && !stopped(p)) wait_change(p, lane);
+}
+
+static dp_status work_on(exec_pipeline *p, part how, uint32_t worker, uint32_t i, dp_error *error) {
+  switch (how) {
+    case PART_COMPUTE:
+      exec_worker_run(&p->work, &p->workers[worker], i);
+      return DP_OK;
+    case PART_TRANSFER:
+      exec_transfer(p, i);
+      return DP_OK;
+    case PART_SEND:
+      return exec_send(p, i, error);
+    case PART_RECEIVE:
+      return exec_receive(p, i, error);
+    case PART_LEAD:
+      return exec_reduce_lead(p, i, error);
+    default:
+      return exec_reduce_follow(p, i, error);
+  }
+}
+
+static void finish_all(exec_pipeline *p, part how, uint32_t i, double start_s) {
+  const plan_program *program = p->work.program;
+  const uint32_t peer = program->instructions[i].peer;
+  const double end_s = dp_clock_s();
+  if (how == PART_TRANSFER) finish(p, peer, start_s, end_s);
+  for (uint32_t m = how == PART_LEAD ? p->groups.first[peer] + 1 : UINT32_MAX;
+       how == PART_LEAD && m < p->groups.first[peer + 1]; m++)
+    if (exec_is_here(p, program->lanes[p->lane_of[p->groups.ids[m]]].worker))
+      finish(p, p->groups.ids[m], start_s, end_s);
+  finish(p, i, start_s, end_s);
+}
+
+/* The square of this member's gradients, before it meets the others. */
+static void prepare(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
+  const plan_program *program = p->work.program;
+  if (lane->kind == PLAN_LANE_COLLECTIVE && program->collectives[program->instructions[i].class_id].norm &&
+      !p->work.step->evaluate)
+    exec_worker_norm(&p->workers[lane->worker]);
+}
+
+static void run_instruction(exec_pipeline *p, exec_lane *self, const plan_lane *lane, uint32_t i) {
+  const part how = part_of(p, lane, i);
+  dp_error error = DP_ERROR_INIT;
+  (void)pthread_mutex_lock(&p->lock);
+  while (!may_start(p, i) && !stopped(p)) wait_change(p, self);
+  (void)pthread_mutex_unlock(&p->lock);
+  if (stopped(p)) return;
+  prepare(p, lane, i);
+  (void)pthread_mutex_lock(&p->lock);
+  meet(p, self, how, i);
+  (void)pthread_mutex_unlock(&p->lock);
+  if (how == PART_REST || stopped(p)) return;
+  if (how == PART_COMPUTE) atomic_store_explicit(&p->position, i, memory_order_relaxed);
+  const double start_s = dp_clock_s();
+  const dp_status status = work_on(p, how, lane->worker, i, &error);
+  (void)pthread_mutex_lock(&p->lock);
+  if (status == DP_OK)
+    finish_all(p, how, i, start_s);
+  else
+    give_up(p, &error);
+  (void)pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- threads ---- */
+
+static void *run_lane(void *data) {
+  exec_lane *self = data;
+  exec_pipeline *p = self->pipeline;
+  const plan_lane *lane = &p->work.program->lanes[self->lane];
+  uint64_t seen = 0;
+  (void)pthread_mutex_lock(&p->lock);
+  for (;;) {
+    while (p->generation == seen && !p->quit) (void)pthread_cond_wait(&self->changed, &p->lock);
+    if (p->quit) break;
+    seen = p->generation;
+    (void)pthread_mutex_unlock(&p->lock);
+    for (uint32_t i = lane->first; i < lane->first + lane->count && !stopped(p); i++) run_instruction(p, self, lane, i);
+    (void)pthread_mutex_lock(&p->lock);
+    if (--p->running == 0) (void)pthread_cond_signal(&p->all_done);
+  }
+  (void)pthread_mutex_unlock(&p->lock);
+  return NULL;
+}
+
+static bool make_condition(pthread_cond_t *condition) {
+  pthread_condattr_t how;
+  if (pthread_condattr_init(&how) != 0) return false;
+  const bool made = pthread_condattr_setclock(&how, CLOCK_MONOTONIC) == 0 && pthread_cond_init(condition, &how) == 0;
+  (void)pthread_condattr_destroy(&how);
+  return made;
+}
+
+dp_status exec_lanes_start(exec_pipeline *p, dp_error *error) {
+  if (pthread_mutex_init(&p->lock, NULL) != 0) return dp_fail(error, DP_UNSUPPORTED, "the system gives no more locks");
+  if (!make_condition(&p->all_done)) {
+    (void)pthread_mutex_destroy(&p->lock);
+    return dp_fail(error, DP_UNSUPPORTED, "the system gives no more conditions");
+  }
+  p->has_locks = true;
+  for (uint32_t l = p->first_lane; l < p->end_lane; l++) {
+    exec_lane *lane = &p->lanes[l];
+    lane->pipeline = p;
+    lane->lane = l;
+    lane->has_condition = make_condition(&lane->changed);
+    if (!lane->has_condition) return dp_fail(error, DP_UNSUPPORTED, "the system gives no more conditions");
+  }
+  for (uint32_t l = p->first_lane; l < p->end_lane; l++) {
+    exec_lane *lane = &p->lanes[l];
+    lane->has_thread = pthread_create(&lane->thread, NULL, run_lane, lane) == 0;
+    if (!lane->has_thread)
+      return dp_fail(error, DP_UNSUPPORTED, "the system gives %u threads, needed: %u, one a lane", l - p->first_lane,
+                     p->end_lane - p->first_lane);
+  }
+  return DP_OK;
+}
+
+void exec_lanes_stop(exec_pipeline *p) {
+  if (!p->has_locks) return;
+  (void)pthread_mutex_lock(&p->lock);
+  p->quit = true;
+  for (uint32_t l = p->first_lane; l < p->end_lane; l++)
+    if (p->lanes[l].has_condition) (void)pthread_cond_signal(&p->lanes[l].changed);
+  (void)pthread_mutex_unlock(&p->lock);
+  for (uint32_t l = p->first_lane; l < p->end_lane; l++)
+    if (p->lanes[l].has_thread) (void)pthread_join(p->lanes[l].thread, NULL);
+  for (uint32_t l = p->first_lane; l < p->end_lane; l++)
+    if (p->lanes[l].has_condition) (void)pthread_cond_destroy(&p->lanes[l].changed);
+  (void)pthread_cond_destroy(&p->all_done);
+  (void)pthread_mutex_destroy(&p->lock);
+  p->has_locks = false;
+}
+
+dp_status exec_lanes_step(exec_pipeline *p, dp_error *error) {
+  const uint32_t n = p->work.program->instruction_count;
+  (void)pthread_mutex_lock(&p->lock);
+  memset(p->done, 0, n);
+  memset(p->ready, 0, n);
+  memset(p->group_ready, 0, p->work.program->group_count * sizeof *p->group_ready);
+  atomic_store(&p->stop, false);
+  p->trouble = (dp_error)DP_ERROR_INIT;
+  p->running = p->end_lane - p->first_lane;
+  p->generation++;
+  wake_all(p);
+  while (p->running > 0) (void)pthread_cond_wait(&p->all_done, &p->lock);
+  (void)pthread_mutex_unlock(&p->lock);
+  if (!stopped(p)) return DP_OK;
+  return dp_fail(error, p->trouble.status, "%s", p->trouble.text);
+}

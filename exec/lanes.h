@@ -1,0 +1,70 @@
+/* The lanes of a pipeline as threads, and how they meet; internal to exec/.
+ *
+ * Each lane of a worker of this process has a thread that sleeps between steps. A lane whose next instruction may not
+ * start sleeps on a condition of its own; who finishes an instruction wakes the lanes that waited for it.
+ */
+#ifndef DP_EXEC_LANES_H
+#define DP_EXEC_LANES_H
+
+#include <pthread.h>
+
+#include "exec/worker.h"
+
+typedef struct exec_lane {
+  struct exec_pipeline *pipeline;
+  uint32_t lane; /* of the program */
+  pthread_t thread;
+  pthread_cond_t changed;
+  bool has_condition, has_thread;
+  float *scratch; /* what another process's member of an all-reduce sends */
+} exec_lane;
+
+struct exec_pipeline {
+  exec_work work;
+  exec_worker *workers; /* [worker_count] those of other processes are empty */
+  int first_worker, end_worker;
+  exec_lane *lanes; /* [lane_count] */
+  uint32_t first_lane, end_lane;
+  plan_groups groups;
+  uint32_t *lane_of;                      /* [instruction] */
+  uint32_t *dependent_first, *dependents; /* [instruction + 1] instructions that wait for it: CSR */
+  bool has_locks;
+  /* one step */
+  pthread_mutex_t lock;
+  pthread_cond_t all_done;
+  uint64_t generation; /* counts steps */
+  uint32_t running;    /* lanes that have not ended it */
+  bool quit;
+  atomic_bool stop;      /* the step cannot go on */
+  dp_error trouble;      /* why: of the first to say so */
+  uint8_t *done, *ready; /* [instruction] */
+  uint32_t *group_ready; /* [group] members of this process that are */
+  _Atomic uint32_t position;
+  double *start_s, *end_s; /* [instruction] by this process's clock */
+  dp_arena arena;
+};
+
+/* Everything beyond workers must be there. */
+dp_status exec_lanes_start(struct exec_pipeline *pipeline, dp_error *error);
+void exec_lanes_stop(struct exec_pipeline *pipeline);
+/* Plays the program once. */
+dp_status exec_lanes_step(struct exec_pipeline *pipeline, dp_error *error);
+
+/* The process of a worker. */
+int exec_process_of(const struct exec_pipeline *pipeline, int worker);
+static inline bool exec_is_here(const struct exec_pipeline *p, uint32_t worker) {
+  return (int)worker >= p->first_worker && (int)worker < p->end_worker;
+}
+
+/* Both ends are in this process, or the given one. exec/transfer.c */
+void exec_transfer(struct exec_pipeline *pipeline, uint32_t recv);
+dp_status exec_send(struct exec_pipeline *pipeline, uint32_t send, dp_error *error);
+dp_status exec_receive(struct exec_pipeline *pipeline, uint32_t recv, dp_error *error);
+/* The whole all-reduce by the lane of the first member, all of this process's other members being ready; or, that being
+ * elsewhere, one member's part. exec/reduce.c */
+dp_status exec_reduce_lead(struct exec_pipeline *pipeline, uint32_t instruction, dp_error *error);
+dp_status exec_reduce_follow(struct exec_pipeline *pipeline, uint32_t instruction, dp_error *error);
+/* Floats of `scratch` that a lane needs. */
+int64_t exec_reduce_scratch(const struct exec_pipeline *pipeline, uint32_t lane);
+
+#endif

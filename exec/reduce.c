@@ -1,0 +1,140 @@
+/* All-reduces: of the gradients of a run of units over the replicas, and of the gradients' norm over all workers. The
+ * first member adds the others' in their order, so that the sum has the same bits wherever the members are. */
+#include <string.h>
+
+#include "exec/lanes.h"
+
+/* A member's share: its gradients of the units whose backward this part was, or its entry among the squares. */
+typedef struct share {
+  void *bytes;
+  size_t count;
+} share;
+
+/* Of the last backward of a chunk; a chunk that has parts also has the whole, of other microbatches. */
+static const plan_work *part_of(const exec_pipeline *p, const plan_collective *collective) {
+  const plan_program *program = p->work.program;
+  const plan_work *found = NULL;
+  const uint32_t first = program->group_members[collective->first_member];
+  for (uint32_t c = 0; c < program->work_count; c++) {
+    const plan_work *work = &program->works[c];
+    const bool last = work->opcode == PLAN_BACKWARD || work->opcode == PLAN_BACKWARD_WEIGHT;
+    if (!last || work->worker != first || work->chunk != collective->chunk || work->part != collective->part) continue;
+    if (!found || work->parts > found->parts) found = work;
+  }
+  return found;
+}
+
+static share gradients_of(const exec_pipeline *p, const plan_collective *collective, uint32_t worker) {
+  const exec_parameters *parameters = &p->workers[worker].parameters;
+  const plan_work *work = part_of(p, collective);
+  const int64_t first = parameters->unit_first[work->first_unit],
+                end = parameters->unit_first[work->first_unit + work->unit_count];
+  return (share){parameters->gradients + first, (size_t)(end - first) * sizeof(float)};
+}
+
+static const plan_collective *collective_of(const exec_pipeline *p, uint32_t instruction) {
+  return &p->work.program->collectives[p->work.program->instructions[instruction].class_id];
+}
+
+/* Only who leads members of other processes needs any. */
+int64_t exec_reduce_scratch(const exec_pipeline *p, uint32_t lane_id) {
+  const plan_program *program = p->work.program;
+  const plan_lane *lane = &program->lanes[lane_id];
+  int64_t most = 0;
+  if (lane->kind != PLAN_LANE_COLLECTIVE) return 0;
+  for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+    const plan_collective *collective = collective_of(p, i);
+    const uint32_t *members = &program->group_members[collective->first_member];
+    if (collective->norm || members[0] != lane->worker) continue;
+    for (uint32_t m = 1; m < collective->member_count; m++)
+      if (!exec_is_here(p, members[m]) && collective->bytes > most) most = collective->bytes;
+  }
+  return most / (int64_t)sizeof(float);
+}
+
+/* ---- gradients ---- */
+
+static void add(size_t bytes, const void *from, void *to) {
+  const float *x = from;
+  float *sum = to;
+  for (size_t i = 0; i < bytes / sizeof(float); i++) sum[i] += x[i];
+}
+
+static dp_status lead_gradients(exec_pipeline *p, const plan_collective *collective, uint32_t at, dp_error *error) {
+  const plan_program *program = p->work.program;
+  const uint32_t *members = &program->group_members[collective->first_member];
+  const uint32_t *ids = &p->groups.ids[p->groups.first[program->instructions[at].peer]];
+  const share sum = gradients_of(p, collective, members[0]);
+  float *scratch = p->lanes[p->lane_of[at]].scratch;
+  exec_transport *t = p->work.options.transport;
+  for (uint32_t m = 1; m < collective->member_count; m++) {
+    const bool here = exec_is_here(p, members[m]);
+    if (!here)
+      DP_TRY(
+          t->receive(t, exec_process_of(p, (int)members[m]), p->lane_of[ids[m]], scratch, sum.count, &p->stop, error));
+    add(sum.count, here ? gradients_of(p, collective, members[m]).bytes : scratch, sum.bytes);
+  }
+  for (uint32_t m = 1; m < collective->member_count; m++) {
+    if (exec_is_here(p, members[m]))
+      memcpy(gradients_of(p, collective, members[m]).bytes, sum.bytes, sum.count);
+    else
+      DP_TRY(
+          t->send(t, exec_process_of(p, (int)members[m]), p->lane_of[ids[m]], sum.bytes, sum.count, &p->stop, error));
+  }
+  return DP_OK;
+}
+
+/* ---- the norm: every member's square to all ---- */
+
+static dp_status lead_norm(exec_pipeline *p, uint32_t at, dp_error *error) {
+  const plan_program *program = p->work.program;
+  const uint32_t workers = (uint32_t)program->worker_count;
+  const size_t bytes = workers * sizeof(double);
+  const uint32_t *ids = &p->groups.ids[p->groups.first[program->instructions[at].peer]];
+  exec_transport *t = p->work.options.transport;
+  double *norms = p->workers[0].norms;
+  for (uint32_t w = 0; w < workers; w++) {
+    if (exec_is_here(p, w))
+      norms[w] = p->workers[w].square;
+    else
+      DP_TRY(t->receive(t, exec_process_of(p, (int)w), p->lane_of[ids[w]], &norms[w], sizeof *norms, &p->stop, error));
+  }
+  for (uint32_t w = 0; w < workers; w++) {
+    if (exec_is_here(p, w)) {
+      if (w > 0) memcpy(p->workers[w].norms, norms, bytes);
+      exec_worker_clip(&p->work, &p->workers[w]);
+    } else {
+      DP_TRY(t->send(t, exec_process_of(p, (int)w), p->lane_of[ids[w]], norms, bytes, &p->stop, error));
+    }
+  }
+  return DP_OK;
+}
+
+static dp_status follow_norm(exec_pipeline *p, uint32_t at, int lead, exec_worker *w, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  const size_t bytes = (size_t)p->work.program->worker_count * sizeof *w->norms;
+  DP_TRY(t->send(t, lead, p->lane_of[at], &w->square, sizeof w->square, &p->stop, error));
+  DP_TRY(t->receive(t, lead, p->lane_of[at], w->norms, bytes, &p->stop, error));
+  exec_worker_clip(&p->work, w);
+  return DP_OK;
+}
+
+/* ---- both ---- */
+
+dp_status exec_reduce_lead(exec_pipeline *p, uint32_t at, dp_error *error) {
+  const plan_collective *collective = collective_of(p, at);
+  if (p->work.step->evaluate) return DP_OK;
+  return collective->norm ? lead_norm(p, at, error) : lead_gradients(p, collective, at, error);
+}
+
+dp_status exec_reduce_follow(exec_pipeline *p, uint32_t at, dp_error *error) {
+  const plan_collective *collective = collective_of(p, at);
+  const uint32_t worker = p->work.program->lanes[p->lane_of[at]].worker;
+  const int lead = exec_process_of(p, (int)p->work.program->group_members[collective->first_member]);
+  exec_transport *t = p->work.options.transport;
+  if (p->work.step->evaluate) return DP_OK;
+  if (collective->norm) return follow_norm(p, at, lead, &p->workers[worker], error);
+  const share mine = gradients_of(p, collective, worker);
+  DP_TRY(t->send(t, lead, p->lane_of[at], mine.bytes, mine.count, &p->stop, error));
+  return t->receive(t, lead, p->lane_of[at], mine.bytes, mine.count, &p->stop, error);
+}

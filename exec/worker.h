@@ -1,0 +1,54 @@
+/* One worker of a pipeline: its weights and frames, and its compute instructions; internal to exec/. */
+#ifndef DP_EXEC_WORKER_H
+#define DP_EXEC_WORKER_H
+
+#include "exec/pipeline.h"
+
+/* Where something first was not finite. */
+typedef struct exec_trouble {
+  int64_t at; /* the instruction, plus 1: the least counts; 0: none */
+  int32_t unit, microbatch;
+} exec_trouble;
+
+typedef struct exec_worker {
+  int index;
+  exec_parameters parameters;
+  kern_context *kern;
+  exec_frame *frames;      /* [microbatch] */
+  uint8_t *here;           /* [unit] */
+  float *target, *weights; /* of the output, where it is made here: a microbatch's */
+  /* of this step */
+  double loss;     /* sum over the microbatches */
+  double *squares; /* [microbatches * microbatch_size], where the output is made */
+  double square;   /* of the norm of its gradients */
+  double *norms;   /* [worker] squares of all, where the plan has global_norm */
+  double scale;    /* of gradients: what clipping makes of the norm */
+  bool spoilt;     /* the norm is not finite: no weight changes */
+  exec_trouble trouble;
+} exec_worker;
+
+/* What the workers of a pipeline have in common. */
+typedef struct exec_work {
+  const plan_program *program;
+  const plan_plan *plan;
+  const graph *graph;
+  exec_pipeline_options options;
+  int output;            /* tensor */
+  float **arrived;       /* [instruction] gradients set aside by a RECV */
+  uint32_t *inbox_first; /* [instruction] 1 + a RECV of gradients that it adds first, of the furthest chunk; 0: none */
+  uint32_t *inbox_next;  /* [RECV] 1 + the next one; 0: it is the last */
+  const exec_step *step;
+} exec_work;
+
+/* Frees what it has made when it fails. arena: of the pipeline. */
+dp_status exec_worker_init(const exec_work *work, int index, dp_arena *arena, exec_worker *worker, dp_error *error);
+void exec_worker_free(const exec_work *work, exec_worker *worker);  /* safe on a zeroed one */
+void exec_worker_begin(const exec_work *work, exec_worker *worker); /* a step */
+/* A compute instruction. */
+void exec_worker_run(const exec_work *work, exec_worker *worker, uint32_t instruction);
+/* The square of the norm of its gradients; they must be complete. */
+void exec_worker_norm(exec_worker *worker);
+/* Takes the global norm from `norms`. */
+void exec_worker_clip(const exec_work *work, exec_worker *worker);
+
+#endif
