@@ -13,10 +13,9 @@ libexec_a_SOURCES += \
 	exec/parameters.c exec/parameters.h \
 	exec/pipeline.c exec/pipeline.h \
 	exec/reduce.c \
-	exec/tables.c exec/tables.h \
-	exec/transport.c exec/transport.h
+	exec/tables.c exec/tables.h
 libexec_a_SOURCES += exec/dataset.h
-	exec/transfer.c \
-	exec/transport.c exec/transport.h \
-	exec/worker.c exec/worker.h
+libexec_a_SOURCES += exec/transfer.c
+libexec_a_SOURCES += exec/transport.c exec/transport.h
+libexec_a_SOURCES += exec/worker.c exec/worker.h
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(ZLIB_LIBS)
