@@ -185,6 +185,9 @@ endif
 CHECK_SUITES += tests/test_exec_model
 tests_test_exec_model_SOURCES = tests/test_exec_model.c tests/fixtures.h tests/suite.h
 tests_test_exec_model_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_exec_step
+tests_test_exec_step_SOURCES = tests/test_exec_step.c tests/fixtures.h tests/sim_efficiency.h tests/suite.h
+tests_test_exec_step_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_exec_pipeline
 tests_test_exec_pipeline_SOURCES = tests/test_exec_pipeline.c tests/fixtures.h tests/sim_efficiency.h tests/suite.h
 tests_test_exec_pipeline_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)

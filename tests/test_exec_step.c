@@ -1,0 +1,374 @@
+/* What a step of a pipeline can do beside plain training: clip by the global norm, train adapters, keep running means,
+ * evaluate, and say where something was not finite. Numbers are PyTorch's and PEFT's, of tests/fixtures. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/adapter.h"
+#include "exec/checkpoint_model.h"
+#include "exec/pipeline.h"
+#include "exec/tables.h"
+#include "graph/op_table.h"
+#include "sim/predict.h"
+#include "tests/fixtures.h"
+#include "tests/sim_efficiency.h"
+#include "tests/suite.h"
+
+static dp_error error;
+#define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
+
+/* A model of the fixtures under a plan, fed with the fixture's batch. */
+typedef struct rig {
+  const char *model;
+  dp_document numbers, config;
+  dp_safetensors inputs;
+  exec_weights weights;
+  plan_scenario scenario;
+  sim_prediction p;
+  plan_timeline timeline;
+  exec_pipeline *pipeline;
+  exec_step step;
+  float spoil; /* added to every input latent of sample 1; NaN spoils it */
+} rig;
+
+static rig r;
+
+static void setup(void) {
+  error = (dp_error)DP_ERROR_INIT;
+  r = (rig){.model = NULL};
+  read_efficiency();
+}
+
+static void finish(void) {
+  exec_pipeline_free(r.pipeline);
+  plan_timeline_free(&r.timeline);
+  sim_prediction_free(&r.p);
+  plan_scenario_free(&r.scenario);
+  exec_weights_close(&r.weights);
+  dp_safetensors_close(&r.inputs);
+  dp_document_free(&r.numbers);
+  dp_document_free(&r.config);
+  r = (rig){.model = NULL};
+}
+
+static void teardown(void) {
+  finish();
+  free_efficiency();
+}
+
+static void fill(void *pointer, int replica, int microbatch, int tensor, float *out) {
+  const rig *from = pointer;
+  const graph_tensor *t = &from->p.graph.tensors.items[tensor];
+  const char *name = t->is_output ? "target" : t->name;
+  const dp_safetensor *source = dp_safetensors_find(&from->inputs, name);
+  ck_assert_msg(source != NULL, "the fixture has no %s", name);
+  const int64_t n = graph_tensor_elements(t) / t->dims[0], samples = source->elements / n;
+  float *all = malloc((size_t)source->elements * sizeof *all);
+  ck_assert_ptr_nonnull(all);
+  dp_error trouble = DP_ERROR_INIT;
+  ck_assert_int_eq(dp_safetensor_read_fp32(&from->inputs, source, all, &trouble), DP_OK);
+  for (int64_t s = 0; s < t->dims[0]; s++) {
+    const int64_t sample = (((int64_t)replica * from->p.plan.microbatches + microbatch) * t->dims[0] + s) % samples;
+    const int64_t positions = t->rank == 4 ? t->dims[2] * t->dims[3] : 1, channels = n / positions;
+    for (int64_t c = 0; c < channels; c++)
+      for (int64_t at = 0; at < positions; at++)
+        out[s * n + (t->rank == 4 ? at * channels + c : c)] = all[sample * n + c * positions + at];
+    if (sample == 1 && t->rank == 4 && !t->is_output) out[s * n] += from->spoil;
+  }
+  free(all);
+}
+
+static double number(const dp_node *node) { return node->kind == DP_NODE_REAL ? node->real : (double)node->integer; }
+static double real_of(const dp_node *table, const char *key) { return number(dp_node_get(table, key)); }
+
+static void load(void) {
+  const graph *g = &r.p.graph;
+  for (int w = 0; w < r.p.program.worker_count; w++) {
+    exec_parameters *parameters = exec_pipeline_parameters(r.pipeline, w);
+    for (size_t k = 0; k < g->weights.count; k++) {
+      if (!exec_parameters_value(parameters, (int)k)) continue;
+      float *file = malloc((size_t)g->weights.items[k].parameters * sizeof *file);
+      ck_assert_ptr_nonnull(file);
+      OK(exec_weights_read(&r.weights, (int)k, file, &error));
+      exec_parameters_from_file(exec_pipeline_kernels(r.pipeline, w), parameters, (int)k, file);
+      free(file);
+    }
+    for (size_t t = 0; t < g->tensors.count; t++) {
+      float *constant = g->tensors.items[t].is_constant ? exec_pipeline_constant(r.pipeline, w, (int)t) : NULL;
+      if (constant)
+        OK(exec_table_fill(g, (int)t, r.config.root, r.weights.files,
+                           exec_weights_buffer(&r.weights, g->tensors.items[t].name), constant, &error));
+    }
+  }
+}
+
+static void load_adapters(void) {
+  exec_adapter file;
+  OK(exec_adapter_open(fixture_path(r.model, "lora"), &r.p.graph, &file, &error));
+  for (int w = 0; w < r.p.program.worker_count; w++)
+    for (int l = 0; l < file.count; l++) {
+      const exec_lora *lora = &exec_pipeline_parameters(r.pipeline, w)->lora[file.layers[l].op];
+      if (lora->rank > 0) OK(exec_adapter_read(&file, l, lora->a, lora->b, &error));
+    }
+  exec_adapter_close(&file);
+}
+
+static void start(const char *model, const char *task, const char *plan, bool means) {
+  char text[8192];
+  r.model = model;
+  OK(dp_document_read(fixture_path(model, "expected.json"), &r.numbers, &error));
+  OK(dp_document_read(fixture_path(model, "config.json"), &r.config, &error));
+  OK(dp_safetensors_open(fixture_path(model, "inputs.safetensors"), &r.inputs, &error));
+  const dp_node *root = r.numbers.root;
+  (void)snprintf(text, sizeof text,
+                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = %d\nwidth = %d\n"
+                 "text_tokens = %d\nprecision = \"fp32\"\n[task]\nglobal_batch = 2\n%s\n"
+                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 8\n"
+                 "[plan]\nmicrobatch_size = 1\n%s\n",
+                 fixture_path(model, "config.json"), 8 * (int)real_of(root, "latent_height"),
+                 8 * (int)real_of(root, "latent_width"), (int)real_of(root, "text_tokens"), task, plan);
+  OK(plan_scenario_parse(text, strlen(text), "step.toml", &r.scenario, &error));
+  r.scenario.global_norm = true;
+  OK(sim_predict(&r.scenario, efficiency, &r.p, &error));
+  OK(plan_program_check(&r.p.program, &error));
+  OK(plan_timeline_init(&r.p.program, &r.timeline, &error));
+  OK(exec_weights_open(fixture_path(model, ""), &r.p.graph, &r.weights, &error));
+  const dp_node *lora = dp_node_get(root, "lora"), *adamw = dp_node_get(root, "adamw");
+  const exec_pipeline_options options = {
+      .feed = {.fill = fill, .data = &r}, .lora_alpha = lora ? real_of(lora, "alpha") : 0, .means = means};
+  OK(exec_pipeline_create(&r.p.program, &r.p.graph, &options, &r.pipeline, &error));
+  load();
+  r.step.adamw = (kern_adamw){.lr = real_of(adamw, "lr"),
+                              .beta1 = dp_node_get(adamw, "betas")->items[0]->real,
+                              .beta2 = dp_node_get(adamw, "betas")->items[1]->real,
+                              .epsilon = real_of(adamw, "eps"),
+                              .weight_decay = real_of(adamw, "weight_decay")};
+}
+
+static exec_step_result run(int64_t step) {
+  exec_step_result result = {.squares = NULL};
+  r.step.adamw.step = step;
+  OK(exec_pipeline_step(r.pipeline, &r.step, &result, &r.timeline, &error));
+  return result;
+}
+
+static const char *const plans[] = {
+    "stages = 1",
+    "stages = 2\nschedule = \"1f1b\"",
+    "stages = 4\nschedule = \"zb-h1\"",
+    "stages = 2\nschedule = \"folded\"",
+    "stages = 2\nschedule = \"gpipe\"\ndata_parallel = 2",
+    "stages = 1\ndata_parallel = 2",
+};
+enum { PLAN_COUNT = sizeof plans / sizeof *plans, STEPS = 5 };
+
+/* ---- clipping ---- */
+
+/* The optimizer steps of all workers start after the last gradient of any: by the program, through the norm. */
+static void check_order(void) {
+  double last_s = 0, first_s = INFINITY;
+  for (uint32_t i = 0; i < r.p.program.instruction_count; i++) {
+    const uint8_t opcode = r.p.program.instructions[i].opcode;
+    if (opcode == PLAN_OPTIMIZER_STEP && r.timeline.start_s[i] < first_s) first_s = r.timeline.start_s[i];
+    if (opcode < PLAN_SEND && r.timeline.end_s[i] > last_s) last_s = r.timeline.end_s[i];
+  }
+  ck_assert(first_s >= last_s);
+}
+
+START_TEST(clipping_is_pytorchs_under_every_plan) {
+  static const char *const models[] = {"sd15", "sd3"};
+  for (int m = 0; m < 2; m++)
+    for (int i = 0; i < PLAN_COUNT; i++) {
+      start(models[m], "", plans[i], false);
+      const dp_node *clipped = dp_node_get(r.numbers.root, "clipped");
+      const dp_node *losses = dp_node_get(clipped, "losses"), *norms = dp_node_get(clipped, "gradient_norms");
+      r.step.clip_norm = real_of(clipped, "max_norm");
+      for (int s = 0; s < STEPS; s++) {
+        const exec_step_result result = run(s + 1);
+        ck_assert_msg(fabs(result.loss - number(losses->items[s])) < 1e-5, "%s, %s: step %d: loss %.9g, PyTorch %.9g",
+                      models[m], plans[i], s, result.loss, number(losses->items[s]));
+        ck_assert_msg(fabs(result.gradient_norm / number(norms->items[s]) - 1) < 1e-4,
+                      "%s, %s: step %d: norm %.9g, PyTorch %.9g", models[m], plans[i], s, result.gradient_norm,
+                      number(norms->items[s]));
+        check_order();
+      }
+      finish();
+    }
+}
+END_TEST
+
+/* The squares of the ranks' norms sum to the whole's; a rank whose rate is 0 does not move. */
+START_TEST(ranks_have_norms_and_rates) {
+  start("sd15", "", "stages = 2\nschedule = \"1f1b\"", false);
+  double norms[2];
+  const double rates[2] = {0, 1};
+  exec_step_result result = {.rank_norms = norms};
+  r.step.rank_rates = rates;
+  r.step.adamw.step = 1;
+  const exec_parameters *first = exec_pipeline_parameters(r.pipeline, 0),
+                        *second = exec_pipeline_parameters(r.pipeline, 1);
+  float *before = malloc((size_t)first->count * sizeof *before);
+  ck_assert_ptr_nonnull(before);
+  memcpy(before, first->values, (size_t)first->count * sizeof *before);
+  const float some = second->values[0];
+  OK(exec_pipeline_step(r.pipeline, &r.step, &result, NULL, &error));
+  ck_assert(norms[0] > 0 && norms[1] > 0);
+  ck_assert_double_eq_tol(hypot(norms[0], norms[1]), result.gradient_norm, 1e-12);
+  ck_assert_mem_eq(before, first->values, (size_t)first->count * sizeof *before);
+  ck_assert(second->values[0] != some);
+  free(before);
+}
+END_TEST
+
+START_TEST(clipping_without_a_global_norm_is_refused) {
+  start("sd15", "", "stages = 2", false);
+  r.p.plan.global_norm = false;
+  r.step.clip_norm = 1;
+  ck_assert_int_eq(exec_pipeline_step(r.pipeline, &r.step, NULL, NULL, &error), DP_BAD_INPUT);
+  ck_assert_str_eq(error.text, "gradients cannot be clipped: the plan has no global norm");
+}
+END_TEST
+
+/* ---- adapters ---- */
+
+START_TEST(adapters_train_as_pefts_do) {
+  static const char *const models[] = {"sd15", "sd3", "flux-dev"};
+  for (int m = 0; m < 3; m++)
+    for (int i = 0; i < PLAN_COUNT; i++) {
+      start(models[m], "trainable = \"lora\"\nlora_rank = 4", plans[i], false);
+      load_adapters();
+      const dp_node *losses = dp_node_get(dp_node_get(r.numbers.root, "lora"), "losses");
+      for (int s = 0; s < STEPS; s++) {
+        const exec_step_result result = run(s + 1);
+        ck_assert_msg(fabs(result.loss - number(losses->items[s])) < 1e-5, "%s, %s: step %d: loss %.9g, PEFT %.9g",
+                      models[m], plans[i], s, result.loss, number(losses->items[s]));
+      }
+      for (int w = 0; w < r.p.program.worker_count; w++) { /* nothing else has moved, nor has room to */
+        const exec_parameters *p = exec_pipeline_parameters(r.pipeline, w);
+        for (size_t k = 0; k < r.p.graph.weights.count; k++)
+          ck_assert(!exec_parameters_value(p, (int)k) || p->offset[k] >= p->trained_count);
+      }
+      finish();
+    }
+}
+END_TEST
+
+/* ---- evaluation and means ---- */
+
+START_TEST(an_evaluation_learns_nothing) {
+  start("sd15", "", "stages = 2\nschedule = \"folded\"", true);
+  double squares[2];
+  exec_step_result result = {.squares = squares};
+  r.step.evaluate = true;
+  OK(exec_pipeline_step(r.pipeline, &r.step, &result, &r.timeline, &error));
+  ck_assert_double_eq_tol(result.loss, real_of(r.numbers.root, "loss"), 1e-5);
+  ck_assert_double_eq_tol((squares[0] + squares[1]) / 2, result.loss, 1e-12);
+  const double loss = result.loss;
+  OK(exec_pipeline_step(r.pipeline, &r.step, &result, &r.timeline, &error));
+  ck_assert(result.loss == loss && result.gradient_norm == 0);
+  /* means are 0 as yet: the model puts out 0, and the loss is the mean square of the target */
+  r.step.use_means = true;
+  OK(exec_pipeline_step(r.pipeline, &r.step, &result, &r.timeline, &error));
+  ck_assert(result.loss != loss);
+  r.step.use_means = false;
+  OK(exec_pipeline_step(r.pipeline, &r.step, &result, &r.timeline, &error));
+  ck_assert(result.loss == loss);
+}
+END_TEST
+
+START_TEST(means_follow_the_weights) {
+  start("sd15", "", "stages = 2", true);
+  exec_parameters *p = exec_pipeline_parameters(r.pipeline, 1);
+  const size_t bytes = (size_t)p->trained_count * sizeof(float);
+  memcpy(p->means, p->values, bytes);
+  float *before = malloc(bytes);
+  ck_assert_ptr_nonnull(before);
+  memcpy(before, p->values, bytes);
+  r.step.means_decay = 0.75;
+  (void)run(1);
+  for (int64_t i = 0; i < p->trained_count; i++)
+    ck_assert_float_eq_tol(p->means[i], 0.75f * before[i] + 0.25f * p->values[i], 1e-6f);
+  free(before);
+}
+END_TEST
+
+/* A weight of a sample's loss scales its part of the loss and of the gradients. */
+static void weigh(void *data, int replica, int microbatch, float *out) {
+  (void)data;
+  (void)replica;
+  out[0] = microbatch == 0 ? 2 : 0;
+}
+
+START_TEST(samples_are_weighed) {
+  start("sd15", "", "stages = 2", false);
+  double squares[2];
+  exec_step_result result = {.squares = squares};
+  exec_pipeline *weighed = NULL;
+  const exec_pipeline_options options = {.feed = {.fill = fill, .weigh = weigh, .data = &r}};
+  OK(exec_pipeline_create(&r.p.program, &r.p.graph, &options, &weighed, &error));
+  exec_pipeline_free(r.pipeline);
+  r.pipeline = weighed;
+  load();
+  r.step.adamw.step = 1;
+  OK(exec_pipeline_step(r.pipeline, &r.step, &result, NULL, &error));
+  ck_assert_double_eq_tol(result.loss, squares[0], 1e-7);
+  ck_assert_double_gt(fabs(squares[0] - squares[1]), 1e-3);
+}
+END_TEST
+
+/* ---- what is not finite ---- */
+
+START_TEST(what_is_not_finite_names_its_unit) {
+  for (int i = 1; i < 4; i++) {
+    start("sd15", "", plans[i], false);
+    r.step.clip_norm = 1;
+    (void)run(1);
+    const exec_parameters *p = exec_pipeline_parameters(r.pipeline, 1);
+    const size_t bytes = (size_t)p->count * sizeof(float);
+    float *before = malloc(bytes);
+    ck_assert_ptr_nonnull(before);
+    memcpy(before, p->values, bytes);
+    r.spoil = NAN;
+    r.step.adamw.step = 2;
+    ck_assert_int_eq(exec_pipeline_step(r.pipeline, &r.step, NULL, NULL, &error), DP_RUN_FAILED);
+    ck_assert_str_eq(error.text, "unit conv_in, microbatch 1 on worker 0, is the first whose output is not finite");
+    ck_assert_mem_eq(before, p->values, bytes); /* nobody has stepped */
+    free(before);
+    error = (dp_error)DP_ERROR_INIT;
+    r.spoil = 0;
+    (void)run(2); /* and the run could go on */
+    finish();
+  }
+}
+END_TEST
+
+/* A weight that is not finite, in the middle of the model. */
+START_TEST(a_spoilt_weight_names_its_unit) {
+  start("sd15", "", "stages = 2\nschedule = \"1f1b\"", false);
+  int unit = (int)r.p.plan.chunks[1].first_unit + 1, weight = -1;
+  const graph *g = &r.p.graph;
+  for (int o = g->units.items[unit].first_op; weight < 0; o++)
+    if (g->ops.items[o].weight_count > 0) weight = g->ops.items[o].first_weight;
+  exec_parameters_value(exec_pipeline_parameters(r.pipeline, 1), weight)[0] = INFINITY;
+  r.step.adamw.step = 1;
+  char wanted[256];
+  (void)snprintf(wanted, sizeof wanted, "unit %s, microbatch 0 on worker 1, is the first whose output is not finite",
+                 g->units.items[unit].name);
+  ck_assert_int_eq(exec_pipeline_step(r.pipeline, &r.step, NULL, NULL, &error), DP_RUN_FAILED);
+  ck_assert_str_eq(error.text, wanted);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {clipping_is_pytorchs_under_every_plan,
+                                ranks_have_norms_and_rates,
+                                clipping_without_a_global_norm_is_refused,
+                                adapters_train_as_pefts_do,
+                                an_evaluation_learns_nothing,
+                                means_follow_the_weights,
+                                samples_are_weighed,
+                                what_is_not_finite_names_its_unit,
+                                a_spoilt_weight_names_its_unit};
+  return suite_run("exec_step", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
+}
