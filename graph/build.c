@@ -19,6 +19,8 @@ struct graph_builder {
   graph_trainable trainable;
   int64_t lora_rank;
   bool lora_all_linear;
+  const char *const *lora_targets;
+  size_t lora_target_count;
   bool (*joins)(const char *unit);
   dp_status status;
   dp_error error;
@@ -29,8 +31,17 @@ struct graph_builder {
 static const char *const adapted[] = {".to_q",       ".to_k",       ".to_v",       ".to_out.0",
                                       ".add_q_proj", ".add_k_proj", ".add_v_proj", ".to_add_out"};
 
+bool graph_is_target(const char *target, const char *name) {
+  const size_t length = strlen(name), ending = strlen(target);
+  if (length < ending || strcmp(name + length - ending, target) != 0) return false;
+  return length == ending || name[length - ending - 1] == '.';
+}
+
 static bool is_adapted(const graph_builder *b, const char *name) {
   const size_t length = strlen(name);
+  for (size_t i = 0; i < b->lora_target_count; i++)
+    if (graph_is_target(b->lora_targets[i], name)) return true;
+  if (b->lora_targets) return false;
   if (b->lora_all_linear) return strstr(name, "block") != NULL; /* down_blocks, mid_block, transformer_blocks, ... */
   for (size_t i = 0; i < sizeof adapted / sizeof *adapted; i++) {
     const size_t ending = strlen(adapted[i]);
@@ -47,6 +58,8 @@ graph_builder *graph_build_begin(graph *g, const graph_model_options *options, c
   b->trainable = options->trainable;
   b->lora_rank = options->lora_rank;
   b->lora_all_linear = options->lora_all_linear;
+  b->lora_targets = options->lora_targets;
+  b->lora_target_count = options->lora_target_count;
   b->joins = options->joins;
   g->batch = options->batch;
   g->height = options->height;

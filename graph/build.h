@@ -21,6 +21,8 @@ const char *graph_build_name(graph_builder *b, const char *format, ...) __attrib
 bool graph_build_failed(const graph_builder *b);
 const graph_tensor *graph_build_tensor(const graph_builder *b, int tensor); /* a tensor so far; NULL after a failure */
 void graph_build_unit(graph_builder *b, const char *name); /* ops that follow belong to it */
+/* Whether a target of LoRA means the layer: its whole name, or the end of it after a dot. */
+bool graph_is_target(const char *target, const char *name);
 /* Adds an op, infers its output shapes, appends its weights under `name` ("<name>.weight", "<name>.bias"). Returns the
  * first output tensor; the others have the ids that follow. */
 int graph_build_op(graph_builder *b, graph_op_kind kind, const char *name, const graph_attributes *attributes,

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "graph/build.h"
 #include "graph/models/models.h"
 
 enum { MAX_SIDE = 65536, MAX_BATCH = 65536, MAX_FRAMES = 65536, MAX_TEXT_TOKENS = 1000000, MAX_RANK = 65536 };
@@ -45,6 +46,20 @@ static dp_status fail_class(const dp_node *config, const dp_node *class_node, dp
   return dp_fail_at(error, class_node, "_class_name is %s, must be %s", dp_node_show(class_node, shown), known);
 }
 
+static dp_status check_targets(const dp_node *config, const graph_model_options *options, const graph *g,
+                               dp_error *error) {
+  for (size_t t = 0; t < options->lora_target_count; t++) {
+    size_t o = 0;
+    while (o < g->ops.count &&
+           (g->ops.items[o].kind != GRAPH_LINEAR || !graph_is_target(options->lora_targets[t], g->ops.items[o].name)))
+      o++;
+    if (o == g->ops.count)
+      return dp_fail_at(error, config, "lora_targets is \"%.80s\", must be the end of a linear layer's name, as to_q",
+                        options->lora_targets[t]);
+  }
+  return DP_OK;
+}
+
 dp_status graph_model_build(const dp_node *config, const graph_model_options *options, graph *g, dp_error *error) {
   char shown[80];
   if (config->kind != DP_NODE_TABLE)
@@ -57,6 +72,13 @@ dp_status graph_model_build(const dp_node *config, const graph_model_options *op
   if (family == NULL) return fail_class(config, class_node, error);
   DP_TRY(check_options(config, options, error));
   DP_TRY(family->build(config, options, g, error));
+  if (options->trainable == GRAPH_TRAIN_LORA) {
+    const dp_status status = check_targets(config, options, g, error);
+    if (status != DP_OK) {
+      graph_free(g);
+      return status;
+    }
+  }
   g->class_name = family->class_name;
   return DP_OK;
 }

@@ -14,6 +14,10 @@ typedef struct graph_model_options {
   graph_trainable trainable;  /* GRAPH_TRAIN_FULL, or GRAPH_TRAIN_LORA: adapters on the attention projections */
   int64_t lora_rank;
   bool lora_all_linear;       /* adapters on every linear layer of the blocks, not on the attention projections alone */
+  /* Instead: adapters on the linear layers whose names are one of these or end with one after a dot, as PEFT's
+   * target_modules; each must name some layer. NULL: as above. Borrowed while the graph is built. */
+  const char *const *lora_targets;
+  size_t lora_target_count;
   bool (*joins)(const char *unit); /* NULL, or whether the unit of that name becomes part of the unit before it */
 } graph_model_options;
 

@@ -21,6 +21,7 @@ typedef struct sharder {
   place *places;        /* [tensor] */
   uint8_t *stays_whole; /* [op] belongs to an attention that stays whole */
   int64_t *partial;     /* [unit] */
+  const char **adapted; /* names of the layers with adapters */
   int whole_products, split_products;
 } sharder;
 
@@ -249,19 +250,22 @@ static void shard_all(sharder *s) {
     if (g->tensors.items[t].is_output) graph_build_output(s->b, s->places[t].whole);
 }
 
-/* How the whole model was built. */
-static graph_model_options options_of(const graph *g) {
+/* How the whole model was built. Its adapted layers are named one by one in `adapted` [op of the whole]. */
+static graph_model_options options_of(const graph *g, const char **adapted) {
   graph_model_options options = {.batch = g->batch,
                                  .height = g->height,
                                  .width = g->width,
                                  .frames = g->frames,
                                  .text_tokens = g->text_tokens,
                                  .precision = g->precision,
-                                 .trainable = GRAPH_TRAIN_FULL};
+                                 .trainable = GRAPH_TRAIN_FULL,
+                                 .lora_targets = adapted};
   for (size_t o = 0; o < g->ops.count; o++) {
     const graph_op *op = &g->ops.items[o];
     if (op->trainable != GRAPH_TRAIN_FULL) options.trainable = GRAPH_TRAIN_LORA;
-    if (op->adapter_parameters > 0) options.lora_rank = adapter_rank(op);
+    if (op->adapter_parameters <= 0) continue;
+    options.lora_rank = adapter_rank(op);
+    adapted[options.lora_target_count++] = op->name;
   }
   return options;
 }
@@ -290,8 +294,10 @@ static dp_status shard(sharder *s, graph *share, dp_error *error) {
   s->places = calloc(g->tensors.count + 1, sizeof *s->places);
   s->stays_whole = calloc(g->ops.count + 1, 1);
   s->partial = calloc(g->units.count + 1, sizeof *s->partial);
-  if (s->places == NULL || s->stays_whole == NULL || s->partial == NULL) return dp_fail_memory(error);
-  const graph_model_options options = options_of(g);
+  s->adapted = calloc(g->ops.count + 1, sizeof *s->adapted);
+  if (s->places == NULL || s->stays_whole == NULL || s->partial == NULL || s->adapted == NULL)
+    return dp_fail_memory(error);
+  const graph_model_options options = options_of(g, s->adapted);
   s->b = graph_build_begin(share, &options, NULL);
   if (s->b == NULL) return dp_fail_memory(error);
   shard_all(s);
@@ -310,6 +316,7 @@ dp_status graph_shard(const graph *whole, int degree, graph *share, dp_error *er
   free(s.places);
   free(s.stays_whole);
   free(s.partial);
+  free(s.adapted);
   return status;
 }
 

@@ -16,7 +16,7 @@ libplan_a_SOURCES += \
 	plan/device.c \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
-	plan/scenario.c plan/scenario_plan.c plan/scenario_reader.h plan/scenario_whatif.c \
+	plan/scenario.c plan/scenario_plan.c plan/scenario_reader.h plan/scenario_train.c plan/scenario_train.h plan/scenario_whatif.c \
 	plan/topology.h
 libplan_a_SOURCES += \
 	plan/check.c \

@@ -419,7 +419,7 @@ static dp_status read_cluster(const dp_node *table, plan_scenario *scenario, dp_
 typedef struct file_keys {
   const char *format, *name;
   int64_t version;
-  const dp_node *model, *task, *cluster, *plan, *search, *link, *device, *host, *whatif;
+  const dp_node *model, *task, *cluster, *plan, *search, *link, *device, *host, *whatif, *train, *data;
 } file_keys;
 
 static const dp_field file_fields[] = {
@@ -435,6 +435,8 @@ static const dp_field file_fields[] = {
     {"device", DP_FIELD_NODE, offsetof(file_keys, device), false, 0, 0, NULL, "[device]: what is changed of its cards"},
     {"host", DP_FIELD_NODE, offsetof(file_keys, host), false, 0, 0, NULL, "[host]: what is changed of its machines"},
     {"whatif", DP_FIELD_NODE, offsetof(file_keys, whatif), false, 0, 0, NULL, "[whatif]"},
+    {"train", DP_FIELD_NODE, offsetof(file_keys, train), false, 0, 0, NULL, "[train]"},
+    {"data", DP_FIELD_NODE, offsetof(file_keys, data), false, 0, 0, NULL, "[data]"},
 };
 
 /* "scenarios/sdxl.toml" -> "sdxl" */
@@ -471,6 +473,8 @@ static dp_status read_root(plan_scenario *scenario, const char *cluster_file, dp
   if (!scenario->name) return dp_fail_memory(error);
   DP_TRY(read_model(keys.model, scenario, error));
   DP_TRY(read_task(keys.task, scenario, error));
+  DP_TRY(plan_scenario_read_train(keys.train, scenario, error));
+  DP_TRY(plan_scenario_read_data(keys.data, scenario, error));
   DP_TRY(plan_catalogue_read(NULL, &scenario->catalogue, error));
   DP_TRY(cluster_file ? plan_cluster_read(cluster_file, &scenario->catalogue, &scenario->cluster_document,
                                           &scenario->cluster, error)
@@ -538,16 +542,17 @@ void plan_scenario_free(plan_scenario *scenario) {
 
 /* "DATA/models/sdxl_unet.json:1: height is 1023, must be ..." is about a key of the scenario: says so there. */
 static dp_status blame_scenario(const plan_scenario *scenario, const dp_error *reason, dp_error *error) {
-  static const char *const keys[] = {"height", "width", "frames", "text_tokens", "lora_rank", NULL};
+  static const char *const keys[][2] = {{"model", "height"},      {"model", "width"},    {"model", "frames"},
+                                        {"model", "text_tokens"}, {"task", "lora_rank"}, {"train", "lora_targets"}};
   const size_t length = strlen(scenario->config_path);
   const char *text = reason->text;
   if (strncmp(text, scenario->config_path, length) == 0 && text[length] == ':') {
     const char *said = strstr(text + length, ": ");
-    for (int k = 0; said && keys[k]; k++) {
-      const char *table = strcmp(keys[k], "lora_rank") == 0 ? "task" : "model";
-      const size_t n = strlen(keys[k]);
-      if (strncmp(said + 2, keys[k], n) == 0 && strncmp(said + 2 + n, " is ", 4) == 0)
-        return dp_fail_at(error, plan_scenario_node(scenario, table, keys[k]), "%s.%s", table, said + 2);
+    for (size_t k = 0; said && k < DP_COUNT_OF(keys); k++) {
+      const char *table = keys[k][0], *key = keys[k][1];
+      const size_t n = strlen(key);
+      if (strncmp(said + 2, key, n) == 0 && strncmp(said + 2 + n, " is ", 4) == 0)
+        return dp_fail_at(error, plan_scenario_node(scenario, table, key), "%s.%s", table, said + 2);
     }
   }
   return dp_fail(error, reason->status, "%s", text);
@@ -598,6 +603,8 @@ size_t plan_scenario_tables(const plan_key_table **tables) {
       {"[plan]", plan_fields, DP_COUNT_OF(plan_fields)},
       {"[search]", search_fields, DP_COUNT_OF(search_fields)},
       {"[whatif]", plan_whatif_fields, PLAN_WHATIF_FIELD_COUNT},
+      {"[train]", plan_train_fields, PLAN_TRAIN_FIELD_COUNT},
+      {"[data]", plan_data_fields, PLAN_DATA_FIELD_COUNT},
   };
   *tables = all;
   return DP_COUNT_OF(all);

@@ -1,4 +1,4 @@
-/* A scenario: the file people write. [model] [task] [cluster] [plan] [search] [whatif], and in [link] [device] [host] what
+/* A scenario: the file people write. [model] [task] [cluster] [plan] [search] [whatif] [train] [data], and in [link] [device] [host] what
  * is changed of the cluster (plan/cluster_change.h); see doc/formats.md. */
 #ifndef DP_PLAN_SCENARIO_H
 #define DP_PLAN_SCENARIO_H
@@ -7,6 +7,7 @@
 #include "graph/model.h"
 #include "plan/cluster.h"
 #include "plan/plan.h"
+#include "plan/scenario_train.h"
 
 /* A cluster file that [whatif] names. */
 typedef struct plan_whatif_cluster {
@@ -59,6 +60,8 @@ typedef struct plan_scenario {
   int64_t *device_map; size_t device_map_count;      /* devices in worker order */
   const dp_node *search;                    /* [search], read by the tuner */
   plan_whatif whatif;
+  plan_train train;
+  plan_data data;
 } plan_scenario;
 
 /* Defaults. task: kind "train", optimizer "adamw", trainable "full", lora_rank 16, steps 1 (sampling 50), gradients fp32,
@@ -88,6 +91,9 @@ dp_status plan_scenario_parse(const char *text, size_t length, const char *name,
 /* The node of a key ("plan", "stages"), else of its table, else the root: where an error about it belongs. */
 const dp_node *plan_scenario_node(const plan_scenario *scenario, const char *table, const char *key);
 void plan_scenario_free(plan_scenario *scenario);
+/* Finds the files that [train] and [data] name, beside the scenario or in the installed data: their names become paths.
+ * DP_BAD_INPUT for one that cannot be opened. Only who trains asks. */
+dp_status plan_scenario_find_training(plan_scenario *scenario, dp_error *error);
 /* The [model] graph for a microbatch size (times two with guidance). */
 dp_status plan_scenario_graph(const plan_scenario *scenario, int64_t microbatch_size, graph *graph, dp_error *error);
 /* The share that one member of a tensor group has of it (graph/shard.h); the whole for `tensor` 1. */

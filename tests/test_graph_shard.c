@@ -292,6 +292,30 @@ START_TEST(adapters_follow_their_layer) {
 }
 END_TEST
 
+/* A share has adapters on the layers that have them in the whole, however those were chosen. */
+START_TEST(shares_adapt_the_same_layers) {
+  static const char *const targets[] = {"ff.net.2", "context_embedder"};
+  graph_model_options options = options_of(1, 512, 77);
+  options.trainable = GRAPH_TRAIN_LORA;
+  for (int all = 0; all < 2; all++) {
+    options.lora_all_linear = all;
+    options.lora_targets = all ? NULL : targets;
+    options.lora_target_count = all ? 0 : 2;
+    graph whole = build_model("flux_dev", &options), share = share_of(&whole, 2);
+    int adapted = 0;
+    for (size_t o = 0; o < whole.ops.count; o++) {
+      const graph_op *op = &whole.ops.items[o];
+      if (op->kind != GRAPH_LINEAR) continue;
+      ck_assert_int_eq(op->adapter_parameters > 0, find_op(&share, op->name)->adapter_parameters > 0);
+      adapted += op->adapter_parameters > 0;
+    }
+    ck_assert(all ? adapted > 20 : adapted == 20); /* 19 joint blocks and the embedder */
+    graph_free(&whole);
+    graph_free(&share);
+  }
+}
+END_TEST
+
 START_TEST(refusals) {
   dp_error error = DP_ERROR_INIT;
   graph share = {0}, synthetic = {0};
@@ -328,6 +352,7 @@ int main(void) {
                                 convolutions_go_by_channels,
                                 indivisible_heads_stay_whole,
                                 adapters_follow_their_layer,
+                                shares_adapt_the_same_layers,
                                 refusals,
                                 bytes_of_a_ring};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(shares, tests[i]);

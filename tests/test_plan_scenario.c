@@ -328,6 +328,57 @@ START_TEST(errors_name_line_and_value) {
 }
 END_TEST
 
+START_TEST(training_has_defaults_and_takes_every_key) {
+  settle(BASE);
+  const plan_train *t = &scenario.train;
+  ck_assert_int_eq(t->objective, -1);
+  ck_assert(!t->scheduler && !t->weights && !t->stage_rates && !t->lora_targets && !scenario.data.path);
+  ck_assert(t->learning_rate == 1e-4 && t->betas[0] == 0.9 && t->betas[1] == 0.999 && t->epsilon == 1e-8);
+  ck_assert(t->weight_decay == 0.01 && t->clip_norm == 1 && t->guidance == 1 && t->ema_decay == 0);
+  ck_assert_int_eq(t->keep_checkpoints, 3);
+  ck_assert(scenario.data.shuffle && !scenario.data.trust_cache && scenario.data.bucket_count == 0);
+  settle(SD15
+         "[task]\ntrainable = \"lora\"\nlora_rank = 4\n[data]\npath = \"no/where\"\nshuffle = false\n"
+         "buckets = [[512, 768], [768, 512]]\n[train]\nobjective = \"v_prediction\"\nweights = \"nor/here\"\n"
+         "lr_schedule = \"cosine\"\nwarmup_steps = 5\nlr_floor = 0.1\nbetas = [0.8, 0.95]\nstage_rates = [1, 0.5]\n"
+         "lora_targets = [\"to_q\", \"ff.net.2\"]\nlora_alpha = 8\nema_decay = 0.99\nseed = 7\nmin_snr_gamma = 5\n");
+  ck_assert_str_eq(plan_objective_names[t->objective], "v_prediction");
+  ck_assert_int_eq(t->rate_schedule, PLAN_RATE_COSINE);
+  ck_assert(t->warmup_steps == 5 && t->rate_floor == 0.1 && t->betas[0] == 0.8 && t->betas[1] == 0.95);
+  ck_assert(t->stage_rate_count == 2 && t->stage_rates[0] == 1 && t->stage_rates[1] == 0.5);
+  ck_assert(t->lora_alpha == 8 && t->ema_decay == 0.99 && t->seed == 7 && t->min_snr_gamma == 5);
+  ck_assert(scenario.data.bucket_count == 2 && scenario.data.buckets[1].height == 768 && !scenario.data.shuffle);
+}
+END_TEST
+
+/* Which layers are trained is part of the model that is planned; files are looked for by who trains. */
+START_TEST(training_reaches_the_graph_and_finds_its_files) {
+  dp_error error = DP_ERROR_INIT;
+  graph g = {0};
+  settle(SD15 "[task]\ntrainable = \"lora\"\nlora_rank = 4\n[train]\nlora_targets = [\"attn2.to_k\"]\n");
+  ck_assert_msg(plan_scenario_graph(&scenario, 1, &g, &error) == DP_OK, "%s", error.text);
+  int adapted = 0;
+  for (size_t o = 0; o < g.ops.count; o++) {
+    const graph_op *op = &g.ops.items[o];
+    ck_assert_int_eq(op->adapter_parameters > 0, strstr(op->name, ".attn2.to_k") != NULL);
+    adapted += op->adapter_parameters > 0;
+  }
+  ck_assert_int_eq(adapted, 16); /* one a transformer block */
+  graph_free(&g);
+  settle(SD15 "[task]\ntrainable = \"lora\"\n[train]\nlora_targets = [\"to_q\", \"o_k\"]\n");
+  ck_assert_int_eq(plan_scenario_graph(&scenario, 1, &g, &error), DP_BAD_INPUT);
+  ck_assert_str_eq(error.text,
+                   "s.toml:13: train.lora_targets is \"o_k\", must be the end of a linear layer's name, as to_q");
+  settle(SD15 "[data]\npath = \"no/where\"\n[train]\nscheduler = \"models/sd15_unet.json\"\n");
+  ck_assert_int_eq(plan_scenario_find_training(&scenario, &error), DP_BAD_INPUT);
+  ck_assert_str_eq(error.text,
+                   "s.toml:11: data.path: found \"no/where\", which cannot be opened, allowed: a file beside the "
+                   "scenario or in the installed data");
+  const char *end = strstr(scenario.train.scheduler, "/models/sd15_unet.json");
+  ck_assert_ptr_nonnull(end);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("plan: scenario");
   TCase *tests = suite_case(suite, "all", NULL, teardown, 120);
@@ -338,5 +389,7 @@ int main(void) {
   tcase_add_test(tests, installed_scenarios_are_read);
   tcase_add_test(tests, command_line_overrides_the_file);
   tcase_add_test(tests, errors_name_line_and_value);
+  tcase_add_test(tests, training_has_defaults_and_takes_every_key);
+  tcase_add_test(tests, training_reaches_the_graph_and_finds_its_files);
   return suite_finish(suite);
 }
