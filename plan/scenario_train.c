@@ -38,7 +38,7 @@ const dp_field plan_train_fields[PLAN_TRAIN_FIELD_COUNT] = {
     ROW(warmup_steps, DP_FIELD_INTEGER, 0, 1e9, "in which the rate rises evenly from 0; default 0"),
     ROW(lr_floor, DP_FIELD_REAL, 0, 1, "least part of learning_rate, with cosine and linear; default 0"),
     ROW(stage_rates, DP_FIELD_NODE, 0, 0, "list of a factor of the rate for each stage; default all 1"),
-    ROW(clip_norm, DP_FIELD_REAL, 0, 1e9, "most that all gradients together may measure; default 1; 0: not clipped"),
+    ROW(clip_norm, DP_FIELD_REAL, 0, 1e9, "most that all gradients together may measure, 0: not clipped; default 1, without [train] 0"),
     ROW(ema_decay, DP_FIELD_REAL, 0, 0.999999, "of running means of the weights; default 0: none are kept"),
     ROW(lora_alpha, DP_FIELD_REAL, 1e-6, 1e6, "adapters are scaled by lora_alpha / lora_rank; default lora_rank"),
     ROW(lora_targets, DP_FIELD_NODE, 0, 0,
@@ -119,7 +119,7 @@ dp_status plan_scenario_read_train(const dp_node *table, plan_scenario *scenario
                      .learning_rate = 1e-4,
                      .epsilon = 1e-8,
                      .weight_decay = 0.01,
-                     .clip_norm = 1,
+                     .clip_norm = table ? 1 : 0,
                      .keep_checkpoints = 3,
                      .objective = -1};
   DP_TRY(
@@ -151,6 +151,7 @@ dp_status plan_scenario_read_train(const dp_node *table, plan_scenario *scenario
                                  .evaluate_every = keys.evaluate_every,
                                  .evaluate_samples = keys.evaluate_samples,
                                  .psnr_every = keys.psnr_every};
+  scenario->global_norm = keys.clip_norm > 0;
   if (keys.betas) DP_TRY(read_betas(keys.betas, scenario->train.betas, error));
   if (keys.stage_rates) DP_TRY(read_stage_rates(keys.stage_rates, scenario, error));
   return keys.lora_targets ? read_targets(keys.lora_targets, scenario, error) : DP_OK;

@@ -24,7 +24,7 @@ typedef struct plan_train {
   double rate_floor;         /* least share of learning_rate, at the last step */
   double *stage_rates;       /* factor of each stage's rate; NULL: 1 */
   size_t stage_rate_count;
-  double clip_norm;          /* of all gradients; 0: they are not clipped */
+  double clip_norm;          /* of all gradients; 0: they are not clipped. Sets plan_scenario.global_norm */
   double ema_decay;          /* of running means of the weights; 0: none are kept */
   double lora_alpha;         /* 0: the rank, so that adapters are not scaled */
   const char *const *lora_targets; size_t lora_target_count; /* NULL: the attention projections */

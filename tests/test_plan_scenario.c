@@ -334,7 +334,7 @@ START_TEST(training_has_defaults_and_takes_every_key) {
   ck_assert_int_eq(t->objective, -1);
   ck_assert(!t->scheduler && !t->weights && !t->stage_rates && !t->lora_targets && !scenario.data.path);
   ck_assert(t->learning_rate == 1e-4 && t->betas[0] == 0.9 && t->betas[1] == 0.999 && t->epsilon == 1e-8);
-  ck_assert(t->weight_decay == 0.01 && t->clip_norm == 1 && t->guidance == 1 && t->ema_decay == 0);
+  ck_assert(t->weight_decay == 0.01 && t->clip_norm == 0 && t->guidance == 1 && t->ema_decay == 0);
   ck_assert_int_eq(t->keep_checkpoints, 3);
   ck_assert(scenario.data.shuffle && !scenario.data.trust_cache && scenario.data.bucket_count == 0);
   settle(SD15
@@ -343,6 +343,7 @@ START_TEST(training_has_defaults_and_takes_every_key) {
          "lr_schedule = \"cosine\"\nwarmup_steps = 5\nlr_floor = 0.1\nbetas = [0.8, 0.95]\nstage_rates = [1, 0.5]\n"
          "lora_targets = [\"to_q\", \"ff.net.2\"]\nlora_alpha = 8\nema_decay = 0.99\nseed = 7\nmin_snr_gamma = 5\n");
   ck_assert_str_eq(plan_objective_names[t->objective], "v_prediction");
+  ck_assert(t->clip_norm == 1 && plan.global_norm); /* the norm is a part of the program */
   ck_assert_int_eq(t->rate_schedule, PLAN_RATE_COSINE);
   ck_assert(t->warmup_steps == 5 && t->rate_floor == 0.1 && t->betas[0] == 0.8 && t->betas[1] == 0.95);
   ck_assert(t->stage_rate_count == 2 && t->stage_rates[0] == 1 && t->stage_rates[1] == 0.5);
