@@ -36,3 +36,9 @@ libplan_a_SOURCES += \
 	plan/deepspeed.c \
 	plan/dpipe.c plan/dpipe.h \
 	plan/dpipe_dataset.c plan/dpipe_reader.h
+libplan_a_SOURCES += \
+	plan/compare.c plan/compare.h \
+	plan/compare_causes.c plan/compare_causes.h \
+	plan/replay.c plan/replay.h \
+	plan/samples.c plan/samples.h \
+	plan/unit_times.c plan/unit_times.h

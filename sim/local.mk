@@ -32,3 +32,4 @@ libsim_a_SOURCES = \
 	sim/whatif.c sim/whatif.h sim/whatif_search.h \
 	sim/whatif_point.c sim/whatif_run.c
 SIM_LIBS = libsim.a $(PLAN_LIBS)
+libsim_a_SOURCES += sim/unit_times.c sim/unit_times.h

@@ -198,3 +198,7 @@ CHECK_SUITES += tests/test_exec_checkpoint
 tests_test_exec_checkpoint_SOURCES = tests/test_exec_checkpoint.c tests/scratch.h tests/suite.h
 tests_test_exec_checkpoint_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
 EXTRA_DIST += scenarios/tiny-sd3-2xcpu.expected.json scenarios/tiny-unet-2xcpu.expected.json
+CHECK_SUITES += tests/test_plan_compare
+COMPARE_WORLD = tests/compare_world.c tests/compare_world.h
+tests_test_plan_compare_SOURCES = tests/test_plan_compare.c tests/sim_efficiency.h tests/sim_texts.h tests/suite.h $(COMPARE_WORLD)
+tests_test_plan_compare_LDADD = $(TEST_LIBS)
