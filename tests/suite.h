@@ -6,6 +6,19 @@
 #include <check.h>
 #include <stdlib.h>
 
+/* Whether this build is many times slower than a plain one: long runs are cut then. */
+#if defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SUITE_IS_SLOW 1
+#endif
+#endif
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define SUITE_IS_SLOW 1
+#endif
+#ifndef SUITE_IS_SLOW
+#define SUITE_IS_SLOW 0
+#endif
+
 /* A new case of the suite. setup and teardown may be NULL; timeout_s 0: CK_DEFAULT_TIMEOUT, else Check's own. */
 static inline TCase *suite_case(Suite *suite, const char *name, void (*setup)(void), void (*teardown)(void),
                                 double timeout_s) {
