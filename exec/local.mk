@@ -15,6 +15,7 @@ libexec_a_SOURCES += \
 	exec/reduce.c \
 	exec/tables.c exec/tables.h
 libexec_a_SOURCES += exec/dataset.h
+libexec_a_SOURCES += exec/objective.c exec/objective.h
 libexec_a_SOURCES += exec/transfer.c
 libexec_a_SOURCES += exec/transport.c exec/transport.h
 libexec_a_SOURCES += exec/worker.c exec/worker.h

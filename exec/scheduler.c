@@ -246,3 +246,8 @@ double exec_scheduler_draw(const exec_scheduler *s, uint64_t seed, uint64_t step
   const double normal = radius * cos(two_pi * dp_random_uniform(&random));
   return shifted(&s->options, 1 / (1 + exp(-normal)));
 }
+
+double exec_scheduler_at(const exec_scheduler *s, double part) {
+  if (is_flow(&s->options)) return shifted(&s->options, part);
+  return floor(part * s->options.train_timesteps);
+}

@@ -88,6 +88,9 @@ double exec_scheduler_min_snr(const exec_scheduler *scheduler, double t, double 
  * SD 3 was trained. From counters alone, so that any plan draws the same for the same sample. */
 double exec_scheduler_draw(const exec_scheduler *scheduler, uint64_t seed, uint64_t step, uint64_t index);
 
+/* The timestep at `part` in [0, 1) of the schedule, from little noise to all: of flows s with u = part. */
+double exec_scheduler_at(const exec_scheduler *scheduler, double part);
+
 /* ---- sampling ---- */
 
 /* Sets timesteps and sigmas. DP_BAD_INPUT: not 1 to train_timesteps steps. */

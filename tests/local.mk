@@ -202,3 +202,6 @@ CHECK_SUITES += tests/test_plan_compare
 COMPARE_WORLD = tests/compare_world.c tests/compare_world.h
 tests_test_plan_compare_SOURCES = tests/test_plan_compare.c tests/sim_efficiency.h tests/sim_texts.h tests/suite.h $(COMPARE_WORLD)
 tests_test_plan_compare_LDADD = $(TEST_LIBS)
+CHECK_SUITES += tests/test_exec_objective
+tests_test_exec_objective_SOURCES = tests/test_exec_objective.c tests/fixtures.h tests/suite.h
+tests_test_exec_objective_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
