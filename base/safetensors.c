@@ -337,7 +337,8 @@ dp_status dp_safetensors_open(const char *path, dp_safetensors *file, dp_error *
   if (descriptor < 0) return fail_read(path, error);
   dp_safetensors made = {0};
   const dp_status status = open_descriptor(descriptor, path, &made, error);
-  (void)close(descriptor);
+  made.descriptor = descriptor;
+  if (!made.map) (void)close(descriptor); /* else closing the file does it */
   if (status == DP_OK)
     *file = made;
   else
@@ -346,7 +347,10 @@ dp_status dp_safetensors_open(const char *path, dp_safetensors *file, dp_error *
 }
 
 void dp_safetensors_close(dp_safetensors *file) {
-  if (file->map) (void)munmap(file->map, file->map_bytes);
+  if (file->map) {
+    (void)munmap(file->map, file->map_bytes);
+    (void)close(file->descriptor);
+  }
   dp_arena_free(&file->arena);
   *file = (dp_safetensors){0};
 }
@@ -385,30 +389,66 @@ float dp_fp32_of_fp16(uint16_t bits) {
   return sign ? -small : small;
 }
 
-dp_status dp_safetensor_read_fp32(const dp_safetensors *file, const dp_safetensor *tensor, float *out,
-                                  dp_error *error) {
-  const unsigned char *data = tensor->data;
-  const int64_t count = tensor->elements;
-  switch (tensor->dtype) {
+/* False: the dtype is no number of floating point. */
+static bool convert(dp_dtype dtype, const unsigned char *data, int64_t count, float *out) {
+  switch (dtype) {
     case DP_DTYPE_F32:
       if (count) memcpy(out, data, (size_t)count * sizeof *out);
-      return DP_OK;
+      return true;
     case DP_DTYPE_F16:
     case DP_DTYPE_BF16:
       for (int64_t i = 0; i < count; i++) {
         uint16_t bits;
         memcpy(&bits, data + 2 * i, sizeof bits);
-        out[i] = tensor->dtype == DP_DTYPE_F16 ? dp_fp32_of_fp16(bits) : dp_fp32_of_bf16(bits);
+        out[i] = dtype == DP_DTYPE_F16 ? dp_fp32_of_fp16(bits) : dp_fp32_of_bf16(bits);
       }
-      return DP_OK;
+      return true;
     case DP_DTYPE_F64:
       for (int64_t i = 0; i < count; i++) {
         double value;
         memcpy(&value, data + 8 * i, sizeof value);
         out[i] = (float)value;
       }
-      return DP_OK;
+      return true;
     default:
-      return FAIL(file, tensor->name, "found dtype %s, allowed: F32, F16, BF16, F64", dtypes[tensor->dtype].name);
+      return false;
   }
+}
+
+dp_status dp_safetensor_read_fp32(const dp_safetensors *file, const dp_safetensor *tensor, float *out,
+                                  dp_error *error) {
+  if (convert(tensor->dtype, tensor->data, tensor->elements, out)) return DP_OK;
+  return FAIL(file, tensor->name, "found dtype %s, allowed: F32, F16, BF16, F64", dtypes[tensor->dtype].name);
+}
+
+/* Reads at a place of the file; the reason is errno, or 0 where the file ends too early. */
+static bool read_at(int descriptor, uint64_t place, void *out, size_t bytes) {
+  for (size_t got = 0; got < bytes;) {
+    errno = 0;
+    const ssize_t count = pread(descriptor, (char *)out + got, bytes - got, (off_t)(place + got));
+    if (count <= 0 && errno != EINTR) return false;
+    if (count > 0) got += (size_t)count;
+  }
+  return true;
+}
+
+dp_status dp_safetensor_fetch_fp32(const dp_safetensors *file, const dp_safetensor *tensor, float *out,
+                                   dp_error *error) {
+  enum { PIECE_BYTES = 1 << 15 };
+  if (!file->map || !convert(tensor->dtype, NULL, 0, out)) return dp_safetensor_read_fp32(file, tensor, out, error);
+  const uint64_t place = file->map_bytes - file->data_bytes + tensor->offset_bytes;
+  const int64_t size = dtypes[tensor->dtype].bytes;
+  unsigned char piece[PIECE_BYTES];
+  for (int64_t done = 0; done < tensor->elements;) {
+    const bool whole = tensor->dtype == DP_DTYPE_F32;
+    const int64_t left = tensor->elements - done,
+                  count = whole || left < PIECE_BYTES / size ? left : PIECE_BYTES / size;
+    if (!read_at(file->descriptor, place + (uint64_t)(done * size), whole ? (void *)(out + done) : piece,
+                 (size_t)(count * size)))
+      return dp_fail(error, DP_IO_FAILED, "%s: tensor %s: cannot be read: %s", file->path, tensor->name,
+                     errno ? strerror(errno) : "the file became shorter");
+    if (!whole) (void)convert(tensor->dtype, piece, count, out + done);
+    done += count;
+  }
+  return DP_OK;
 }

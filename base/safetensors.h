@@ -76,6 +76,7 @@ typedef struct dp_safetensors {
   uint64_t data_bytes;
   void *map; /* of the whole file; NULL when parsed from memory */
   size_t map_bytes;
+  int descriptor; /* of the file, while it is mapped */
 } dp_safetensors;
 
 /* Opens a file and maps it: no data is read before somebody looks at it. DP_BAD_INPUT for a file that cannot be read or
@@ -94,6 +95,10 @@ const char *dp_shape_text(int rank, const int64_t *dims, char out[96]);         
 /* Converts a tensor to fp32 into `out` (room for tensor.elements): F32 bit by bit, F16 and BF16 exactly, F64 rounded to
  * nearest. DP_BAD_INPUT for any other dtype. */
 dp_status dp_safetensor_read_fp32(const dp_safetensors *file, const dp_safetensor *tensor, float *out, dp_error *error);
+/* The same by reading the file and not its map: where the file was cut meanwhile or the disk cannot read, this is
+ * DP_IO_FAILED, and not the signal that ends a program which looks at such a map. Threads may read at the same time. */
+dp_status dp_safetensor_fetch_fp32(const dp_safetensors *file, const dp_safetensor *tensor, float *out,
+                                   dp_error *error);
 float dp_fp32_of_fp16(uint16_t bits);
 float dp_fp32_of_bf16(uint16_t bits);
 

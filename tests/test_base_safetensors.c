@@ -452,11 +452,52 @@ START_TEST(a_full_disk_leaves_the_old_file) {
 }
 END_TEST
 
+/* More values than one piece of the reading holds, after a tensor that shifts them to an odd address. */
+START_TEST(a_file_that_is_cut_while_it_is_open_is_an_error_of_reading) {
+  enum { COUNT = 40000 };
+  static const dp_dtype kinds[] = {DP_DTYPE_F16, DP_DTYPE_BF16, DP_DTYPE_F32, DP_DTYPE_F64};
+  static float read[COUNT], fetched[COUNT];
+  static double values[COUNT];
+  const int64_t one = 1, many = COUNT;
+  dp_random random;
+  dp_random_init(&random, 11, 0);
+  for (int i = 0; i < COUNT; i++) values[i] = dp_random_uniform(&random); /* as bits of any of the kinds */
+  for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+    const dp_safetensors_entry entries[] = {{"pad", DP_DTYPE_U8, 1, &one}, {"t", kinds[k], 1, &many}};
+    const size_t bytes = (size_t)(COUNT * dp_dtype_bytes(kinds[k]));
+    dp_safetensors_writer writer = {0};
+    must(dp_safetensors_create("a.safetensors", entries, 2, NULL, 0, &writer, &error));
+    must(dp_safetensors_write(&writer, "x", 1, &error));
+    must(dp_safetensors_write(&writer, values, bytes, &error));
+    must(dp_safetensors_commit(&writer, NULL, &error));
+    must(dp_safetensors_open("a.safetensors", &file, &error));
+    const dp_safetensor *tensor = dp_safetensors_find(&file, "t");
+    must(dp_safetensor_read_fp32(&file, tensor, read, &error));
+    must(dp_safetensor_fetch_fp32(&file, tensor, fetched, &error));
+    ck_assert_mem_eq(read, fetched, sizeof read);
+    struct stat about;
+    ck_assert_int_eq(stat("a.safetensors", &about), 0);
+    ck_assert_int_eq(truncate("a.safetensors", about.st_size - 1), 0);
+    ck_assert_int_eq(dp_safetensor_fetch_fp32(&file, tensor, fetched, &error), DP_IO_FAILED);
+    ck_assert_str_eq(error.text, "a.safetensors: tensor t: cannot be read: the file became shorter");
+    dp_safetensors_close(&file);
+    error = (dp_error)DP_ERROR_INIT;
+  }
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {
-      a_file_of_the_python_library_is_read,   the_same_tensors_give_the_same_bytes, malformed_files_are_told,
-      a_long_name_leaves_room_for_the_reason, cut_and_damaged_files_are_told,       what_is_no_file_is_told,
-      halves_are_converted_exactly,           every_float_is_read_from_any_address, what_is_written_is_read,
-      what_cannot_be_written_is_told,         a_full_disk_leaves_the_old_file};
+  const TTest *const tests[] = {a_file_of_the_python_library_is_read,
+                                the_same_tensors_give_the_same_bytes,
+                                malformed_files_are_told,
+                                a_long_name_leaves_room_for_the_reason,
+                                cut_and_damaged_files_are_told,
+                                what_is_no_file_is_told,
+                                halves_are_converted_exactly,
+                                every_float_is_read_from_any_address,
+                                what_is_written_is_read,
+                                what_cannot_be_written_is_told,
+                                a_full_disk_leaves_the_old_file,
+                                a_file_that_is_cut_while_it_is_open_is_an_error_of_reading};
   return suite_run("base safetensors", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }
