@@ -53,6 +53,16 @@ static const struct {
 #else
     {"OpenBLAS", false},
 #endif
+#ifdef HAVE_PNG
+    {"libpng", true},
+#else
+    {"libpng", false},
+#endif
+#ifdef HAVE_JPEG
+    {"libjpeg", true},
+#else
+    {"libjpeg", false},
+#endif
 #ifdef DP_GNUPLOT
     {"gnuplot", true},
 #else

@@ -20,3 +20,15 @@ libexec_a_SOURCES += exec/transfer.c
 libexec_a_SOURCES += exec/transport.c exec/transport.h
 libexec_a_SOURCES += exec/worker.c exec/worker.h
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(ZLIB_LIBS)
+	exec/tables.c exec/tables.h \
+	exec/transport.c exec/transport.h
+libexec_a_SOURCES += \
+	exec/cache.c exec/cache.h exec/cache_write.c \
+	exec/dataset.c exec/dataset.h exec/dataset_read.c exec/dataset_state.h \
+	exec/encoders.c exec/encoders.h \
+	exec/image.c exec/image.h exec/image_fit.c exec/image_jpeg.c exec/image_png.c \
+	exec/manifest.c exec/manifest.h exec/manifest_make.c \
+	exec/order.c exec/order.h \
+	exec/shapes.c exec/shapes.h
+AM_CPPFLAGS += $(PNG_CFLAGS) $(JPEG_CFLAGS)
+EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(ZLIB_LIBS)

@@ -7,7 +7,7 @@ set -euo pipefail
 
 what=${1:-build}
 packages=(build-essential autoconf automake pkg-config libjansson-dev zlib1g-dev libtomlplusplus-dev libopenblas-dev
-  libopenmpi-dev gnuplot-nox fonts-dejavu-core)
+  libopenmpi-dev libpng-dev libjpeg-dev gnuplot-nox fonts-dejavu-core)
 if [ "$what" = check ]; then
   packages+=(check clang valgrind graphviz help2man jq tidy)
 fi
@@ -16,7 +16,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   cat >&2 <<'EOF'
 diffpipe: this is not Debian or Ubuntu; please install by hand:
   a C11 and a C++17 compiler, make, autoconf >= 2.69, automake >= 1.16, pkg-config, jansson, zlib, toml++;
-  optional: OpenBLAS, OpenMPI, gnuplot, CUDA Toolkit 13 with cuDNN and NCCL;
+  optional: OpenBLAS, OpenMPI, libpng, libjpeg, gnuplot, CUDA Toolkit 13 with cuDNN and NCCL;
   for the tests: Check, clang with libFuzzer, valgrind, graphviz, help2man, tidy; for scripts/tables.sh: jq.
 Then: ./autogen.sh && ./configure && make
 EOF
