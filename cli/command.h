@@ -16,9 +16,11 @@ typedef struct cli_command {
   /* Gets the parsed options, and as many arguments as it takes; returns the status of the work; the error is printed by
    * main. */
   dp_status (*run)(const cli_values *values, dp_error *error);
+  /* Of a family, NULL at the end: each is named "FAMILY NAME". The row itself then only names and helps. */
+  const struct cli_command *const *commands;
 } cli_command;
 
-extern const cli_command cli_advise, cli_formats, cli_inspect, cli_report, cli_simulate, cli_tune, cli_version,
-    cli_whatif;
+extern const cli_command cli_advise, cli_data, cli_data_cache, cli_formats, cli_inspect, cli_report, cli_simulate,
+    cli_tune, cli_version, cli_whatif;
 
 #endif

@@ -8,8 +8,8 @@
 #endif
 #include "cli/command.h"
 
-static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune,    &cli_whatif,
-                                              &cli_report,  &cli_advise,   &cli_formats, &cli_version};
+static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune,    &cli_whatif, &cli_report,
+                                              &cli_advise,  &cli_data,     &cli_formats, &cli_version};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out) {
@@ -38,6 +38,26 @@ static int fail_command(const char *given) {
   for (int i = 0; i < COMMAND_COUNT; i++) names[i + 1] = commands[i]->name;
   dp_error error = DP_ERROR_INIT;
   return fail(&error, cli_fail_name("unknown command ", given, names, COMMAND_COUNT + 1, "", &error));
+}
+
+/* The command of a family, whose name follows the family's. */
+static const cli_command *find_in(const cli_command *family, const char *name) {
+  const size_t before = strlen(family->name) + 1;
+  for (int i = 0; family->commands[i]; i++)
+    if (strcmp(family->commands[i]->name + before, name) == 0) return family->commands[i];
+  return NULL;
+}
+
+static int fail_in(const cli_command *family, const char *given) {
+  enum { MOST = 16 };
+  const char *names[MOST];
+  char lead[64];
+  int count = 0;
+  for (; family->commands[count] && count < MOST; count++)
+    names[count] = family->commands[count]->name + strlen(family->name) + 1;
+  (void)snprintf(lead, sizeof lead, "%s: unknown command ", family->name);
+  dp_error error = DP_ERROR_INIT;
+  return fail(&error, cli_fail_name(lead, given, names, count, "", &error));
 }
 
 static bool wants_help(int argc, char **argv) {
@@ -69,6 +89,23 @@ static int run(const cli_command *command, int argc, char **argv) {
   return status == DP_OK ? 0 : fail(&error, status);
 }
 
+/* The help of the command that the words name; without words the program's. */
+static int help(int count, char **words) {
+  if (count == 0 || strcmp(words[0], "help") == 0) {
+    print_help(stdout);
+    return 0;
+  }
+  const cli_command *asked = find(words[0]);
+  if (!asked) return fail_command(words[0]);
+  if (asked->commands && count > 1) {
+    const cli_command *inner = find_in(asked, words[1]);
+    if (!inner) return fail_in(asked, words[1]);
+    asked = inner;
+  }
+  cli_options_help(asked, stdout);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   if (argc < 2) {
     print_help(stderr);
@@ -77,25 +114,23 @@ int main(int argc, char **argv) {
   const char *name = argv[1];
   if (strcmp(name, "--version") == 0) name = "version";
   if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
-  if (strcmp(name, "help") == 0) {
-    if (argc < 3) {
-      print_help(stdout);
-      return 0;
-    }
-    if (strcmp(argv[2], "help") == 0) {
-      print_help(stdout);
-      return 0;
-    }
-    const cli_command *asked = find(argv[2]);
-    if (!asked) return fail_command(argv[2]);
-    cli_options_help(asked, stdout);
-    return 0;
-  }
+  if (strcmp(name, "help") == 0) return help(argc - 2, argv + 2);
   const cli_command *command = find(name);
   if (!command) return fail_command(name);
-  if (wants_help(argc - 2, argv + 2)) {
+  int words = 2;
+  if (command->commands && argc > 2 && argv[2][0] != '-') {
+    const cli_command *inner = find_in(command, argv[words++]);
+    if (!inner) return fail_in(command, argv[2]);
+    command = inner;
+  }
+  if (wants_help(argc - words, argv + words)) {
     cli_options_help(command, stdout);
     return 0;
   }
-  return run(command, argc - 2, argv + 2);
+  if (!command->run && argc > words) return fail_in(command, argv[words]);
+  if (!command->run) {
+    cli_options_help(command, stderr);
+    return 2;
+  }
+  return run(command, argc - words, argv + words);
 }

@@ -149,5 +149,8 @@ void cli_options_help(const cli_command *command, FILE *out) {
     fprintf(out, "\n");
     dp_str_free(&left);
   }
+  for (int i = 0; command->commands && command->commands[i]; i++)
+    fprintf(out, "%s  %-12s %s\n", i ? "" : "\nCommands:\n",
+            command->commands[i]->name + strlen(command->name) + 1, command->commands[i]->summary);
   if (command->help) fprintf(out, "\n%s\n", command->help);
 }

@@ -20,13 +20,13 @@ typedef struct exec_cosine {
   double factor;
 } exec_cosine;
 
-static const exec_cosine average[] = {{LUMINANCE, 0, 0, 1}, {BLUE, 0, 0, 1}, {RED, 0, 0, 1}, {LUMINANCE, 1, 0, 1}};
+static const exec_cosine average[] = {{LUMINANCE, 0, 0, 3}, {BLUE, 0, 0, 9}, {RED, 0, 0, 12.5}, {LUMINANCE, 1, 0, 25}};
 
 static const exec_cosine cosines[] = {
-    {LUMINANCE, 0, 0, 1}, {LUMINANCE, 1, 0, 1}, {LUMINANCE, 0, 1, 1}, {LUMINANCE, 2, 0, 1},
-    {LUMINANCE, 1, 1, 1}, {LUMINANCE, 0, 2, 1}, {LUMINANCE, 3, 0, 1}, {LUMINANCE, 0, 3, 1},
-    {BLUE, 0, 0, 1},      {BLUE, 1, 0, 1},      {BLUE, 0, 1, 1},      {BLUE, 1, 1, 1},
-    {RED, 0, 0, 1},       {RED, 1, 0, 1},       {RED, 0, 1, 1},       {RED, 1, 1, 1},
+    {LUMINANCE, 0, 0, 3},  {LUMINANCE, 1, 0, 25}, {LUMINANCE, 0, 1, 27},  {LUMINANCE, 2, 0, 59},
+    {LUMINANCE, 1, 1, 53}, {LUMINANCE, 0, 2, 60}, {LUMINANCE, 3, 0, 118}, {LUMINANCE, 0, 3, 105},
+    {BLUE, 0, 0, 9},       {BLUE, 1, 0, 24},      {BLUE, 0, 1, 25},       {BLUE, 1, 1, 49},
+    {RED, 0, 0, 12.5},     {RED, 1, 0, 34},       {RED, 0, 1, 35},        {RED, 1, 1, 71},
 };
 
 static const exec_image_encoder image_encoders[] = {{"average-8x8", sizeof average / sizeof average[0], average},
@@ -37,6 +37,12 @@ const char *exec_image_encoder_names(void) { return "average-8x8, cosines-8x8"; 
 const exec_image_encoder *exec_image_encoder_find(const char *name) {
   for (size_t i = 0; i < sizeof image_encoders / sizeof image_encoders[0]; i++)
     if (strcmp(image_encoders[i].name, name) == 0) return &image_encoders[i];
+  return NULL;
+}
+
+const exec_image_encoder *exec_image_encoder_of_channels(int64_t channels) {
+  for (size_t i = 0; i < sizeof image_encoders / sizeof image_encoders[0]; i++)
+    if (image_encoders[i].channels == channels) return &image_encoders[i];
   return NULL;
 }
 

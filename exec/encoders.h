@@ -16,7 +16,8 @@ typedef struct exec_image_encoder {
   const struct exec_cosine *cosines; /* [channels] */
 } exec_image_encoder;
 
-const exec_image_encoder *exec_image_encoder_find(const char *name); /* NULL: none of that name */
+const exec_image_encoder *exec_image_encoder_find(const char *name);        /* NULL: none of that name */
+const exec_image_encoder *exec_image_encoder_of_channels(int64_t channels); /* NULL: none makes so many */
 /* planes[3][height][width], RGB from 0 to 1, as exec_image_fit gives them; height and width multiples of 8;
  * out[channels][height / 8][width / 8]. */
 void exec_image_encode(const exec_image_encoder *encoder, const float *planes, int64_t height, int64_t width,

@@ -14,14 +14,6 @@ libexec_a_SOURCES += \
 	exec/pipeline.c exec/pipeline.h \
 	exec/reduce.c \
 	exec/tables.c exec/tables.h
-libexec_a_SOURCES += exec/dataset.h
-libexec_a_SOURCES += exec/objective.c exec/objective.h
-libexec_a_SOURCES += exec/transfer.c
-libexec_a_SOURCES += exec/transport.c exec/transport.h
-libexec_a_SOURCES += exec/worker.c exec/worker.h
-EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(ZLIB_LIBS)
-	exec/tables.c exec/tables.h \
-	exec/transport.c exec/transport.h
 libexec_a_SOURCES += \
 	exec/cache.c exec/cache.h exec/cache_write.c \
 	exec/dataset.c exec/dataset.h exec/dataset_read.c exec/dataset_state.h \
@@ -31,4 +23,8 @@ libexec_a_SOURCES += \
 	exec/order.c exec/order.h \
 	exec/shapes.c exec/shapes.h
 AM_CPPFLAGS += $(PNG_CFLAGS) $(JPEG_CFLAGS)
+libexec_a_SOURCES += exec/objective.c exec/objective.h
+libexec_a_SOURCES += exec/transfer.c
+libexec_a_SOURCES += exec/transport.c exec/transport.h
+libexec_a_SOURCES += exec/worker.c exec/worker.h
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(ZLIB_LIBS)

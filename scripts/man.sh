@@ -12,12 +12,17 @@ trap 'rm -f "$sections" "$output.new"' EXIT
   echo "diffpipe \\- plan, simulate and profile pipeline-parallel diffusion models"
   echo
   echo "[command options]"
-  "$program" help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' | while read -r command; do
-    echo ".SS $command"
+  names() { sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'; } # of the commands that a help lists
+  tell() { # COMMAND...
+    echo ".SS $*"
     echo ".nf"
     # a leading dot or quote and every backslash and hyphen mean something to roff
-    "$program" help "$command" | sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^[.']/\\\\\&&/"
+    "$program" help "$@" | sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^[.']/\\\\\&&/"
     echo ".fi"
+  }
+  "$program" help | names | while read -r command; do
+    tell "$command"
+    "$program" help "$command" | names | while read -r inner; do tell "$command" "$inner"; done
   done
   cat <<'END'
 
