@@ -6,6 +6,7 @@
 #include "cli/advise.h"
 #include "cli/command.h"
 #include "cli/json.h"
+#include "exec/manifest.h"
 #include "plan/describe.h"
 
 static const char introduction[] =
@@ -51,6 +52,10 @@ static const char foreign[] =
     "These files are not ours: keys that are not below are listed and change nothing. What is not given has\n"
     "diffusion-pipe's own default. doc/advise.md says what is made of them.\n";
 
+static const char dataset[] =
+    "\n## Data set: `manifest.json`, `format = \"diffpipe-dataset\"`\n\n"
+    "JSON, written by `diffpipe data manifest`. The caches that are made of it are in doc/data.md.\n";
+
 static const char answer[] =
     "\n### What `diffpipe advise --json` prints: `format = \"diffpipe-advise\"`\n\n"
     "| key | meaning |\n|---|---|\n";
@@ -65,6 +70,7 @@ static const struct {
     {"diffpipe-cluster", plan_cluster_tables, cluster},
     {"diffpipe-cluster", plan_cluster_row_tables, ""},
     {"diffpipe-devices, diffpipe-links", plan_catalogue_tables, catalogue},
+    {"diffpipe-dataset", exec_manifest_tables, dataset},
     {"diffusion-pipe", plan_dpipe_tables, foreign},
     {"diffusion-pipe dataset", plan_dpipe_dataset_tables, ""},
 };
@@ -136,7 +142,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
 
 const cli_command cli_formats = {.name = "formats",
                                  .arguments = "",
-                                 .summary = "Tell every key of scenarios, clusters and the catalogue, as Markdown.",
+                                 .summary = "Tell every key of scenarios, clusters, the catalogue and data sets, as Markdown.",
                                  .options = options,
                                  .option_count = sizeof options / sizeof options[0],
                                  .run = run};

@@ -81,6 +81,10 @@ static int run(const cli_command *command, int argc, char **argv) {
   if (!storage) return fail(&error, dp_fail_memory(&error));
   cli_values values;
   dp_status status = cli_options_parse(command, argc, argv, storage, &values, &error);
+  if (status == DP_OK && !command->run) { /* a family, after nothing but "--" */
+    free(storage);
+    return fail_in(command, argv[0]);
+  }
   if (status == DP_OK) status = check_arguments(command, &values, &error);
   if (status == DP_OK) status = command->run(&values, &error);
   if (status == DP_OK && (fflush(stdout) != 0 || ferror(stdout)))
@@ -127,8 +131,7 @@ int main(int argc, char **argv) {
     cli_options_help(command, stdout);
     return 0;
   }
-  if (!command->run && argc > words) return fail_in(command, argv[words]);
-  if (!command->run) {
+  if (!command->run && argc == words) {
     cli_options_help(command, stderr);
     return 2;
   }

@@ -32,7 +32,7 @@ expect 0 '^Usage: diffpipe COMMAND' '' help
 expect 0 '^Usage: diffpipe COMMAND' '' help help
 expect 0 '^  version +[A-Z]' '' -h
 expect 0 '^diffpipe [0-9]+\.[0-9]+\.[0-9]+$' '' --version
-expect 0 'built with: CUDA (on|off), cuBLAS (on|off), cuDNN (on|off), NCCL (on|off), CUPTI (on|off), MPI (on|off), OpenBLAS (on|off), gnuplot (on|off)$' '' version
+expect 0 'built with: CUDA (on|off), cuBLAS (on|off), cuDNN (on|off), NCCL (on|off), CUPTI (on|off), MPI (on|off), OpenBLAS (on|off), libpng (on|off), libjpeg (on|off), gnuplot (on|off)$' '' version
 expect 0 '^CUDA devices: ([0-9]+|none: .+)$' '' version
 expect 0 '^  "cuda_devices": \[' '' version --json
 expect 2 '' '^diffpipe: unknown command "verson", did you mean version\? allowed: help, .*version' verson
@@ -43,14 +43,23 @@ expect 2 '' '^diffpipe: version: unknown option "--jsn", did you mean --json\? a
 expect 2 '' '^diffpipe: version: --json takes no value, found "1"$' version --json=1
 expect 2 '' '^diffpipe: version: found the argument "x", allowed: none$' version x
 
-# every command of the list tells its options, and refuses one that it does not have in one line
-commands=$("$diffpipe" help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
-for command in $commands; do
-  expect 0 "^Usage: diffpipe $command" '' help "$command"
-  expect 0 "^Usage: diffpipe $command" '' "$command" --help
-  one "help $command has no lines wider than 102 columns" [ "$("$diffpipe" help "$command" | LC_ALL=C.UTF-8 wc -L)" -le 102 ]
-  expect 2 '' "^diffpipe: $command: unknown option \"--no-such-option\", allowed: (--|none$)" "$command" --no-such-option
+# every command of the list tells its options, and refuses one that it does not have in one line; so do those of a family
+listed() { "$diffpipe" help "$@" | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'; }
+tells() { # COMMAND...
+  expect 0 "^Usage: diffpipe $*" '' help "$@"
+  expect 0 "^Usage: diffpipe $*" '' "$@" --help
+  one "help $* has no lines wider than 102 columns" [ "$("$diffpipe" help "$@" | LC_ALL=C.UTF-8 wc -L)" -le 102 ]
+  expect 2 '' "^diffpipe: $*: unknown option \"--no-such-option\", allowed: (--|none$)" "$@" --no-such-option
+}
+for command in $(listed); do
+  tells "$command"
+  for inner in $(listed "$command"); do tells "$command" "$inner"; done
 done
+one "a family lists its commands" [ "$(listed data)" = "$(printf 'shapes\nmanifest\ncache')" ]
+expect 2 '' '^diffpipe: data: unknown command "shaps", did you mean shapes\? allowed: shapes, manifest, cache$' data shaps
+expect 2 '' '^diffpipe: data: unknown command "--", allowed: shapes, manifest, cache$' data -- shapes
+expect 2 '' '^diffpipe: data: unknown command "nothing", allowed: ' help data nothing
+expect 2 '' '^diffpipe: data shapes: found 0 arguments, allowed: one, the folder to write$' data shapes
 
 notices_a_full_disk() { ! "$diffpipe" version >/dev/full 2>/dev/null; }
 names_a_full_disk() {
