@@ -22,18 +22,18 @@ const char *exec_cache_text_path(dp_arena *arena, const char *folder) {
 
 static bool is_known(const char *text) { return text != NULL && text[0] != 0; }
 
-/* A key of the metadata, how a sentence names it, and the value that it has to have: one of text and number. */
+/* A key of the metadata, how a sentence names it, and the value that it has to have, one of text and number, with whose
+ * wish that is. */
 typedef struct expectation {
-  const char *key, *words, *text;
+  const char *key, *words, *who, *text;
   double number;
 } expectation;
 
-static dp_status fail_stale(const char *path, const expectation *e, const char *found, const char *who,
-                            dp_error *error) {
+static dp_status fail_stale(const char *path, const expectation *e, const char *found, dp_error *error) {
   char number[32];
   (void)snprintf(number, sizeof number, "%.9g", e->number);
-  return dp_fail(error, DP_BAD_INPUT, "cache %s: %s %.100s, %s %.100s; " AGAIN ", or give --trust-cache", path,
-                 e->words, is_known(found) ? found : "nobody knows which", who, e->text ? e->text : number);
+  return dp_fail(error, DP_BAD_INPUT, "cache %s: %s %.100s, %.100s %.100s; " AGAIN ", or give --trust-cache", path,
+                 e->words, is_known(found) ? found : "nobody knows which", e->who, e->text ? e->text : number);
 }
 
 /* Texts have to be equal, numbers up to how they are written. */
@@ -46,11 +46,10 @@ static bool is_met(const expectation *e, const char *found) {
   return end != found && !*end && far <= 1e-6 * (e->number < 0 ? -e->number : e->number);
 }
 
-static dp_status check_all(const dp_safetensors *file, const expectation *all, size_t count, const char *who,
-                           dp_error *error) {
+static dp_status check_all(const dp_safetensors *file, const expectation *all, size_t count, dp_error *error) {
   for (size_t i = 0; i < count; i++) {
     const char *found = dp_safetensors_metadata(file, all[i].key);
-    if (!is_met(&all[i], found)) return fail_stale(file->path, &all[i], found, who, error);
+    if (!is_met(&all[i], found)) return fail_stale(file->path, &all[i], found, error);
   }
   return DP_OK;
 }
@@ -65,10 +64,33 @@ static dp_status check_kind(const dp_safetensors *file, const char *format, cons
     return dp_fail(error, DP_BAD_INPUT,
                    "cache %s: found the format %.100s in its metadata, allowed: %s; " AGAIN ", or give --trust-cache",
                    file->path, found ? found : "none", format);
-  const expectation all[] = {{"version", "is of version", "1", 0},
-                             {"manifest", "was made of the manifest", manifest, 0}};
-  DP_TRY(check_all(file, all, 1, "this program reads", error));
-  return check_all(file, all + 1, 1, "the data set's is", error);
+  const expectation all[] = {{"version", "is of version", "this program reads", "1", 0},
+                             {"manifest", "was made of the manifest", "the data set's is", manifest, 0}};
+  return check_all(file, all, DP_COUNT_OF(all), error);
+}
+
+static const char *who(bool is_run) { return is_run ? "the run wants" : "the other files have"; }
+
+/* Holds a key to the text that the run wants, or that the files before have; to nothing where neither says. */
+static dp_status check_text(const dp_safetensors *file, const char *key, const char *words, const char *run,
+                            const char *others, dp_error *error) {
+  if (!is_known(run) && !is_known(others)) return DP_OK;
+  const expectation e = {key, words, who(is_known(run)), is_known(run) ? run : others, 0};
+  return check_all(file, &e, 1, error);
+}
+
+/* A file that names no model is for any. */
+static dp_status check_model(const dp_safetensors *file, const exec_cache_wanted *wanted, dp_error *error) {
+  if (!is_known(dp_safetensors_metadata(file, "model"))) return DP_OK;
+  return check_text(file, "model", "was made for the model", wanted->run.model, wanted->others.model, error);
+}
+
+static dp_status check_factors(const dp_safetensors *file, const exec_cache_wanted *wanted, dp_error *error) {
+  const bool runs = wanted->run.scaling_factor != 0;
+  const exec_fingerprint *w = runs ? &wanted->run : &wanted->others;
+  const expectation all[] = {{"scaling_factor", "was made with the scaling factor", who(runs), NULL, w->scaling_factor},
+                             {"shift_factor", "was made with the shift factor", who(runs), NULL, w->shift_factor}};
+  return w->scaling_factor != 0 ? check_all(file, all, DP_COUNT_OF(all), error) : DP_OK;
 }
 
 static dp_status open_file(const char *path, dp_safetensors *file, dp_error *error) {
@@ -88,42 +110,29 @@ static const char *text_of(const dp_safetensors *file, const char *key) {
   return text ? text : "";
 }
 
-static dp_status check_latents(const dp_safetensors *file, int64_t height, int64_t width,
-                               const exec_cache_wanted *wanted, dp_error *error) {
-  const exec_fingerprint *w = &wanted->fingerprint;
+static dp_status check_latents_file(const dp_safetensors *file, int64_t height, int64_t width,
+                                    const exec_cache_wanted *wanted, dp_error *error) {
+  const expectation size[] = {{"height", "was made for a height of", "the bucket has", NULL, (double)height},
+                              {"width", "was made for a width of", "the bucket has", NULL, (double)width}};
   DP_TRY(check_kind(file, "diffpipe-latents", wanted, error));
-  const expectation size[] = {{"height", "was made for a height of", NULL, (double)height},
-                              {"width", "was made for a width of", NULL, (double)width}};
-  DP_TRY(check_all(file, size, DP_COUNT_OF(size), "the bucket has", error));
-  expectation all[4];
-  size_t count = 0;
-  if (is_known(w->model) && is_known(dp_safetensors_metadata(file, "model"))) /* else it is for any */
-    all[count++] = (expectation){"model", "was made for the model", w->model, 0};
-  if (is_known(w->encoder)) all[count++] = (expectation){"encoder", "was made with the encoder", w->encoder, 0};
-  if (w->scaling_factor != 0) {
-    all[count++] = (expectation){"scaling_factor", "was made with the scaling factor", NULL, w->scaling_factor};
-    all[count++] = (expectation){"shift_factor", "was made with the shift factor", NULL, w->shift_factor};
-  }
-  return check_all(file, all, count, wanted->who, error);
+  DP_TRY(check_all(file, size, DP_COUNT_OF(size), error));
+  DP_TRY(check_model(file, wanted, error));
+  DP_TRY(check_text(file, "encoder", "was made with the encoder", wanted->run.encoder, wanted->others.encoder, error));
+  return check_factors(file, wanted, error);
 }
 
-static dp_status check_text(const dp_safetensors *file, const exec_cache_wanted *wanted, dp_error *error) {
-  const exec_fingerprint *w = &wanted->fingerprint;
+static dp_status check_text_file(const dp_safetensors *file, const exec_cache_wanted *wanted, dp_error *error) {
   DP_TRY(check_kind(file, "diffpipe-text", wanted, error));
-  expectation all[2];
-  size_t count = 0;
-  if (is_known(w->model) && is_known(dp_safetensors_metadata(file, "model"))) /* else it is for any */
-    all[count++] = (expectation){"model", "was made for the model", w->model, 0};
-  if (is_known(w->text_encoder))
-    all[count++] = (expectation){"text_encoder", "was made with the text encoder", w->text_encoder, 0};
-  return check_all(file, all, count, wanted->who, error);
+  DP_TRY(check_model(file, wanted, error));
+  return check_text(file, "text_encoder", "was made with the text encoder", wanted->run.text_encoder,
+                    wanted->others.text_encoder, error);
 }
 
 dp_status exec_cache_open_latents(const char *path, int64_t height, int64_t width, const exec_cache_wanted *wanted,
                                   dp_safetensors *file, exec_fingerprint *found, dp_error *error) {
   dp_safetensors made = {0};
   DP_TRY(open_file(path, &made, error));
-  const dp_status status = wanted->trust ? DP_OK : check_latents(&made, height, width, wanted, error);
+  const dp_status status = wanted->trust ? DP_OK : check_latents_file(&made, height, width, wanted, error);
   if (status != DP_OK) {
     dp_safetensors_close(&made);
     return status;
@@ -140,7 +149,7 @@ dp_status exec_cache_open_text(const char *path, const exec_cache_wanted *wanted
                                exec_fingerprint *found, dp_error *error) {
   dp_safetensors made = {0};
   DP_TRY(open_file(path, &made, error));
-  const dp_status status = wanted->trust ? DP_OK : check_text(&made, wanted, error);
+  const dp_status status = wanted->trust ? DP_OK : check_text_file(&made, wanted, error);
   if (status != DP_OK) {
     dp_safetensors_close(&made);
     return status;

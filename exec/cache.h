@@ -54,10 +54,10 @@ dp_status exec_cache_write_text(const exec_manifest *manifest, const exec_cache_
 
 /* ---- reading ---- */
 
-/* What a file is held to. */
+/* What a file is held to: what the run wants and, where the run does not care, what the files before say. What is
+ * unknown in both is not looked at. */
 typedef struct exec_cache_wanted {
-  exec_fingerprint fingerprint; /* what is unknown is not looked at */
-  const char *who;              /* whose wish that is: "the run wants", "latents-64x64.safetensors has" */
+  exec_fingerprint run, others;
   uint32_t manifest;
   bool trust; /* nothing is looked at */
 } exec_cache_wanted;

@@ -68,28 +68,19 @@ static dp_status sort_samples(exec_dataset *d, dp_error *error) {
   return exec_order_make(d->bucket_of, count, o->bucket_count, o->global_batch, o->seed, o->shuffle, &d->order, error);
 }
 
-static bool learn(const char **mine, const char *theirs) {
-  if ((*mine && (*mine)[0]) || !theirs || !theirs[0]) return false;
-  *mine = theirs;
-  return true;
+static void learn(const char **mine, const char *theirs) {
+  if (!*mine || !(*mine)[0]) *mine = theirs;
 }
 
-/* What the run does not say the first file that says it decides for the others. */
-static dp_status agree(exec_cache_wanted *wanted, const exec_fingerprint *found, const char *file, dp_arena *arena,
-                       dp_error *error) {
-  exec_fingerprint *w = &wanted->fingerprint;
-  bool learnt = learn(&w->model, found->model);
-  learnt = learn(&w->encoder, found->encoder) || learnt;
-  learnt = learn(&w->text_encoder, found->text_encoder) || learnt;
-  if (w->scaling_factor == 0 && found->scaling_factor != 0) {
-    w->scaling_factor = found->scaling_factor;
-    w->shift_factor = found->shift_factor;
-    learnt = true;
+/* Adds what a file says to what all files after it have to say. */
+static void agree(exec_fingerprint *others, const exec_fingerprint *found) {
+  learn(&others->model, found->model);
+  learn(&others->encoder, found->encoder);
+  learn(&others->text_encoder, found->text_encoder);
+  if (others->scaling_factor == 0) {
+    others->scaling_factor = found->scaling_factor;
+    others->shift_factor = found->shift_factor;
   }
-  if (!learnt) return DP_OK;
-  const char *slash = strrchr(file, '/');
-  wanted->who = dp_arena_printf(arena, "%s has", slash ? slash + 1 : file);
-  return wanted->who ? DP_OK : dp_fail_memory(error);
 }
 
 static dp_status open_bucket(exec_dataset *d, size_t bucket, const char *folder, exec_cache_wanted *wanted,
@@ -101,7 +92,7 @@ static dp_status open_bucket(exec_dataset *d, size_t bucket, const char *folder,
   exec_fingerprint found = {0};
   if (!path) return dp_fail_memory(error);
   DP_TRY(exec_cache_open_latents(path, height, width, wanted, file, &found, error));
-  DP_TRY(agree(wanted, &found, path, arena, error));
+  agree(&wanted->others, &found);
   for (int64_t m = d->order.begins[bucket]; m < d->order.begins[bucket + 1]; m++) {
     const int64_t sample = d->order.members[m];
     DP_TRY(exec_cache_find(file, "latents", d->manifest.samples[sample].file, 3, dims, &d->latents[sample], error));
@@ -118,7 +109,7 @@ static dp_status open_text(exec_dataset *d, const char *folder, exec_cache_wante
   exec_fingerprint found = {0};
   if (!path) return dp_fail_memory(error);
   DP_TRY(exec_cache_open_text(path, wanted, &d->text_file, &found, error));
-  DP_TRY(agree(wanted, &found, path, arena, error));
+  agree(&wanted->others, &found);
   for (size_t i = 0; i < d->manifest.count; i++) {
     const char *name = d->manifest.samples[i].file;
     if (o->text_tokens) DP_TRY(exec_cache_find(&d->text_file, "text", name, 2, dims, &d->text[i], error));
@@ -128,7 +119,7 @@ static dp_status open_text(exec_dataset *d, const char *folder, exec_cache_wante
   return DP_OK;
 }
 
-/* Strings of the fingerprint that the run brought become the data set's own. */
+/* Strings are copied, so that each is there, if empty. */
 static dp_status keep_fingerprint(exec_dataset *d, const exec_fingerprint *f, dp_error *error) {
   dp_arena *arena = &d->manifest.arena;
   d->fingerprint = (exec_fingerprint){.model = dp_arena_strdup(arena, f->model ? f->model : ""),
@@ -154,11 +145,11 @@ static void identify(exec_dataset *d) {
 static dp_status open_cache(exec_dataset *d, dp_arena *arena, dp_error *error) {
   const exec_dataset_options *o = &d->options;
   const char *folder = o->cache ? o->cache : d->manifest.folder;
-  exec_cache_wanted wanted = {o->wanted, "the run wants", d->manifest.hash, o->trust_cache};
+  exec_cache_wanted wanted = {.run = o->wanted, .manifest = d->manifest.hash, .trust = o->trust_cache};
   for (size_t b = 0; b < o->bucket_count; b++)
     if (d->order.begins[b] < d->order.begins[b + 1]) DP_TRY(open_bucket(d, b, folder, &wanted, arena, error));
   DP_TRY(open_text(d, folder, &wanted, arena, error));
-  return keep_fingerprint(d, &wanted.fingerprint, error);
+  return keep_fingerprint(d, &wanted.others, error);
 }
 
 static dp_status open_all(const exec_dataset_options *options, exec_dataset *d, dp_error *error) {
