@@ -64,6 +64,10 @@ dp_status exec_receive(struct exec_pipeline *pipeline, uint32_t recv, dp_error *
  * elsewhere, one member's part. exec/reduce.c */
 dp_status exec_reduce_lead(struct exec_pipeline *pipeline, uint32_t instruction, dp_error *error);
 dp_status exec_reduce_follow(struct exec_pipeline *pipeline, uint32_t instruction, dp_error *error);
+/* Gives the ends that pack what the other ends' matrices are now, to measure what comes through; the PSNRs of replica 0
+ * to all processes. exec/skips.c */
+dp_status exec_skips_show_ups(struct exec_pipeline *pipeline, dp_error *error);
+dp_status exec_skips_psnr(struct exec_pipeline *pipeline, double *psnr, dp_error *error);
 /* Floats of `scratch` that a lane needs. */
 int64_t exec_reduce_scratch(const struct exec_pipeline *pipeline, uint32_t lane);
 

@@ -24,6 +24,7 @@ libexec_a_SOURCES += \
 	exec/shapes.c exec/shapes.h
 AM_CPPFLAGS += $(PNG_CFLAGS) $(JPEG_CFLAGS)
 libexec_a_SOURCES += exec/objective.c exec/objective.h
+libexec_a_SOURCES += exec/compress.c exec/compress.h exec/skips.c
 libexec_a_SOURCES += exec/transfer.c
 libexec_a_SOURCES += exec/transport.c exec/transport.h
 libexec_a_SOURCES += exec/worker.c exec/worker.h

@@ -24,6 +24,15 @@ static void place_op(const exec_parameters_options *o, exec_parameters *p, int o
   p->count += op->adapter_parameters;
 }
 
+static void place_extras(const exec_parameters_options *o, exec_parameters *p, int unit, bool trained) {
+  for (int i = 0; i < o->extra_count; i++) {
+    const exec_extra *extra = &o->extras[i];
+    if (extra->unit != unit || (o->training && extra->trained) != trained) continue;
+    p->extra_offset[i] = p->count;
+    p->count += extra->count;
+  }
+}
+
 static void place_all(const exec_parameters_options *o, exec_parameters *p) {
   const graph *g = p->graph;
   for (size_t w = 0; w < g->weights.count; w++) p->offset[w] = -1;
@@ -33,6 +42,7 @@ static void place_all(const exec_parameters_options *o, exec_parameters *p) {
       if (pass == 0) p->unit_first[u] = p->count;
       for (int i = unit->first_op; i < unit->first_op + unit->op_count; i++)
         if (is_here(o, &g->ops.items[i])) place_op(o, p, i, pass == 0);
+      if (!o->here || o->here[u]) place_extras(o, p, (int)u, pass == 0);
     }
     if (pass == 0) p->unit_first[g->units.count] = p->trained_count = p->count;
   }
@@ -64,7 +74,8 @@ dp_status exec_parameters_init(const graph *g, const exec_parameters_options *op
   made.offset = DP_ARENA_NEW(&made.arena, int64_t, g->weights.count);
   made.trained = DP_ARENA_NEW(&made.arena, uint8_t, g->weights.count);
   made.unit_first = DP_ARENA_NEW(&made.arena, int64_t, g->units.count + 1);
-  bool room = made.offset && made.trained && made.unit_first;
+  made.extra_offset = DP_ARENA_NEW(&made.arena, int64_t, (size_t)options->extra_count + 1);
+  bool room = made.offset && made.trained && made.unit_first && made.extra_offset;
   if (room && has_adapters(g)) {
     made.lora = DP_ARENA_NEW(&made.arena, exec_lora, g->ops.count);
     made.lora_offset = DP_ARENA_NEW(&made.arena, int64_t, g->ops.count);

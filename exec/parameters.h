@@ -19,11 +19,20 @@ typedef struct exec_lora {
   float *a, *b, *da, *db; /* [rank, in], [out, rank] and their gradients, added to; da, db NULL: not trained */
 } exec_lora;
 
+/* More trained floats of a unit: what compresses skips. */
+typedef struct exec_extra {
+  int unit;
+  int64_t count;
+  bool trained;
+} exec_extra;
+
 typedef struct exec_parameters_options {
   const uint8_t *here; /* [unit] nonzero for those of this worker; NULL: all */
   bool training;       /* gradients and moments, too */
   bool means;          /* running means of what is trained */
   double lora_alpha;   /* 0: the rank, so that the scale is 1 */
+  const exec_extra *extras;
+  int extra_count;
 } exec_parameters_options;
 
 typedef struct exec_parameters {
@@ -36,6 +45,7 @@ typedef struct exec_parameters {
   float *means;                               /* NULL: not kept */
   exec_lora *lora;                            /* [op] rank 0: none; NULL: no op has one */
   int64_t *lora_offset;                       /* [op] of its a, which its b follows */
+  int64_t *extra_offset;                      /* [extra] into `values`, and where it is trained into the others */
   dp_arena arena;
 } exec_parameters;
 

@@ -15,7 +15,6 @@ static dp_status check_plan(const plan_plan *plan, const graph *g, dp_error *err
   const char *missing = NULL;
   for (size_t u = 0; u < g->units.count && plan->recompute; u++)
     if (plan->recompute[u]) missing = "recomputation";
-  if (plan_skip_is_used(plan, g, PLAN_SKIP_COMPRESS)) missing = "compressed skips";
   if (plan_tensor(plan) > 1) missing = "tensor groups";
   if (!plan->training) missing = "sampling";
   if (plan->optimizer != PLAN_ADAMW) missing = "optimizers other than adamw";
@@ -55,7 +54,7 @@ static bool begins_backward(const plan_instruction *i) {
 static dp_status set_aside(exec_pipeline *p, uint32_t recv, const plan_message *message, dp_error *error) {
   int64_t elements = 0;
   for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++)
-    elements += graph_tensor_elements(&p->work.graph->tensors.items[p->work.program->message_tensors[t]]);
+    elements += exec_wire_floats(&p->work, message, p->work.program->message_tensors[t]);
   p->work.arrived[recv] = DP_ARENA_NEW(&p->arena, float, (size_t)elements + 1);
   return p->work.arrived[recv] ? DP_OK : dp_fail_memory(error);
 }
@@ -143,6 +142,9 @@ static dp_status make(exec_pipeline *p, dp_error *error) {
   p->end_s = DP_ARENA_NEW(&p->arena, double, n);
   p->group_ready = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)program->group_count + 1);
   if (!p->workers || !p->done || !p->ready || !p->start_s || !p->end_s || !p->group_ready) return dp_fail_memory(error);
+  plan_compressor *compressors = NULL;
+  DP_TRY(plan_compressors_of(program, p->work.graph, &p->arena, &compressors, &p->work.compress.count, error));
+  p->work.compress.compressors = compressors;
   DP_TRY(plan_groups_of(program, &p->arena, &p->groups, error));
   DP_TRY(make_index(p, error));
   for (int w = p->first_worker; w < p->end_worker; w++)
@@ -336,6 +338,7 @@ dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_
   exec_step_result unread = {.squares = NULL};
   if (step->clip_norm > 0 && p->work.program->worker_count > 1 && !p->work.plan->global_norm && !step->evaluate)
     return dp_fail(error, DP_BAD_INPUT, "gradients cannot be clipped: the plan has no global norm");
+  if (step->measure_skips) DP_TRY(exec_skips_show_ups(p, error));
   p->work.step = step;
   for (int w = p->first_worker; w < p->end_worker; w++) exec_worker_begin(&p->work, &p->workers[w]);
   if (exchange) exchange_means(p);
@@ -344,6 +347,7 @@ dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_
   if (status == DP_OK) status = exec_broadcast(p->work.options.transport, &began_s, sizeof began_s, error);
   if (status == DP_OK) status = exec_lanes_step(p, error);
   if (exchange) exchange_means(p);
+  if (status == DP_OK && result && result->psnr) status = exec_skips_psnr(p, result->psnr, error);
   if (status == DP_OK) status = share_reports(p, result ? result : &unread, error);
   if (status == DP_OK && timeline) status = take_times(p, began_s, timeline, error);
   return status;

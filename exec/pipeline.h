@@ -6,13 +6,14 @@
  * whoever is faster and wherever the workers are: gradients that arrive are set aside and added, the furthest chunk's
  * first, when the backward that needs them begins; all-reduces add in the order of their members.
  *
- * Not yet: memory laid out by the plan, compressed skips, recomputation, tensor groups, sampling (all DP_UNSUPPORTED).
+ * Not yet: memory laid out by the plan, recomputation, tensor groups, sampling (all DP_UNSUPPORTED).
  */
 #ifndef DP_EXEC_PIPELINE_H
 #define DP_EXEC_PIPELINE_H
 
 #include "exec/chunk.h"
 #include "exec/transport.h"
+#include "plan/compressor.h"
 #include "plan/program.h"
 #include "plan/timeline.h"
 
@@ -60,6 +61,7 @@ typedef struct exec_step {
   /* Gradients are scaled by min(1, clip_norm / (norm + 1e-6)) with the global norm, as PyTorch's clip_grad_norm_ does;
    * 0: they are not. On several workers the plan needs global_norm for it. */
   double clip_norm;
+  bool measure_skips; /* the PSNR of each compressed skip */
   double means_decay; /* of options.means: mean += (1 - decay) (weight - mean), after the step */
 } exec_step;
 
@@ -69,6 +71,7 @@ typedef struct exec_step_result {
   double *squares; /* [replicas * microbatches * microbatch_size] mean squared error of each sample, not weighted */
   double gradient_norm; /* of all gradients before they are clipped; 0 in an evaluation */
   double *rank_norms;   /* [ranks] */
+  double *psnr;         /* [exec_pipeline_skips] dB, of the last microbatch of replica 0; with measure_skips */
 } exec_step_result;
 
 /* One step: every instruction once; the instructions of an evaluation that only learn do nothing. `timeline` (NULL or
@@ -77,6 +80,21 @@ typedef struct exec_step_result {
  * where the plan has global_norm, or one worker, the weights are still those before the step. */
 dp_status exec_pipeline_step(exec_pipeline *pipeline, const exec_step *step, exec_step_result *result,
                              plan_timeline *timeline, dp_error *error);
+
+/* ---- compressed skips ---- */
+
+int exec_pipeline_skips(const exec_pipeline *pipeline); /* how many: compressors of one replica */
+/* An end of one of a replica: the worker that has it, and where its matrices (channels, height, width, one behind the
+ * other) begin in that worker's arrays: in `values`, and where it is trained in all others. */
+typedef struct exec_skip {
+  const plan_compressor *compressor;
+  int worker[2];     /* down, up */
+  int64_t offset[2]; /* of a worker of another process: -1 */
+} exec_skip;
+exec_skip exec_pipeline_skip(const exec_pipeline *pipeline, int skip, int replica);
+/* Fits all of them to the activations of one step's samples: a forward pass that learns nothing else. Down keeps the
+ * directions of most energy of each dimension, up is its transposed; the same in all replicas. */
+dp_status exec_pipeline_fit_skips(exec_pipeline *pipeline, dp_error *error);
 
 /* The instruction that this process began last, for those who must say where a run was; PLAN_NO_PEER: none. */
 uint32_t exec_pipeline_position(const exec_pipeline *pipeline);

@@ -40,16 +40,17 @@ static const plan_collective *collective_of(const exec_pipeline *p, uint32_t ins
 int64_t exec_reduce_scratch(const exec_pipeline *p, uint32_t lane_id) {
   const plan_program *program = p->work.program;
   const plan_lane *lane = &program->lanes[lane_id];
-  int64_t most = 0;
+  size_t most = 0;
   if (lane->kind != PLAN_LANE_COLLECTIVE) return 0;
   for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
     const plan_collective *collective = collective_of(p, i);
     const uint32_t *members = &program->group_members[collective->first_member];
     if (collective->norm || members[0] != lane->worker) continue;
     for (uint32_t m = 1; m < collective->member_count; m++)
-      if (!exec_is_here(p, members[m]) && collective->bytes > most) most = collective->bytes;
+      if (!exec_is_here(p, members[m]) && gradients_of(p, collective, members[0]).count > most)
+        most = gradients_of(p, collective, members[0]).count;
   }
-  return most / (int64_t)sizeof(float);
+  return (int64_t)(most / sizeof(float));
 }
 
 /* ---- gradients ---- */

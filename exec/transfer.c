@@ -2,29 +2,26 @@
 #include <string.h>
 
 #include "exec/lanes.h"
-#include "graph/op_table.h"
-
-static int64_t elements(const exec_pipeline *p, int tensor) {
-  return graph_tensor_elements(&p->work.graph->tensors.items[tensor]);
-}
 
 /* A gradient that nobody there has a use for is 0. */
 static const float *gradient_of(const exec_pipeline *p, const plan_message *message, uint32_t microbatch, int tensor) {
-  exec_worker *w = &p->workers[message->from_worker];
+  const exec_worker *w = &p->workers[message->from_worker];
+  const exec_squeeze *squeeze = exec_worker_squeeze(&p->work, w, message, tensor);
   exec_frame *frame = &w->frames[microbatch];
   const int root = frame->root[tensor];
-  if (!frame->begun[root]) memset(frame->gradients[root], 0, (size_t)elements(p, tensor) * sizeof(float));
+  if (squeeze) return squeeze->gradients[microbatch];
+  if (!frame->begun[root])
+    memset(frame->gradients[root], 0, (size_t)exec_wire_floats(&p->work, message, tensor) * sizeof(float));
   return frame->gradients[root];
 }
 
-static const float *value_of(const exec_pipeline *p, uint32_t worker, uint32_t microbatch, int tensor) {
-  const exec_frame *frame = &p->workers[worker].frames[microbatch];
-  return frame->values[frame->root[tensor]];
-}
-
-static float *place_of(const exec_pipeline *p, uint32_t worker, uint32_t microbatch, int tensor) {
-  const exec_frame *frame = &p->workers[worker].frames[microbatch];
-  return frame->values[frame->root[tensor]];
+/* Where a value lies at either end. */
+static float *value_of(const exec_pipeline *p, const plan_message *message, uint32_t worker, uint32_t microbatch,
+                       int tensor) {
+  const exec_worker *w = &p->workers[worker];
+  const exec_squeeze *squeeze = exec_worker_squeeze(&p->work, w, message, tensor);
+  const exec_frame *frame = &w->frames[microbatch];
+  return squeeze ? squeeze->packed[microbatch] : frame->values[frame->root[tensor]];
 }
 
 /* An evaluation has no gradients. */
@@ -40,13 +37,13 @@ void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
   if (is_idle(p, message)) return;
   for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
     const int tensor = program->message_tensors[k];
-    const size_t n = (size_t)elements(p, tensor);
+    const size_t n = (size_t)exec_wire_floats(&p->work, message, tensor);
     if (message->backward) {
       memcpy(aside, gradient_of(p, message, send->microbatch, tensor), n * sizeof(float));
       aside += n;
     } else {
-      memcpy(place_of(p, message->to_worker, recv->microbatch, tensor),
-             value_of(p, message->from_worker, send->microbatch, tensor), n * sizeof(float));
+      memcpy(value_of(p, message, message->to_worker, recv->microbatch, tensor),
+             value_of(p, message, message->from_worker, send->microbatch, tensor), n * sizeof(float));
     }
   }
 }
@@ -64,8 +61,9 @@ dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
   for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
     const int tensor = program->message_tensors[k];
     const float *from = message->backward ? gradient_of(p, message, send->microbatch, tensor)
-                                          : value_of(p, message->from_worker, send->microbatch, tensor);
-    DP_TRY(t->send(t, to, tag, from, (size_t)elements(p, tensor) * sizeof *from, &p->stop, error));
+                                          : value_of(p, message, message->from_worker, send->microbatch, tensor);
+    DP_TRY(
+        t->send(t, to, tag, from, (size_t)exec_wire_floats(&p->work, message, tensor) * sizeof *from, &p->stop, error));
   }
   return DP_OK;
 }
@@ -83,8 +81,8 @@ dp_status exec_receive(exec_pipeline *p, uint32_t at, dp_error *error) {
   if (message->tensor_count == 0) return t->receive(t, from, tag, token, 0, &p->stop, error);
   for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
     const int tensor = program->message_tensors[k];
-    const int64_t n = elements(p, tensor);
-    float *to = message->backward ? aside : place_of(p, message->to_worker, recv->microbatch, tensor);
+    const int64_t n = exec_wire_floats(&p->work, message, tensor);
+    float *to = message->backward ? aside : value_of(p, message, message->to_worker, recv->microbatch, tensor);
     DP_TRY(t->receive(t, from, tag, to, (size_t)n * sizeof *to, &p->stop, error));
     if (message->backward) aside += n;
   }

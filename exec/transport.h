@@ -26,7 +26,7 @@ struct exec_transport {
   void (*free)(exec_transport *self);
 };
 
-enum { EXEC_TAG_CONTROL = 1 << 20, EXEC_TAG_TIMES = EXEC_TAG_CONTROL + 16, EXEC_TAG_END = 1 << 21 };
+enum { EXEC_TAG_CONTROL = 1 << 20, EXEC_TAG_TIMES = EXEC_TAG_CONTROL + 16, EXEC_TAG_SKIPS, EXEC_TAG_END = 1 << 21 };
 
 /* Control: every process calls the same ones in the same order, from one thread. Nothing happens without a transport.
  */

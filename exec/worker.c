@@ -36,6 +36,131 @@ static dp_status make_inputs(const exec_work *work, exec_worker *w, exec_frame *
   return DP_OK;
 }
 
+/* ---- compressed skips ---- */
+
+/* The compressor of a tensor in a message of any pipeline and either direction; -1: it travels whole. */
+static int compressor_of(const exec_work *work, const plan_message *message, int tensor) {
+  const uint32_t each = work->program->message_count / (uint32_t)plan_copy_count(work->plan);
+  for (int i = 0; i < work->compress.count; i++) {
+    const plan_compressor *c = &work->compress.compressors[i];
+    const plan_message *forward = &work->program->messages[c->message];
+    const bool same = message->backward
+                          ? message->from_chunk == forward->to_chunk && message->to_chunk == forward->from_chunk
+                          : (uint32_t)(message - work->program->messages) % each == c->message;
+    if (same && c->tensor == tensor) return i;
+  }
+  return -1;
+}
+
+int64_t exec_wire_floats(const exec_work *work, const plan_message *message, int tensor) {
+  const int compressor = compressor_of(work, message, tensor);
+  return compressor >= 0 ? exec_compress_kept(&work->compress.compressors[compressor])
+                         : graph_tensor_elements(&work->graph->tensors.items[tensor]);
+}
+
+exec_squeeze *exec_worker_squeeze(const exec_work *work, const exec_worker *w, const plan_message *message,
+                                  int tensor) {
+  const int compressor = w->squeeze_count > 0 ? compressor_of(work, message, tensor) : -1;
+  for (int i = 0; i < w->squeeze_count && compressor >= 0; i++)
+    if (w->squeezes[i].compressor == compressor) return &w->squeezes[i];
+  return NULL;
+}
+
+/* One end or the other of each compressor; an end's matrices are an extra of the unit that it counts as. */
+static dp_status list_squeezes(const exec_work *work, exec_worker *w, dp_arena *arena, exec_extra **extras,
+                               dp_error *error) {
+  const int count = work->compress.count;
+  w->squeezes = DP_ARENA_NEW(arena, exec_squeeze, (size_t)count + 1);
+  *extras = DP_ARENA_NEW(arena, exec_extra, (size_t)count + 1);
+  if (!w->squeezes || !*extras) return dp_fail_memory(error);
+  for (int i = 0; i < count; i++) {
+    const plan_compressor *c = &work->compress.compressors[i];
+    const bool down = w->here[c->down_unit];
+    if (!down && !w->here[c->up_unit]) continue;
+    (*extras)[w->squeeze_count] = (exec_extra){down ? c->down_unit : c->up_unit, c->parameters, c->trained};
+    w->squeezes[w->squeeze_count] = (exec_squeeze){.compressor = i, .down = down, .extra = w->squeeze_count};
+    w->squeeze_count++;
+  }
+  return DP_OK;
+}
+
+static float *room(dp_arena *arena, int64_t floats, bool *failed) {
+  float *made = DP_ARENA_NEW(arena, float, (size_t)floats);
+  *failed = *failed || !made;
+  return made;
+}
+
+static dp_status make_squeeze(const exec_work *work, exec_squeeze *squeeze, dp_arena *arena, dp_error *error) {
+  const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
+  const size_t microbatches = (size_t)work->plan->microbatches;
+  int64_t longest = 0;
+  bool failed = false;
+  for (int d = 0; d < 3; d++) longest = c->dims[d] > longest ? c->dims[d] : longest;
+  const int64_t whole = c->batch * c->dims[0] * c->dims[1] * c->dims[2];
+  squeeze->packed = DP_ARENA_NEW(arena, float *, microbatches);
+  squeeze->gradients = DP_ARENA_NEW(arena, float *, microbatches);
+  if (!squeeze->packed || !squeeze->gradients) return dp_fail_memory(error);
+  for (size_t m = 0; m < microbatches; m++) {
+    squeeze->packed[m] = room(arena, exec_compress_kept(c), &failed);
+    if (!squeeze->down) squeeze->gradients[m] = room(arena, exec_compress_kept(c), &failed);
+  }
+  if (squeeze->down) {
+    squeeze->up = room(arena, c->parameters, &failed);
+    squeeze->scratch = room(arena, whole > longest * longest ? whole : longest * longest, &failed);
+  }
+  return failed ? dp_fail_memory(error) : DP_OK;
+}
+
+/* What a chunk receives packed is restored before it runs. */
+static void restore_skips(const exec_work *work, exec_worker *w, int chunk, int microbatch) {
+  for (int i = 0; i < w->squeeze_count; i++) {
+    const exec_squeeze *squeeze = &w->squeezes[i];
+    const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
+    const exec_frame *frame = &w->frames[microbatch];
+    if (squeeze->down || work->program->messages[c->message].to_chunk != chunk) continue;
+    exec_compress_restore(w->kern, c, exec_squeeze_in(w, squeeze, w->parameters.values), squeeze->packed[microbatch],
+                          frame->values[frame->root[c->tensor]]);
+  }
+}
+
+/* And what it sends is packed after. */
+static void pack_skips(const exec_work *work, exec_worker *w, int chunk, int microbatch) {
+  for (int i = 0; i < w->squeeze_count; i++) {
+    exec_squeeze *squeeze = &w->squeezes[i];
+    const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
+    const exec_frame *frame = &w->frames[microbatch];
+    const float *whole = frame->values[frame->root[c->tensor]];
+    if (!squeeze->down || work->program->messages[c->message].from_chunk != chunk) continue;
+    exec_compress_pack(w->kern, c, exec_squeeze_in(w, squeeze, w->parameters.values), whole,
+                       squeeze->packed[microbatch]);
+    if (work->fitting) {
+      exec_compress_gather(w->kern, c, whole, squeeze->moments, squeeze->scratch);
+    } else if (work->step->measure_skips) {
+      exec_compress_restore(w->kern, c, squeeze->up, squeeze->packed[microbatch], squeeze->scratch);
+      squeeze->psnr =
+          exec_compress_psnr(graph_tensor_elements(&work->graph->tensors.items[c->tensor]), whole, squeeze->scratch);
+    }
+  }
+}
+
+/* The gradients of restored skips are complete when the first unit that uses them has run backward. */
+static void restore_skips_backward(const exec_work *work, exec_worker *w, const exec_chunk *chunk, int microbatch) {
+  for (int i = 0; i < w->squeeze_count; i++) {
+    const exec_squeeze *squeeze = &w->squeezes[i];
+    const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
+    exec_frame *frame = &w->frames[microbatch];
+    const int root = frame->root[c->tensor];
+    if (squeeze->down || !c->trained || c->up_unit < chunk->first_unit ||
+        c->up_unit >= chunk->first_unit + chunk->unit_count)
+      continue;
+    if (!frame->begun[root])
+      kern_fill(w->kern, graph_tensor_elements(&work->graph->tensors.items[c->tensor]), 0, frame->gradients[root]);
+    exec_compress_restore_backward(w->kern, c, exec_squeeze_in(w, squeeze, w->parameters.values),
+                                   squeeze->packed[microbatch], frame->gradients[root], squeeze->gradients[microbatch],
+                                   exec_squeeze_in(w, squeeze, w->parameters.gradients));
+  }
+}
+
 static dp_status make_output(const exec_work *work, exec_worker *w, dp_arena *arena, dp_error *error) {
   const graph_tensor *output = &work->graph->tensors.items[work->output];
   if (!w->here[output->producer_unit]) return DP_OK;
@@ -62,8 +187,15 @@ static dp_status make(const exec_work *work, dp_arena *arena, exec_worker *w, dp
     how.workspace_bytes =
         most(how.workspace_bytes, exec_chunk_workspace(g, chunk->first_unit, chunk->unit_count, how.threads));
   }
-  const exec_parameters_options weights = {
-      .here = w->here, .training = true, .means = work->options.means, .lora_alpha = work->options.lora_alpha};
+  exec_extra *extras = NULL;
+  DP_TRY(list_squeezes(work, w, arena, &extras, error));
+  how.workspace_bytes = most(how.workspace_bytes, exec_compress_workspace(&work->compress, how.threads));
+  const exec_parameters_options weights = {.here = w->here,
+                                           .training = true,
+                                           .means = work->options.means,
+                                           .lora_alpha = work->options.lora_alpha,
+                                           .extras = extras,
+                                           .extra_count = w->squeeze_count};
   DP_TRY(exec_parameters_init(g, &weights, &w->parameters, error));
   how.workspace_bytes = most(how.workspace_bytes, kern_sum_squares_workspace(w->parameters.trained_count, how.threads));
   how.workspace_bytes = most(how.workspace_bytes, 1 << 16); /* the loss */
@@ -73,6 +205,7 @@ static dp_status make(const exec_work *work, dp_arena *arena, exec_worker *w, dp
     DP_TRY(add_handed_on(work, w->index, &w->frames[m], error));
     DP_TRY(make_inputs(work, w, &w->frames[m], m, error));
   }
+  for (int i = 0; i < w->squeeze_count; i++) DP_TRY(make_squeeze(work, &w->squeezes[i], arena, error));
   return make_output(work, w, arena, error);
 }
 
@@ -95,7 +228,7 @@ void exec_worker_begin(const exec_work *work, exec_worker *w) {
   w->scale = 1;
   w->spoilt = false;
   w->trouble = (exec_trouble){0};
-  kern_fill(w->kern, w->parameters.trained_count, 0, w->parameters.gradients);
+  if (!work->step->evaluate) kern_fill(w->kern, w->parameters.trained_count, 0, w->parameters.gradients);
   for (int m = 0; m < work->plan->microbatches; m++) exec_frame_clear(&w->frames[m], work->graph);
 }
 
@@ -174,7 +307,9 @@ static void forward(const exec_work *work, exec_worker *w, const exec_chunk *chu
   const plan_instruction *instruction = &work->program->instructions[at];
   const int microbatch = (int)instruction->microbatch;
   feed(work, w, microbatch, chunk);
+  restore_skips(work, w, instruction->chunk, microbatch);
   exec_chunk_forward(chunk, &w->frames[microbatch]);
+  pack_skips(work, w, instruction->chunk, microbatch);
   look_for_trouble(work, w, chunk, at);
   if (instruction->chunk == work->plan->chunk_count - 1) take_loss(work, w, microbatch);
 }
@@ -190,8 +325,14 @@ static void add_arrived(const exec_work *work, exec_worker *w, uint32_t at) {
     const float *from = work->arrived[next - 1];
     for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
       const int tensor = program->message_tensors[k], root = frame->root[tensor];
-      const int64_t n = graph_tensor_elements(&work->graph->tensors.items[tensor]);
-      if (frame->begun[root])
+      const int64_t n = exec_wire_floats(work, message, tensor);
+      const exec_squeeze *squeeze = exec_worker_squeeze(work, w, message, tensor);
+      if (squeeze)
+        exec_compress_pack_backward(w->kern, &work->compress.compressors[squeeze->compressor],
+                                    exec_squeeze_in(w, squeeze, w->parameters.values), frame->values[root], from,
+                                    frame->gradients[root], frame->begun[root],
+                                    exec_squeeze_in(w, squeeze, w->parameters.gradients));
+      else if (frame->begun[root])
         kern_axpy(w->kern, n, 1, from, frame->gradients[root]);
       else
         kern_copy(w->kern, n, from, frame->gradients[root]);
@@ -264,11 +405,13 @@ void exec_worker_run(const exec_work *work, exec_worker *w, uint32_t at) {
     case PLAN_BACKWARD:
       add_arrived(work, w, at);
       exec_chunk_backward_input(&chunk, frame);
+      restore_skips_backward(work, w, &chunk, (int)instruction->microbatch);
       exec_chunk_backward_weight(&chunk, frame);
       return;
     case PLAN_BACKWARD_INPUT:
       add_arrived(work, w, at);
       exec_chunk_backward_input(&chunk, frame);
+      restore_skips_backward(work, w, &chunk, (int)instruction->microbatch);
       return;
     case PLAN_OPTIMIZER_STEP:
       optimize(work, w);

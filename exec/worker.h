@@ -2,6 +2,7 @@
 #ifndef DP_EXEC_WORKER_H
 #define DP_EXEC_WORKER_H
 
+#include "exec/compress.h"
 #include "exec/pipeline.h"
 
 /* Where something first was not finite. */
@@ -14,8 +15,10 @@ typedef struct exec_worker {
   int index;
   exec_parameters parameters;
   kern_context *kern;
-  exec_frame *frames;      /* [microbatch] */
-  uint8_t *here;           /* [unit] */
+  exec_frame *frames;     /* [microbatch] */
+  uint8_t *here;          /* [unit] */
+  exec_squeeze *squeezes; /* ends of compressed skips */
+  int squeeze_count;
   float *target, *weights; /* of the output, where it is made here: a microbatch's */
   /* of this step */
   double loss;     /* sum over the microbatches */
@@ -33,7 +36,9 @@ typedef struct exec_work {
   const plan_plan *plan;
   const graph *graph;
   exec_pipeline_options options;
-  int output;            /* tensor */
+  int output; /* tensor */
+  exec_compress compress;
+  bool fitting;          /* this step gathers what the fit of compressed skips needs */
   float **arrived;       /* [instruction] gradients set aside by a RECV */
   uint32_t *inbox_first; /* [instruction] 1 + a RECV of gradients that it adds first, of the furthest chunk; 0: none */
   uint32_t *inbox_next;  /* [RECV] 1 + the next one; 0: it is the last */
@@ -46,6 +51,15 @@ void exec_worker_free(const exec_work *work, exec_worker *worker);  /* safe on a
 void exec_worker_begin(const exec_work *work, exec_worker *worker); /* a step */
 /* A compute instruction. */
 void exec_worker_run(const exec_work *work, exec_worker *worker, uint32_t instruction);
+/* The worker's end of a compressed skip in a message; NULL: the tensor travels whole. */
+exec_squeeze *exec_worker_squeeze(const exec_work *work, const exec_worker *worker, const plan_message *message,
+                                  int tensor);
+/* Floats of a tensor in a message. */
+int64_t exec_wire_floats(const exec_work *work, const plan_message *message, int tensor);
+/* An end's matrices in one of the worker's arrays. */
+static inline float *exec_squeeze_in(const exec_worker *worker, const exec_squeeze *squeeze, float *array) {
+  return array + worker->parameters.extra_offset[squeeze->extra];
+}
 /* The square of the norm of its gradients; they must be complete. */
 void exec_worker_norm(exec_worker *worker);
 /* Takes the global norm from `norms`. */

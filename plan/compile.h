@@ -10,6 +10,7 @@
 #ifndef DP_PLAN_COMPILE_H
 #define DP_PLAN_COMPILE_H
 
+#include "plan/compressor.h"
 #include "plan/program.h"
 #include "plan/traffic.h"
 
@@ -35,6 +36,8 @@ typedef struct plan_compiler {
   int items;
   bool split_backward; /* BACKWARD_INPUT and BACKWARD_WEIGHT */
   plan_traffic_table traffic;
+  plan_compressor *compressors;
+  int compressor_count;
   int *rank_chunks, *rank_first; /* chunks of each rank, ascending: CSR */
   int *entering;
   int *slots;                      /* [flow] buffers used in turns; 0: each message has its own */

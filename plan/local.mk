@@ -23,6 +23,7 @@ libplan_a_SOURCES += \
 	plan/compile.c plan/compile.h \
 	plan/compile_layout.c \
 	plan/compile_order.c \
+	plan/compressor.c plan/compressor.h \
 	plan/memory.c plan/memory_place.c plan/memory_rules.c plan/memory_rules.h \
 	plan/metrics.c \
 	plan/order.c plan/order.h \

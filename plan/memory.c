@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "plan/compressor.h"
 #include "plan/memory_rules.h"
 
 const char *const plan_memory_class_names[] = {"weights",  "gradients", "optimizer", "activations", "skips",
@@ -31,6 +32,8 @@ typedef struct planner {
   uint32_t *release;       /* [instruction - the worker's first] of a SEND: 1 + first position that waits for it */
   int64_t *change_bytes;   /* [moment] */
   plan_keep_list list;
+  plan_compressor *compressors;
+  int compressor_count;
 } planner;
 
 #define NONE UINT32_MAX
@@ -174,6 +177,13 @@ static dp_status add_persistent(planner *p, int rank, const plan_lane *compute, 
         }
     }
   }
+  for (int i = 0; i < p->compressor_count; i++) {
+    const plan_compressor *compressor = &p->compressors[i];
+    const int ends = (k->plan->chunks[k->chunk_of_unit[compressor->down_unit]].rank == rank) +
+                     (k->plan->chunks[k->chunk_of_unit[compressor->up_unit]].rank == rank);
+    parameters += ends * compressor->parameters;
+    if (compressor->trained) trainable += ends * compressor->parameters;
+  }
   if (!k->plan->training) trainable = 0;
   const int64_t bytes[PLAN_MEMORY_CLASS_COUNT] = {
       [PLAN_MEMORY_WEIGHTS] = parameters * graph_dtype_bytes(g->precision) + constant_bytes,
@@ -269,6 +279,7 @@ static dp_status lay_out(planner *p, const plan_program *program, const graph *g
   const plan_plan *plan = program->plan;
   DP_TRY(plan_keeper_init(program, g, &p->scratch, &p->keeper, p->error));
   DP_TRY(index_program(p));
+  DP_TRY(plan_compressors_of(program, g, &p->scratch, &p->compressors, &p->compressor_count, p->error));
   p->memory->worker_count = program->worker_count;
   p->memory->workers = DP_ARENA_NEW(&p->memory->arena, plan_worker_memory, (size_t)program->worker_count);
   if (!p->memory->workers) return dp_fail_memory(p->error);

@@ -20,7 +20,9 @@
  *     handed the tensor on, in that of the next chunk here that uses, made or received the tensor;
  *   graph inputs: while the chunks that read them run forward, unless saved. Constant ones count as weights.
  * A compressed skip is received and sent as its K values and is whole while its chunks need it: where it is made, at
- * least to the end of that forward; where it is received, from its chunk's forward to the last use. So is its gradient:
+ * least to the end of that forward; where it is received, from its chunk's forward to the last use. In training both
+ * ends' matrices are (plan/compressor.h): the whole is kept where it was made, and the K values where they were received,
+ * to the backward of those chunks, and the matrices are among the weights. So is its gradient:
  * whole from the first backward that adds to it to the last, K values from the last on (the whole of one chunk's is
  * workspace).
  */

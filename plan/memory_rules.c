@@ -120,6 +120,11 @@ static bool wire_bytes(const plan_keeper *k, const plan_message *m, int tensor, 
   return kind_in(k, m, tensor) == PLAN_TRAFFIC_SKIP && plan_skip_is_compressed(k->plan, k->graph, tensor, bytes);
 }
 
+/* Whether a compressor of the tensor is trained: its gradient is made of what it read. */
+static bool learns(const plan_keeper *k, int tensor) {
+  return k->plan->training && tensor_at(k, tensor)->needs_gradient;
+}
+
 static dp_status keep_received_tensor(plan_keeper *k, plan_keep_list *list, int rank, uint32_t message, int tensor) {
   const plan_message *m = message_at(k, message);
   int64_t bytes;
@@ -135,6 +140,7 @@ static dp_status keep_received_tensor(plan_keeper *k, plan_keep_list *list, int 
   if (last_use > m->to_chunk) keep.memory_class = PLAN_MEMORY_SKIPS;
   DP_TRY(add(k, list, keep));
   DP_TRY(end_pass(k, list, PLAN_PASS_FORWARD, m->to_chunk));
+  if (compressed && learns(k, tensor)) DP_TRY(end_pass(k, list, PLAN_PASS_BACKWARD, m->to_chunk));
   if (compressed) { /* made whole as its chunk begins */
     keep.received = false;
     keep.pass = PLAN_PASS_FORWARD;
@@ -248,8 +254,12 @@ static dp_status keep_made(plan_keeper *k, plan_keep_list *list, int rank, int c
     const plan_message *m = message_at(k, k->out_messages[i]);
     int64_t bytes;
     if (m->backward || m->from_chunk < chunk || !carries(k, m, tensor) || saved) continue;
-    DP_TRY(wire_bytes(k, m, tensor, &bytes) ? end_pass(k, list, PLAN_PASS_FORWARD, chunk) /* it is projected then */
-                                            : end_sent(k, list, k->out_messages[i]));
+    if (!wire_bytes(k, m, tensor, &bytes)) {
+      DP_TRY(end_sent(k, list, k->out_messages[i]));
+      continue;
+    }
+    DP_TRY(end_pass(k, list, PLAN_PASS_FORWARD, chunk)); /* it is projected then */
+    if (learns(k, tensor)) DP_TRY(end_pass(k, list, PLAN_PASS_BACKWARD, chunk));
   }
   if (list->keeps.items[whole].end_count == 0) list->keeps.count--; /* nobody else wants it */
   for (uint32_t i = k->out_first[rank]; i < k->out_first[rank + 1]; i++) {

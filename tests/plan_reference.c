@@ -19,6 +19,7 @@ void reference_plan_shape(const reference_plan *wanted, const graph *g, plan_pla
                       .k = wanted->k,
                       .optimizer = PLAN_ADAMW,
                       .gradient_fp32 = true,
+                      .global_norm = wanted->global_norm && !wanted->sampling,
                       .gradient_buckets = wanted->gradient_buckets ? wanted->gradient_buckets : 1,
                       .chunk_count = wanted->ranks * v};
   const int units = (int)g->units.count;
@@ -232,5 +233,6 @@ reference_plan reference_random_plan(dp_random *random, int units, int *cuts) {
     }
   wanted.cuts = cuts;
   wanted.tensor = (int)dp_random_below(random, 4); /* 0 and 1: none */
+  wanted.global_norm = dp_random_below(random, 2) == 0;
   return wanted;
 }

@@ -13,7 +13,7 @@ typedef struct reference_plan {
   plan_schedule schedule;
   plan_skip_policy skip_policy;
   int64_t k;
-  bool sampling;
+  bool sampling, global_norm;
   const int *cuts; /* NULL: equal chunks */
 } reference_plan;
 

@@ -317,6 +317,118 @@ START_TEST(samples_are_weighed) {
 }
 END_TEST
 
+/* ---- compressed skips ---- */
+
+static const char *const compressed[] = {
+    "stages = 2\nschedule = \"1f1b\"\nskip_policy = \"compress\"\nk = %d",
+    "stages = 4\nschedule = \"zb-h1\"\nskip_policy = \"compress\"\nk = %d",
+    "stages = 2\nschedule = \"1f1b\"\nskip_policy = \"compress\"\nk = %d\ndata_parallel = 2",
+    "stages = 4\nschedule = \"gpipe\"\ngradient_buckets = 3\nskip_policy = \"compress\"\nk = %d\ndata_parallel = 2",
+    "stages = 4\nschedule = \"folded\"\nsplit = [1, 2, 4, 6, 8, 9, 10]\nskip_policy = \"compress\"\nk = %d",
+};
+
+static void start_compressed(const char *plan, int k) {
+  char text[512];
+  (void)snprintf(text, sizeof text, plan, k);
+  start("sd15", "", text, false);
+  ck_assert_int_gt(exec_pipeline_skips(r.pipeline), 0);
+  OK(exec_pipeline_fit_skips(r.pipeline, &error));
+}
+
+/* The loss of an evaluation, and the least PSNR of all skips. */
+static double measure(double *least) {
+  double psnr[16];
+  exec_step_result result = {.psnr = psnr};
+  exec_step step = r.step;
+  step.evaluate = step.measure_skips = true;
+  OK(exec_pipeline_step(r.pipeline, &step, &result, NULL, &error));
+  *least = INFINITY;
+  for (int s = 0; s < exec_pipeline_skips(r.pipeline); s++) *least = fmin(*least, psnr[s]);
+  return result.loss;
+}
+
+START_TEST(more_values_lose_less) {
+  static const int k[] = {16, 128, 512, 3000};
+  double last = 0, exact = 0, off = 0;
+  for (int i = 0; i < 4; i++) {
+    double least;
+    start_compressed(compressed[0], k[i]);
+    const double loss = measure(&least);
+    exact = real_of(r.numbers.root, "loss");
+    off = fabs(loss - exact);
+    ck_assert_msg(least > last, "k = %d: %.3g dB, fewer values had %.3g", k[i], least, last);
+    last = least;
+    finish();
+  }
+  ck_assert_msg(last > 30 && off < 2e-3 * exact, "%.3g dB, loss off by %.3g", last, off);
+}
+END_TEST
+
+/* Central differences of the loss by every few entries of both ends' matrices, under every plan. */
+START_TEST(gradients_of_compressors_are_those_of_the_loss) {
+  for (size_t i = 0; i < sizeof compressed / sizeof *compressed; i++) {
+    start_compressed(compressed[i], 64);
+    const double lr = r.step.adamw.lr;
+    r.step.adamw.lr = 0;
+    (void)run(1);
+    r.step.adamw.lr = lr;
+    for (int s = 0; s < exec_pipeline_skips(r.pipeline); s++)
+      for (int end = 0; end < 2; end++) {
+        double square = 0, off = 0, least;
+        const exec_skip first = exec_pipeline_skip(r.pipeline, s, 0);
+        for (int64_t at = 0; at < first.compressor->parameters; at += 5) {
+          const float h = 2e-2f;
+          double losses[2];
+          for (int side = 0; side < 2; side++) {
+            for (int replica = 0; replica < r.p.plan.replicas; replica++) {
+              const exec_skip ends = exec_pipeline_skip(r.pipeline, s, replica);
+              exec_pipeline_parameters(r.pipeline, ends.worker[end])->values[ends.offset[end] + at] +=
+                  side ? -2 * h : h;
+            }
+            losses[side] = measure(&least);
+          }
+          for (int replica = 0; replica < r.p.plan.replicas; replica++) {
+            const exec_skip ends = exec_pipeline_skip(r.pipeline, s, replica);
+            exec_pipeline_parameters(r.pipeline, ends.worker[end])->values[ends.offset[end] + at] += h;
+          }
+          const double difference = (losses[0] - losses[1]) / (2 * (double)h);
+          const double gradient =
+              exec_pipeline_parameters(r.pipeline, first.worker[end])->gradients[first.offset[end] + at];
+          square += difference * difference;
+          off += (difference - gradient) * (difference - gradient);
+        }
+        ck_assert_msg(off < 4e-4 * square, "%s: skip %d, end %d: off by %.3g of %.3g", compressed[i], s, end, sqrt(off),
+                      sqrt(square));
+      }
+    finish();
+  }
+}
+END_TEST
+
+/* Both ends learn with the model, the same in all replicas. */
+START_TEST(compressors_learn) {
+  for (size_t i = 0; i < sizeof compressed / sizeof *compressed; i++) {
+    double least;
+    start_compressed(compressed[i], 64);
+    const exec_skip before = exec_pipeline_skip(r.pipeline, 0, 0);
+    const float was = exec_pipeline_parameters(r.pipeline, before.worker[1])->values[before.offset[1]];
+    const double loss = measure(&least);
+    for (int s = 0; s < 10; s++) (void)run(s + 1);
+    ck_assert(measure(&least) < loss);
+    ck_assert(exec_pipeline_parameters(r.pipeline, before.worker[1])->values[before.offset[1]] != was);
+    for (int replica = 1; replica < r.p.plan.replicas; replica++)
+      for (int s = 0; s < exec_pipeline_skips(r.pipeline); s++) {
+        const exec_skip one = exec_pipeline_skip(r.pipeline, s, 0), other = exec_pipeline_skip(r.pipeline, s, replica);
+        for (int e = 0; e < 2; e++)
+          ck_assert_mem_eq(exec_pipeline_parameters(r.pipeline, one.worker[e])->values + one.offset[e],
+                           exec_pipeline_parameters(r.pipeline, other.worker[e])->values + other.offset[e],
+                           (size_t)one.compressor->parameters * sizeof(float));
+      }
+    finish();
+  }
+}
+END_TEST
+
 /* ---- what is not finite ---- */
 
 START_TEST(what_is_not_finite_names_its_unit) {
@@ -368,6 +480,9 @@ int main(void) {
                                 an_evaluation_learns_nothing,
                                 means_follow_the_weights,
                                 samples_are_weighed,
+                                more_values_lose_less,
+                                gradients_of_compressors_are_those_of_the_loss,
+                                compressors_learn,
                                 what_is_not_finite_names_its_unit,
                                 a_spoilt_weight_names_its_unit};
   return suite_run("exec_step", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);

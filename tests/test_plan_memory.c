@@ -252,7 +252,7 @@ START_TEST(compressed_gradients_are_collected_whole) {
   make(&wanted);                           /* worker 1: F1 F3 B3 B1 and the optimizer step */
   assert_life(1, skip, true, 2048, 5, 7);  /* B3 to B1 */
   assert_life(1, skip, true, 256, 7, 10);  /* nothing waits until it is sent: kept to the end */
-  assert_life(1, skip, false, 256, 0, 1);  /* received, made whole by F1 */
+  assert_life(1, skip, false, 256, 0, 7);  /* received, made whole by F1; B1 makes the matrices' gradient of it */
   assert_life(1, skip, false, 2048, 1, 3); /* to F3: an addition saves nothing */
   assert_life(0, skip, true, 256, 4, 7);   /* worker 0: F0 F2 B2 B0: received from F2 on, used by B0 */
 }

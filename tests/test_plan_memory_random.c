@@ -275,6 +275,12 @@ static void assert_held(const place *p, bool gradient, int64_t bytes, double fro
   }
 }
 
+/* What a trained compressor reads, it reads again for its own gradient. */
+static int learnt_pass(const place *p) {
+  return plan.training && model.tensors.items[p->tensor].needs_gradient ? BACKWARD : FORWARD;
+}
+static double learnt_s(const place *p) { return pass_end_s(p, p->home, learnt_pass(p)); }
+
 static void assert_value_held(const place *p) {
   const int64_t whole = model.tensors.items[p->tensor].bytes;
   double from_s = p->made ? pass_start_s(p, p->home, FORWARD) : 0;
@@ -282,14 +288,14 @@ static void assert_value_held(const place *p) {
     const carried *c = &p->cargo[i];
     if (!comes_in(p, c, false)) continue;
     from_s = at_start_s(p, recv_of(p, c));
-    assert_held(p, false, c->bytes, from_s, pass_start_s(p, p->home, FORWARD), "received");
+    assert_held(p, false, c->bytes, from_s, c->compressed ? learnt_s(p) : pass_start_s(p, p->home, FORWARD),
+                "received");
     if (c->compressed) from_s = pass_start_s(p, p->home, FORWARD); /* made whole */
   }
   for (int i = 0; i < p->cargo_count; i++) {
     const carried *c = &p->cargo[i];
     if (!goes_out(p, c, false)) continue;
-    assert_held(p, false, whole, from_s, c->compressed ? pass_end_s(p, p->home, FORWARD) : at_end_s(p, send_of(p, c)),
-                "made and sent");
+    assert_held(p, false, whole, from_s, c->compressed ? learnt_s(p) : at_end_s(p, send_of(p, c)), "made and sent");
     assert_held(p, false, c->bytes, pass_end_s(p, message_of(c)->from_chunk, FORWARD), at_end_s(p, send_of(p, c)),
                 "sent");
   }
@@ -342,7 +348,7 @@ static bool value_life(const place *p, uint32_t *begin, uint32_t *end) {
     if (comes_in(p, c, false) && !c->compressed) *begin = posted_moment(p, c);
     if (!goes_out(p, c, false)) continue;
     wanted = true;
-    if (!c->compressed) raise(end, sent_moment(p, c));
+    raise(end, c->compressed ? 2 * last_of(p, p->home, learnt_pass(p)) + 1 : sent_moment(p, c));
   }
   for (int c = p->home; c < plan.chunk_count; c++)
     if (is_use(p, c)) {
@@ -370,7 +376,7 @@ static void assert_value_tight(const place *p) {
       for (int n = 0; n < p->cargo_count; n++) {
         const carried *c = &p->cargo[n];
         right = right || (comes_in(p, c, false) && b->begin == posted_moment(p, c) &&
-                          b->end == 2 * last_of(p, p->home, FORWARD) + 1);
+                          b->end == 2 * last_of(p, p->home, learnt_pass(p)) + 1);
         right = right || (goes_out(p, c, false) && b->begin == 2 * first_of(p, p->home, FORWARD) + 1 &&
                           b->end == sent_moment(p, c));
       }

@@ -6,6 +6,7 @@
 
 #include "base/schema.h"
 #include "graph/shard.h"
+#include "plan/compressor.h"
 #include "tests/plan_reference.h"
 #include "tests/suite.h"
 
@@ -260,6 +261,80 @@ START_TEST(replicas_reduce_their_gradients_by_parts) {
       first_end_s = timeline.end_s[i];
   ck_assert(first_end_s < timeline.step_s - 1);
   plan_metrics_free(&metrics);
+}
+END_TEST
+
+/* The norm is one all-reduce of all workers, after every gradient and before every optimizer step. */
+START_TEST(the_global_norm_comes_between) {
+  static const int replicas[] = {1, 2}, tensors[] = {1, 2};
+  for (int i = 0; i < 2; i++)
+    for (int j = 0; j < 2; j++) {
+      reference_chain(4, 1, 2, 1, 100, &model);
+      const reference_plan wanted = {.ranks = 2,
+                                     .schedule = PLAN_ZB_H1,
+                                     .microbatches = 3,
+                                     .replicas = replicas[i],
+                                     .tensor = tensors[j],
+                                     .gradient_buckets = 2,
+                                     .global_norm = true};
+      compile(&wanted);
+      reference_play(&program, &model, 0, 0, NULL, &timeline);
+      int norms = 0;
+      double norm_s = 0, first_s = INFINITY, last_s = 0;
+      for (uint32_t id = 0; id < program.instruction_count; id++) {
+        const plan_instruction *instruction = &program.instructions[id];
+        if (instruction->opcode == PLAN_ALL_REDUCE && program.collectives[instruction->class_id].norm) {
+          norms++;
+          norm_s = timeline.end_s[id];
+          ck_assert_uint_eq(program.collectives[instruction->class_id].member_count, (unsigned)program.worker_count);
+        } else if (instruction->opcode == PLAN_OPTIMIZER_STEP) {
+          first_s = fmin(first_s, timeline.start_s[id]);
+        } else {
+          last_s = fmax(last_s, timeline.end_s[id]);
+        }
+      }
+      ck_assert_int_eq(norms, program.worker_count);
+      ck_assert(last_s <= norm_s && norm_s <= first_s);
+      drop();
+    }
+  reference_chain(4, 1, 2, 1, 100, &model); /* one worker knows it by itself */
+  compile(&(reference_plan){.ranks = 1, .schedule = PLAN_1F1B, .microbatches = 2, .global_norm = true});
+  ck_assert_uint_eq(program.group_count, 0);
+}
+END_TEST
+
+/* ---- compressed skips ---- */
+
+START_TEST(compressors_keep_k_values_of_like_dimensions) {
+  int64_t kept[3];
+  plan_compressor_shape((const int64_t[]){320, 128, 128}, 1024, kept);
+  ck_assert(kept[0] == 16 && kept[1] == 8 && kept[2] == 8);
+  for (uint64_t seed = 0; seed < 300; seed++) {
+    dp_random random;
+    dp_random_init(&random, 3, seed);
+    int64_t dims[3];
+    for (int d = 0; d < 3; d++) dims[d] = 1 + (int64_t)dp_random_below(&random, 60);
+    const int64_t all = dims[0] * dims[1] * dims[2], k = 1 + (int64_t)dp_random_below(&random, (uint64_t)all);
+    plan_compressor_shape(dims, k, kept);
+    double least = INFINITY, most = 0;
+    for (int d = 0; d < 3; d++) {
+      ck_assert(kept[d] >= 1 && kept[d] <= dims[d]);
+      least = fmin(least, (double)dims[d] / (double)kept[d]);
+      most = fmax(most, (double)dims[d] / (double)kept[d]);
+    }
+    ck_assert(kept[0] * kept[1] * kept[2] <= k);
+    /* a larger one that shrinks alike would have been taken */
+    for (int d = 0; d < 3; d++) {
+      int64_t more[3] = {kept[0], kept[1], kept[2]};
+      if (++more[d] > dims[d] || more[0] * more[1] * more[2] > k) continue;
+      double some_least = INFINITY, some_most = 0;
+      for (int e = 0; e < 3; e++) {
+        some_least = fmin(some_least, (double)dims[e] / (double)more[e]);
+        some_most = fmax(some_most, (double)dims[e] / (double)more[e]);
+      }
+      ck_assert(some_most / some_least > 4 || most / least > 4);
+    }
+  }
 }
 END_TEST
 
@@ -577,6 +652,8 @@ int main(void) {
                                 local_policy_names_what_would_travel,
                                 the_latent_returns_to_the_first_stage,
                                 replicas_reduce_their_gradients_by_parts,
+                                the_global_norm_comes_between,
+                                compressors_keep_k_values_of_like_dimensions,
                                 members_reduce_their_own_gradients,
                                 collectives_of_a_tensor_group_are_part_of_the_work,
                                 metrics_by_hand,

@@ -1,0 +1,180 @@
+#include "exec/compress.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+
+/* ---- sizes ---- */
+
+kern_separable exec_compress_down(const plan_compressor *c) {
+  return (kern_separable){.batch = c->batch,
+                          .height = c->dims[1],
+                          .width = c->dims[2],
+                          .in = c->dims[0],
+                          .out_height = c->kept[1],
+                          .out_width = c->kept[2],
+                          .out = c->kept[0]};
+}
+
+kern_separable exec_compress_up(const plan_compressor *c) {
+  return (kern_separable){.batch = c->batch,
+                          .height = c->kept[1],
+                          .width = c->kept[2],
+                          .in = c->kept[0],
+                          .out_height = c->dims[1],
+                          .out_width = c->dims[2],
+                          .out = c->dims[0]};
+}
+
+int64_t exec_compress_kept(const plan_compressor *c) { return c->batch * c->kept[0] * c->kept[1] * c->kept[2]; }
+
+size_t exec_compress_workspace(const exec_compress *all, int threads) {
+  size_t most = 0;
+  for (int i = 0; i < all->count; i++) {
+    const kern_separable sizes[] = {exec_compress_down(&all->compressors[i]), exec_compress_up(&all->compressors[i])};
+    for (int s = 0; s < 2; s++) {
+      const size_t bytes = kern_separable_workspace(&sizes[s], threads);
+      if (bytes > most) most = bytes;
+    }
+  }
+  return most;
+}
+
+/* The three matrices of an end, one behind the other. */
+#define MATRIX_1(matrices, c) ((matrices) + (c)->dims[0] * (c)->kept[0])
+#define MATRIX_2(matrices, c) (MATRIX_1(matrices, c) + (c)->dims[1] * (c)->kept[1])
+
+/* ---- there and back ---- */
+
+void exec_compress_pack(kern_context *kern, const plan_compressor *c, const float *matrices, const float *whole,
+                        float *packed) {
+  const kern_separable size = exec_compress_down(c);
+  kern_separable_forward(kern, &size, whole, matrices, MATRIX_1(matrices, c), MATRIX_2(matrices, c), packed);
+}
+
+void exec_compress_restore(kern_context *kern, const plan_compressor *c, const float *matrices, const float *packed,
+                           float *whole) {
+  const kern_separable size = exec_compress_up(c);
+  kern_separable_forward(kern, &size, packed, matrices, MATRIX_1(matrices, c), MATRIX_2(matrices, c), whole);
+}
+
+void exec_compress_restore_backward(kern_context *kern, const plan_compressor *c, const float *matrices,
+                                    const float *packed, const float *dwhole, float *dpacked, float *dmatrices) {
+  const kern_separable size = exec_compress_up(c);
+  const float *m1 = MATRIX_1(matrices, c), *m2 = MATRIX_2(matrices, c);
+  kern_separable_input_gradient(kern, &size, matrices, m1, m2, dwhole, dpacked, false);
+  if (dmatrices)
+    kern_separable_weight_gradient(kern, &size, packed, matrices, m1, m2, dwhole, dmatrices, MATRIX_1(dmatrices, c),
+                                   MATRIX_2(dmatrices, c));
+}
+
+void exec_compress_pack_backward(kern_context *kern, const plan_compressor *c, const float *matrices,
+                                 const float *whole, const float *dpacked, float *dwhole, bool accumulate,
+                                 float *dmatrices) {
+  const kern_separable size = exec_compress_down(c);
+  const float *m1 = MATRIX_1(matrices, c), *m2 = MATRIX_2(matrices, c);
+  kern_separable_input_gradient(kern, &size, matrices, m1, m2, dpacked, dwhole, accumulate);
+  if (dmatrices)
+    kern_separable_weight_gradient(kern, &size, whole, matrices, m1, m2, dpacked, dmatrices, MATRIX_1(dmatrices, c),
+                                   MATRIX_2(dmatrices, c));
+}
+
+/* ---- the fit ---- */
+
+/* sum += a a^T of a[n, k] (or a^T a of a[k, n]); in doubles from a product in fp32. */
+static void add_product(kern_context *kern, int64_t n, int64_t k, int64_t stride, bool transposed, const float *a,
+                        float *scratch, double *sum) {
+  const kern_gemm size = {.m = n,
+                          .n = n,
+                          .k = k,
+                          .a_transposed = transposed,
+                          .b_transposed = !transposed,
+                          .a_stride = stride,
+                          .b_stride = stride,
+                          .c_stride = n,
+                          .alpha = 1};
+  kern_gemm_run(kern, &size, a, a, scratch);
+  for (int64_t i = 0; i < n * n; i++) sum[i] += (double)scratch[i];
+}
+
+void exec_compress_gather(kern_context *kern, const plan_compressor *c, const float *whole, double *const moments[3],
+                          float *scratch) {
+  const int64_t channels = c->dims[0], height = c->dims[1], width = c->dims[2], row = width * channels;
+  add_product(kern, channels, c->batch * height * width, channels, true, whole, scratch, moments[0]);
+  for (int64_t b = 0; b < c->batch; b++) {
+    const float *x = whole + b * height * row;
+    add_product(kern, height, row, row, false, x, scratch, moments[1]);
+    for (int64_t h = 0; h < height; h++)
+      add_product(kern, width, channels, channels, false, x + h * row, scratch, moments[2]);
+  }
+}
+
+/* Gram-Schmidt, twice for safety; a vector that depends on the others becomes 0. */
+static void make_orthonormal(int64_t n, int64_t kept, double *vectors) {
+  for (int64_t i = 0; i < kept; i++) {
+    double *v = vectors + i * n;
+    for (int pass = 0; pass < 2; pass++)
+      for (int64_t j = 0; j < i; j++) {
+        double dot = 0;
+        for (int64_t x = 0; x < n; x++) dot += v[x] * vectors[j * n + x];
+        for (int64_t x = 0; x < n; x++) v[x] -= dot * vectors[j * n + x];
+      }
+    double square = 0;
+    for (int64_t x = 0; x < n; x++) square += v[x] * v[x];
+    const double scale = square > 1e-300 ? 1 / sqrt(square) : 0;
+    for (int64_t x = 0; x < n; x++) v[x] *= scale;
+  }
+}
+
+/* vectors[kept, n]: the leading eigenvectors' space of a symmetric moment matrix. */
+static void iterate(int64_t n, int64_t kept, const double *moment, double *vectors, double *next) {
+  enum { ITERATIONS = 30 };
+  dp_random random;
+  dp_random_init(&random, 1, (uint64_t)n);
+  for (int64_t i = 0; i < kept * n; i++) vectors[i] = dp_random_uniform(&random) - 0.5;
+  make_orthonormal(n, kept, vectors);
+  for (int round = 0; round < ITERATIONS && kept < n; round++) {
+    for (int64_t i = 0; i < kept; i++)
+      for (int64_t x = 0; x < n; x++) {
+        double sum = 0;
+        for (int64_t y = 0; y < n; y++) sum += moment[x * n + y] * vectors[i * n + y];
+        next[i * n + x] = sum;
+      }
+    memcpy(vectors, next, (size_t)(kept * n) * sizeof *vectors);
+    make_orthonormal(n, kept, vectors);
+  }
+}
+
+dp_status exec_compress_fit(const plan_compressor *c, double *const moments[3], float *down, float *up,
+                            dp_error *error) {
+  for (int d = 0; d < 3; d++) {
+    const int64_t n = c->dims[d], kept = c->kept[d];
+    double *vectors = malloc(2 * (size_t)(kept * n) * sizeof *vectors);
+    if (!vectors) return dp_fail_memory(error);
+    iterate(n, kept, moments[d], vectors, vectors + kept * n);
+    for (int64_t i = 0; i < kept; i++)
+      for (int64_t x = 0; x < n; x++) {
+        down[i * n + x] = (float)vectors[i * n + x];
+        up[x * kept + i] = (float)vectors[i * n + x];
+      }
+    free(vectors);
+    down += kept * n;
+    up += kept * n;
+  }
+  return DP_OK;
+}
+
+double exec_compress_psnr(int64_t n, const float *whole, const float *restored) {
+  double least = whole[0], most = whole[0], square = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const double off = (double)whole[i] - restored[i];
+    if (whole[i] < least) least = whole[i];
+    if (whole[i] > most) most = whole[i];
+    square += off * off;
+  }
+  const double error = sqrt(square / (double)n);
+  if (error == 0) return EXEC_PSNR_EXACT;
+  return 20 * log10(fmax(most - least, 1e-300) / error);
+}

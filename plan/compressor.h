@@ -1,0 +1,32 @@
+/* Compressed skips: who projects which tensor for whom, and to what.
+ *
+ * A skip tensor [B, C, H, W] that travels under PLAN_SKIP_COMPRESS is projected by three matrices, C x kc, H x kh and
+ * W x kw, to kc kh kw <= k values a sample, and at the other end restored by three of the transposed shapes. Both ends
+ * are weights of their workers, trained with the model where the tensor has a gradient; they count as those of the unit
+ * that makes the tensor, and of the first unit of the receiving chunk that uses it. Video [B, C, T, H, W] counts T H
+ * rows.
+ */
+#ifndef DP_PLAN_COMPRESSOR_H
+#define DP_PLAN_COMPRESSOR_H
+
+#include "plan/program.h"
+
+typedef struct plan_compressor {
+  uint32_t message; /* of the first pipeline, forward */
+  int tensor;       /* of the graph */
+  int down_unit, up_unit;
+  int64_t batch, dims[3]; /* channels, height, width */
+  int64_t kept[3];        /* the same, projected */
+  int64_t parameters;     /* of either end */
+  bool trained;
+} plan_compressor;
+
+/* All of a program's, by message, then by tensor; in `arena`. None: count 0. */
+dp_status plan_compressors_of(const plan_program *program, const graph *graph, dp_arena *arena,
+                              plan_compressor **compressors, int *count, dp_error *error);
+
+/* kept[]: of all with a product of at most k whose dimensions shrink alike (the most shrunken at most 4 times as much
+ * as the least), the largest product, then the most alike; where there is none, the most alike. */
+void plan_compressor_shape(const int64_t dims[3], int64_t k, int64_t kept[3]);
+
+#endif
