@@ -9,6 +9,7 @@ typedef struct cli_command {
   const char *name;
   const char *arguments; /* "SCENARIO", "MODEL.json", "" */
   const char *takes;     /* its one argument as an error tells it: "one, the scenario"; NULL: it takes none */
+  int more;              /* arguments that may follow it */
   const char *summary;   /* one line */
   const char *help;      /* paragraphs after the options, or NULL */
   const cli_option *options;
@@ -20,7 +21,7 @@ typedef struct cli_command {
   const struct cli_command *const *commands;
 } cli_command;
 
-extern const cli_command cli_advise, cli_data, cli_data_cache, cli_formats, cli_inspect, cli_report, cli_simulate,
-    cli_tune, cli_version, cli_whatif;
+extern const cli_command cli_advise, cli_compare, cli_data, cli_data_cache, cli_formats, cli_inspect, cli_report,
+    cli_simulate, cli_tune, cli_version, cli_whatif;
 
 #endif

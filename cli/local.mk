@@ -2,6 +2,7 @@ diffpipe_SOURCES = \
 	cli/baselines.c \
 	cli/baselines.h \
 	cli/command.h \
+	cli/compare.c \
 	cli/folder.c \
 	cli/folder.h \
 	cli/formats.c \

@@ -8,8 +8,8 @@
 #endif
 #include "cli/command.h"
 
-static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune,    &cli_whatif, &cli_report,
-                                              &cli_advise,  &cli_data,     &cli_formats, &cli_version};
+static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune, &cli_whatif,  &cli_compare,
+                                              &cli_report,  &cli_advise,   &cli_data, &cli_formats, &cli_version};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out) {
@@ -67,7 +67,8 @@ static bool wants_help(int argc, char **argv) {
 }
 
 static dp_status check_arguments(const cli_command *command, const cli_values *values, dp_error *error) {
-  if (values->argument_count == (command->takes ? 1 : 0)) return DP_OK;
+  const int least = command->takes ? 1 : 0;
+  if (values->argument_count >= least && values->argument_count <= least + command->more) return DP_OK;
   if (!command->takes)
     return dp_fail(error, DP_BAD_INPUT, "%s: found the argument \"%s\", allowed: none", command->name,
                    values->arguments[0]);

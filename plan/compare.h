@@ -55,6 +55,7 @@ typedef struct plan_cause {
   double effect_s;                /* what it adds to the step; all causes together: the difference of the steps */
   uint32_t worst;                 /* the instruction that adds most to |effect_s| */
   double worst_effect_s;
+  double worst_predicted_s, worst_measured_s; /* its length, or its delay */
 } plan_cause;
 
 typedef struct plan_comparison {

@@ -39,6 +39,8 @@ static void gather(plan_cause *cause, uint32_t leader, double predicted_s, doubl
   if (cause->count == 1 || fabs(effect_s) > fabs(cause->worst_effect_s)) {
     cause->worst = leader;
     cause->worst_effect_s = effect_s;
+    cause->worst_predicted_s = predicted_s;
+    cause->worst_measured_s = measured_s;
   }
 }
 
@@ -90,7 +92,9 @@ dp_status plan_compare_causes(const plan_replay *r, const plan_parts *predicted,
                                  .measured_s = after_s[1],
                                  .effect_s = after_s[1] - after_s[0],
                                  .worst = PLAN_NO_PEER,
-                                 .worst_effect_s = after_s[1] - after_s[0]};
+                                 .worst_effect_s = after_s[1] - after_s[0],
+                                 .worst_predicted_s = after_s[0],
+                                 .worst_measured_s = after_s[1]};
   if (count) qsort(made, (size_t)count, sizeof *made, by_effect);
   out->causes = made;
   out->cause_count = count;

@@ -28,56 +28,103 @@ static dp_status write_made(const report_run *run, maker make, const char *path,
   return status;
 }
 
-/* The search of an earlier run would lie about this plan. */
-static dp_status write_tune(const json_t *tune, const char *path, dp_error *error) {
-  if (tune) return report_json_write(tune, path, error);
+/* What an earlier run left would lie about this one. */
+static dp_status write_or_remove(const json_t *json, const char *path, dp_error *error) {
+  if (json) return report_json_write(json, path, error);
   (void)remove(path);
   return DP_OK;
 }
 
+/* Of the run alone, or of the run beside its prediction. */
+typedef struct writing {
+  const report_run *run, *predicted; /* predicted: NULL where there is nothing to compare */
+  const json_t *comparison;
+  const char *folder;
+  const report_options *options;
+  dp_arena arena;
+  dp_str *notes;
+  dp_error *error;
+} writing;
+
 /* The page is made from the files, as `report` makes it; the plots, from the run itself, for the timeline is in no file
  * that is read back. */
-static dp_status write_page(const report_run *run, const char *folder, const char *path, const report_options *options,
-                            dp_str *notes, dp_error *error) {
+static dp_status write_page(const writing *w, const char *path) {
   report_files files;
-  DP_TRY(report_files_read(folder, &files, error));
-  const report_plot_source source = {run, files.tune};
-  dp_status status = report_plots_write(&source, folder, options->gnuplot, false, notes, error);
+  DP_TRY(report_files_read(w->folder, &files, w->error));
+  const report_plot_source source = {
+      .run = w->run, .tune = files.tune, .predicted = w->predicted, .log = report_files_log(&files)};
+  dp_status status = report_plots_write(&source, w->folder, w->options->gnuplot, false, w->notes, w->error);
   dp_str page = {0};
   dp_output output;
-  if (status == DP_OK) status = report_page_build(&files, folder, false, &page, error);
-  if (status == DP_OK) status = dp_output_open(path, &output, error);
+  if (status == DP_OK) status = report_page_build(&files, w->folder, false, &page, w->error);
+  if (status == DP_OK) status = dp_output_open(path, &output, w->error);
   if (status == DP_OK) {
     (void)fwrite(page.text, 1, page.length, output.stream); /* dp_output_commit looks at the stream's error flag */
-    status = dp_output_commit(&output, error);
+    status = dp_output_commit(&output, w->error);
   }
   dp_str_free(&page);
   report_files_free(&files);
   return status;
 }
 
-static dp_status write_all(const report_run *run, const char *folder, const report_options *options, dp_arena *arena,
-                           dp_str *notes, dp_error *error) {
-  const char *plan = join(arena, folder, "plan.json"), *metrics = join(arena, folder, "metrics.json");
-  const char *setup = join(arena, folder, "setup.json"), *tune = join(arena, folder, "tune.json");
-  const char *timeline = join(arena, folder, "timeline.json"), *page = join(arena, folder, "report.html");
-  const char *plots = join(arena, folder, "plots");
-  if (!plan || !metrics || !setup || !tune || !timeline || !page || !plots) return dp_fail_memory(error);
-  DP_TRY(dp_folder_make(plots, error));
-  DP_TRY(write_plan(run, plan, error));
-  DP_TRY(write_made(run, report_metrics_json, metrics, error));
-  DP_TRY(write_made(run, report_setup_json, setup, error));
-  DP_TRY(write_tune(options->tune, tune, error));
-  DP_TRY(report_trace_write(run, timeline, error));
-  DP_TRY(write_page(run, folder, page, options, notes, error));
-  return notes->failed ? dp_fail_memory(error) : DP_OK;
+static dp_status write_prediction(writing *w) {
+  const char *folder = join(&w->arena, w->folder, "predicted");
+  const char *metrics = folder ? join(&w->arena, folder, "metrics.json") : NULL;
+  const char *timeline = folder ? join(&w->arena, folder, "timeline.json") : NULL;
+  if (!metrics || !timeline) return dp_fail_memory(w->error);
+  if (!w->predicted) {
+    (void)remove(metrics);
+    (void)remove(timeline);
+    (void)remove(folder);
+    return DP_OK;
+  }
+  DP_TRY(dp_folder_make(folder, w->error));
+  DP_TRY(write_made(w->predicted, report_metrics_json, metrics, w->error));
+  return report_trace_write(w->predicted, timeline, w->error);
+}
+
+static dp_status write_all(writing *w) {
+  const char *folder = w->folder;
+  const char *plan = join(&w->arena, folder, "plan.json"), *metrics = join(&w->arena, folder, "metrics.json");
+  const char *setup = join(&w->arena, folder, "setup.json"), *tune = join(&w->arena, folder, "tune.json");
+  const char *timeline = join(&w->arena, folder, "timeline.json"), *page = join(&w->arena, folder, "report.html");
+  const char *plots = join(&w->arena, folder, "plots"), *comparison = join(&w->arena, folder, "comparison.json");
+  if (!plan || !metrics || !setup || !tune || !timeline || !page || !plots || !comparison)
+    return dp_fail_memory(w->error);
+  DP_TRY(dp_folder_make(plots, w->error));
+  DP_TRY(write_plan(w->run, plan, w->error));
+  DP_TRY(write_made(w->run, report_metrics_json, metrics, w->error));
+  DP_TRY(write_made(w->run, report_setup_json, setup, w->error));
+  DP_TRY(write_or_remove(w->options->tune, tune, w->error));
+  DP_TRY(write_prediction(w));
+  DP_TRY(write_or_remove(w->comparison, comparison, w->error));
+  DP_TRY(report_trace_pair_write(w->run, w->predicted, timeline, w->error));
+  DP_TRY(write_page(w, page));
+  return w->notes->failed ? dp_fail_memory(w->error) : DP_OK;
 }
 
 dp_status report_folder_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,
                               dp_error *error) {
-  dp_arena arena = {0};
-  const dp_status status = write_all(run, folder, options, &arena, notes, error);
-  dp_arena_free(&arena);
+  writing w = {.run = run, .folder = folder, .options = options, .notes = notes, .error = error};
+  const dp_status status = write_all(&w);
+  dp_arena_free(&w.arena);
+  return status;
+}
+
+dp_status report_run_folder_write(const report_pair *pair, const char *folder, const report_options *options,
+                                  dp_str *notes, dp_error *error) {
+  void *comparison = NULL;
+  DP_TRY(report_comparison_json(pair, &comparison, error));
+  writing w = {.run = pair->measured,
+               .predicted = pair->predicted,
+               .comparison = comparison,
+               .folder = folder,
+               .options = options,
+               .notes = notes,
+               .error = error};
+  const dp_status status = write_all(&w);
+  dp_arena_free(&w.arena);
+  json_decref(comparison);
   return status;
 }
 
@@ -92,7 +139,10 @@ dp_status report_again(const char *folder, bool markdown, const char *gnuplot, d
                        dp_error *error) {
   report_files files;
   DP_TRY(report_files_read(folder, &files, error));
-  const report_plot_source source = {&files.run, files.tune};
+  const report_plot_source source = {.run = &files.run,
+                                     .tune = files.tune,
+                                     .predicted = report_files_predicted(&files),
+                                     .log = report_files_log(&files)};
   dp_arena arena = {0};
   const char *plots = join(&arena, folder, "plots");
   dp_status status = plots ? DP_OK : dp_fail_memory(error);

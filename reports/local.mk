@@ -1,17 +1,25 @@
 noinst_LIBRARIES += libreports.a
 libreports_a_SOURCES = \
+	reports/bounds.c \
+	reports/compare_runs.c \
+	reports/comparison.h \
+	reports/comparison_json.c \
+	reports/comparison_tables.c \
 	reports/folder.c \
 	reports/gnuplot.c \
 	reports/draw.c reports/draw.h \
 	reports/draw_layout.c reports/draw_layout.h \
 	reports/flows.c reports/flows.h \
 	reports/json.c reports/json.h \
+	reports/log.c reports/log.h \
 	reports/metrics_json.c \
 	reports/page.c reports/page.h \
 	reports/page_answer.c \
 	reports/page_plan.c \
 	reports/page_search.c \
+	reports/page_compare.c \
 	reports/plot_bounds.c \
+	reports/plot_log.c \
 	reports/plot_memory.c \
 	reports/plot_search.c \
 	reports/plot_timeline.c \
@@ -24,5 +32,7 @@ libreports_a_SOURCES = \
 	reports/table.c reports/table.h \
 	reports/tables.c reports/tables.h \
 	reports/trace.c \
+	reports/units.c reports/units.h \
+	reports/why.c \
 	reports/writer.c reports/writer.h
 REPORTS_LIBS = libreports.a $(SIM_LIBS)

@@ -66,6 +66,16 @@ static json_t *bounds(const report_run *run) {
   return array;
 }
 
+json_t *report_steps_json(const plan_step_spread *steps) {
+  json_t *o = json_object();
+  report_json_set(&o, "count", json_integer(steps->count));
+  report_json_set(&o, "median_s", report_json_number(steps->median_s));
+  report_json_set(&o, "mean_s", report_json_number(steps->mean_s));
+  report_json_set(&o, "p95_s", report_json_number(steps->p95_s));
+  report_json_set(&o, "max_s", report_json_number(steps->max_s));
+  return o;
+}
+
 dp_status report_metrics_json(const report_run *run, void **json, dp_error *error) {
   const plan_metrics *metrics = run->metrics;
   json_t *o = json_object();
@@ -87,6 +97,7 @@ dp_status report_metrics_json(const report_run *run, void **json, dp_error *erro
   report_json_set(&o, "tightest_worker", json_integer(run->tightest_worker));
   report_json_set(&o, "instructions", json_integer((int64_t)run->program->instruction_count));
   report_json_set(&o, "bounds", bounds(run));
+  if (run->steps) report_json_set(&o, "steps", report_steps_json(run->steps));
   report_json_set(&o, "workers", workers(run));
   report_json_set(&o, "memory", memory(run));
   report_json_set(&o, "plan", plan_plan_json(run->program->plan, run->graph, run->cluster));

@@ -74,6 +74,8 @@ static const dp_node *studies(const report_files *files, const char *name) {
   return report_node_list(dp_node_get(files->tune, "studies"), name);
 }
 static bool has_remedies(const report_files *files) { return report_node_list(files->tune, "remedies") != NULL; }
+static bool has_comparison(const report_files *files) { return files->comparison != NULL; }
+static bool has_log(const report_files *files) { return report_files_log(files) != NULL; }
 static bool has_front(const report_files *files) { return report_node_list(files->tune, "front") != NULL; }
 static bool has_points(const report_files *files) { return studies(files, "devices") || studies(files, "batch"); }
 static bool has_k(const report_files *files) { return studies(files, "k") != NULL; }
@@ -87,6 +89,8 @@ static const struct {
   void (*write)(report_page *page);
 } sections[] = {
     {"changes", "What would fit", has_remedies, report_page_remedies},
+    {"compared", "Predicted and measured", has_comparison, report_page_compared},
+    {"training", "Training", has_log, report_page_training},
     {"plan", "The plan on the cluster", always, report_page_plan},
     {"time", "Timeline", always, timeline},
     {"memory-by-class", "Memory", always, memory},

@@ -33,6 +33,9 @@ static void write_tiles(report_page *page) {
     what = report_page_text(page, "%s, ± %.0f %%: %s to %s", what, 100 * run->error_band,
                             dp_format_seconds(metrics->step_s * fmax(0, 1 - run->error_band), low),
                             dp_format_seconds(metrics->step_s * (1 + run->error_band), high));
+  if (page->files->comparison)
+    what =
+        report_page_text(page, "%s; predicted %s", what, dp_format_seconds(page->files->predicted_metrics.step_s, low));
   tiles[count++] = split_tile(page, dp_format_seconds(metrics->step_s, figure), what);
   if (run->usd_per_million_samples > 0)
     tiles[count++] = (report_tile){
@@ -88,14 +91,16 @@ static void add_value(const dp_node *node, bool quoted, dp_str *out) {
   }
 }
 
-/* `diffpipe simulate` of this plan: what was set, without [plan] and [search] where a search chose it, and the plan
- * found. */
+static bool is_measured(const report_run *run) { return strcmp(run->origin, "measured") == 0; }
+
+/* `diffpipe simulate`, or `run`, of this plan: what was set, without [plan] and [search] where a search chose it, and
+ * the plan found. */
 static const char *command(report_page *page, const dp_node *plan) {
   const report_run *run = &page->files->run;
   dp_str text = {0}, setting = {0};
   int on_line = 3;
   if (plan && plan->kind != DP_NODE_TABLE) plan = NULL;
-  dp_str_add(&text, "diffpipe simulate ");
+  dp_str_add(&text, is_measured(run) ? "diffpipe run " : "diffpipe simulate ");
   add_word(report_page_text(page, "%s", run->scenario_file ? run->scenario_file : "SCENARIO"), &text);
   for (int i = 0; i < run->assignment_count; i++)
     if (!plan || (strncmp(run->assignments[i], "plan.", 5) != 0 && strncmp(run->assignments[i], "search.", 7) != 0))

@@ -27,7 +27,8 @@ bool report_plot_has_k(const report_plot_source *source) {
   return list && list->count > 1;
 }
 
-static void begin(report_plot_size *size, const char *title, const char *subtitle, const char *xlabel, dp_str *body) {
+void report_plot_half(report_plot_size *size, const char *title, const char *subtitle, const char *xlabel,
+                      dp_str *body) {
   size->width_px = HALF_WIDTH;
   size->height_px = HEIGHT;
   size->left_px = 64;
@@ -56,8 +57,8 @@ dp_status report_plot_front(const report_plot_source *source, FILE *data, dp_str
     most = fmax(most, rate);
     least = fmin(least, rate);
   }
-  begin(size, "Throughput against memory", "samples/s; numbers are those of the table, 1 is the fastest",
-        "GB on the fullest worker (1e9 bytes)", body);
+  report_plot_half(size, "Throughput against memory", "samples/s; numbers are those of the table, 1 is the fastest",
+                   "GB on the fullest worker (1e9 bytes)", body);
   const double x_pad = 0.06 * span(most_gb - least_gb), y_pad = 0.12 * span(most - least);
   dp_str_addf(body, "set xrange [%.9g:%.9g]\nset yrange [%.9g:%.9g]\nset xtics\nset ytics\n",
               fmax(0, (isfinite(least_gb) ? least_gb : 0) - x_pad), most_gb + x_pad,
@@ -100,8 +101,9 @@ static void write_rates(const dp_node *list, const char *key, bool apart, bool i
 dp_status report_plot_devices(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
                               dp_error *error) {
   (void)error;
-  begin(size, "Scaling with devices", "samples/s of the best plan; dashed: in proportion; a cross: nothing fits",
-        "devices that may be used", body);
+  report_plot_half(size, "Scaling with devices",
+                   "samples/s of the best plan; dashed: in proportion; a cross: nothing fits",
+                   "devices that may be used", body);
   write_rates(study(source, "devices"), "devices", false, true, data, body);
   return DP_OK;
 }
@@ -109,7 +111,8 @@ dp_status report_plot_devices(const report_plot_source *source, FILE *data, dp_s
 dp_status report_plot_batch(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
                             dp_error *error) {
   (void)error;
-  begin(size, "Scaling with the batch", "samples/s of the best plan; a cross: nothing fits", "samples in a step", body);
+  report_plot_half(size, "Scaling with the batch", "samples/s of the best plan; a cross: nothing fits",
+                   "samples in a step", body);
   write_rates(study(source, "batch"), "global_batch", true, false, data, body);
   return DP_OK;
 }
@@ -119,8 +122,8 @@ dp_status report_plot_k(const report_plot_source *source, FILE *data, dp_str *bo
   const dp_node *list = study(source, "k");
   double most = 0;
   (void)error;
-  begin(size, "Skips compressed to K values", "GB of skips a step; above the bars the step",
-        "K, values a sample and skip", body);
+  report_plot_half(size, "Skips compressed to K values", "GB of skips a step; above the bars the step",
+                   "K, values a sample and skip", body);
   fprintf(data, "# k\tx\tskip_gb\tstep_s\tlabel\n");
   dp_str_add(body, "set xtics ()\n");
   for (size_t i = 0; list && i < list->count; i++) {

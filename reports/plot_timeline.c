@@ -23,6 +23,9 @@ static const struct {
 };
 
 enum { MAX_WORKERS = 16, MAX_BOXES = 110, WINDOW_BOXES = 30, CUT_PX = 30, MAX_STRIPS = 5, LEAST_PX = 1 };
+/* Two runs: one above the other, each under a line of text. What matters is where they part, so they are seen whole as
+ * long as boxes can be told apart, even where their numbers have no room. */
+enum { MAX_BOXES_COMPARED = 500, HEAD_PX = 24 };
 
 typedef struct span {
   double start_ms, end_ms;
@@ -36,7 +39,9 @@ typedef struct look {
 } look;
 
 typedef struct drawing {
-  const report_run *run;
+  const report_run *runs[2]; /* the one alone; or the prediction, and what was measured */
+  int run_count;
+  const report_run *run; /* the one that is being drawn */
   FILE *data;
   int workers[MAX_WORKERS], worker_count;
   look look;
@@ -88,13 +93,16 @@ static void choose_workers(drawing *d) {
 static void choose_window(drawing *d) {
   uint32_t boxes = 0;
   double warm_ms = 0;
-  d->whole_ms = d->run->timeline->step_s * 1e3;
-  for (int i = 0; i < d->worker_count; i++) {
-    const plan_lane *lane = compute_lane(d, d->workers[i]);
-    if (lane->count > boxes) boxes = lane->count;
-    if (lane->count) warm_ms = fmax(warm_ms, d->run->timeline->start_s[lane->first] * 1e3);
+  for (int r = 0; r < d->run_count; r++) {
+    const plan_timeline *timeline = d->runs[r]->timeline;
+    d->whole_ms = fmax(d->whole_ms, timeline->step_s * 1e3);
+    for (int i = 0; i < d->worker_count; i++) {
+      const plan_lane *lane = compute_lane(d, d->workers[i]);
+      if (lane->count > boxes) boxes = lane->count;
+      if (lane->count) warm_ms = fmax(warm_ms, timeline->start_s[lane->first] * 1e3);
+    }
   }
-  if (boxes > MAX_BOXES) {
+  if (boxes > (d->run_count > 1 ? MAX_BOXES_COMPARED : MAX_BOXES)) {
     const double window_ms = fmax(d->whole_ms * WINDOW_BOXES / boxes, 1.25 * warm_ms);
     if (2.2 * window_ms < d->whole_ms) d->window_ms = window_ms;
   }
@@ -110,7 +118,8 @@ static void choose_scale(drawing *d, int left_px) {
 
 static void choose_look(drawing *d) {
   const look small = {22, 7, 5, false}, middle = {30, 9, 8, false}, large = {36, 11, 12, true};
-  d->look = d->worker_count <= 4 ? large : d->worker_count <= 8 ? middle : small;
+  const int rows = d->worker_count * d->run_count;
+  d->look = rows <= 4 ? large : rows <= 8 ? middle : small;
   for (int i = 0; i < d->worker_count; i++) {
     const plan_program *program = d->run->program;
     for (uint32_t l = program->worker_lane[d->workers[i]]; l < program->worker_lane[d->workers[i] + 1]; l++)
@@ -164,9 +173,10 @@ static void draw_box(drawing *d, int worker, const char *lane, int kind, unsigne
     x1 = !labelled && wide_px < LEAST_PX ? x0 + LEAST_PX / d->px_per_ms : x1 - inset;
     const bool fits = labelled && wide_px >= 6.8 * (double)strlen(microbatch) + 4;
     d->seen[kind] = true;
-    fprintf(d->data, "%d\t%s\t%s\t%s\t%s\t%.6f\t%.6f\t%.6f\t%.6f\t%.1f\t%.1f\t%u\t%u\t%s\n", worker, lane,
+    fprintf(d->data, "%d\t%s\t%s\t%s\t%s\t%.6f\t%.6f\t%.6f\t%.6f\t%.1f\t%.1f\t%u\t%u\t%s", worker, lane,
             kinds[kind].name, chunk, microbatch, when.start_ms, when.end_ms, x0, x1, top_px, top_px + height_px, rgb,
             readable_on(rgb), fits ? microbatch : "");
+    fprintf(d->data, d->run_count > 1 ? "\t%s\n" : "\n", d->run->origin);
   }
 }
 
@@ -261,14 +271,19 @@ static void add_tics(const drawing *d, dp_str *body) {
     add_tic(body, (double)i * step, place(d, fmin((double)i * step, d->whole_ms)));
 }
 
-/* The ground of a compute row, on which bubbles show. */
+/* The ground of a compute row, on which bubbles show: up to the end of the run. */
 static void add_band(const drawing *d, double top_px, dp_str *body) {
-  const double starts[2] = {0, d->window_ms + d->cut_ms}, width = d->window_ms > 0 ? d->window_ms : d->whole_ms;
-  for (int part = 0; part < (d->window_ms > 0 ? 2 : 1); part++)
+  const double own_ms = fmin(d->run->timeline->step_s * 1e3, d->whole_ms);
+  const double from_ms[2] = {0, d->whole_ms - d->window_ms},
+               to_ms[2] = {d->window_ms > 0 ? fmin(d->window_ms, own_ms) : own_ms, own_ms};
+  for (int part = 0; part < (d->window_ms > 0 ? 2 : 1); part++) {
+    if (to_ms[part] <= from_ms[part]) continue;
+    const double left = part ? d->window_ms + d->cut_ms : 0;
     dp_str_addf(body,
                 "set object rectangle from %.6f,%.1f to %.6f,%.1f fillstyle solid 1.0 noborder fc rgb '" REPORT_BAND
                 "' behind\n",
-                starts[part], top_px, starts[part] + width, top_px + d->look.compute_px);
+                left, top_px, left + to_ms[part] - from_ms[part], top_px + d->look.compute_px);
+  }
 }
 
 static void add_cut(const drawing *d, int height_px, dp_str *body) {
@@ -283,15 +298,23 @@ static void add_cut(const drawing *d, int height_px, dp_str *body) {
               dp_format_seconds((d->whole_ms - 2 * d->window_ms) / 1e3, cut), (left + right) / 2, height_px / 2.0);
 }
 
+/* "predicted step 12.3 ms, bubble ratio 20.1 %" */
+static void add_result(const report_run *run, dp_str *out) {
+  char step[32];
+  dp_str_addf(out, "%s %s %s, bubble ratio %.1f %%", run->origin, run->program->plan->training ? "step" : "trajectory",
+              dp_format_seconds(run->timeline->step_s, step), 100 * run->metrics->bubble_ratio);
+}
+
 static void add_titles(const drawing *d, dp_str *body) {
   const report_run *run = d->run;
   dp_str title = {0}, subtitle = {0};
-  char step[32], shown[32];
+  char shown[32];
   dp_str_addf(&title, "%.70s: ", run->name);
   report_layout(run->program->plan, &title);
-  dp_str_addf(&subtitle, "%s %s %s, bubble ratio %.1f %%", run->origin,
-              run->program->plan->training ? "step" : "trajectory", dp_format_seconds(run->timeline->step_s, step),
-              100 * run->metrics->bubble_ratio);
+  if (d->run_count > 1)
+    dp_str_add(&subtitle, "one time axis; numbers are microbatches");
+  else
+    add_result(run, &subtitle);
   if (d->shaded) dp_str_add(&subtitle, "; later chunks lighter");
   if (d->window_ms > 0) dp_str_addf(&subtitle, "; first and last %s", dp_format_seconds(d->window_ms / 1e3, shown));
   if (d->worker_count < run->program->worker_count) {
@@ -303,6 +326,25 @@ static void add_titles(const drawing *d, dp_str *body) {
   if (title.failed || subtitle.failed) body->failed = true;
   dp_str_free(&title);
   dp_str_free(&subtitle);
+}
+
+/* The line above a run's rows, where there are two. */
+static void add_head(const drawing *d, double top_px, dp_str *body) {
+  dp_str text = {0}, quoted = {0};
+  add_result(d->run, &text);
+  report_plot_quote(dp_str_text(&text), &quoted);
+  dp_str_addf(body, "set label %s at 0,%.1f left font ',12' textcolor rgb '" REPORT_INK "'\n", dp_str_text(&quoted),
+              top_px + HEAD_PX / 2.0);
+  if (text.failed || quoted.failed) body->failed = true;
+  dp_str_free(&text);
+  dp_str_free(&quoted);
+}
+
+/* Where the run ends, through all of its rows. */
+static void add_end(const drawing *d, double top_px, double bottom_px, dp_str *body) {
+  const double at = place(d, d->run->timeline->step_s * 1e3);
+  dp_str_addf(body, "set arrow from %.6f,%.1f to %.6f,%.1f nohead lc rgb '#80868b' dashtype 3 front\n", at, top_px, at,
+              bottom_px);
 }
 
 static void add_legend(const drawing *d, dp_str *body) {
@@ -319,46 +361,75 @@ static void add_legend(const drawing *d, dp_str *body) {
   dp_str_add(body, "\n");
 }
 
-dp_status report_plot_timeline(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
-                               dp_error *error) {
-  const report_run *run = source->run;
-  drawing d = {.run = run, .data = data};
+/* A worker's rows from top_px on; gives where they end. */
+static double draw_worker(drawing *d, int worker, double top_px, dp_str *body) {
+  strip strips[MAX_STRIPS];
+  const int strip_count = strips_of(d, strips);
+  double top = top_px;
+  add_band(d, top, body);
+  draw_compute(d, worker, top);
+  dp_str_addf(body, "set ytics add ('worker %d' %.1f)\n", worker, top + d->look.compute_px / 2.0);
+  top += d->look.compute_px + 2;
+  for (int s = 0; s < strip_count; s++) {
+    const double part_px = (double)d->look.strip_px / strips[s].kind_count;
+    for (int k = 0; k < strips[s].kind_count; k++)
+      draw_strip(d, worker, strips[s].name, strips[s].lanes, strips[s].kinds[k], top + k * part_px, part_px);
+    if (d->look.apart)
+      dp_str_addf(
+          body, "set label '%s' at graph 0, first %.1f right offset -0.8,0 font ',10' textcolor rgb '" REPORT_INK "'\n",
+          strips[s].name, top + d->look.strip_px / 2.0);
+    top += d->look.strip_px + 2;
+  }
+  return top + d->look.gap_px;
+}
+
+static dp_status draw_runs(drawing *d, dp_str *body, report_plot_size *size, dp_error *error) {
   size->left_px = 110;
   size->bottom_px = 104;
-  choose_workers(&d);
-  choose_window(&d);
-  choose_scale(&d, size->left_px);
-  choose_look(&d);
-  strip strips[MAX_STRIPS];
-  const int strip_count = strips_of(&d, strips);
-  fprintf(data, "# worker\tlane\tkind\tchunk\tmicrobatch\tstart_ms\tend_ms\tx0\tx1\ty0\ty1\trgb\ttext_rgb\tlabel\n");
-  add_titles(&d, body);
+  choose_workers(d);
+  choose_window(d);
+  choose_scale(d, size->left_px);
+  choose_look(d);
+  fprintf(d->data,
+          "# worker\tlane\tkind\tchunk\tmicrobatch\tstart_ms\tend_ms\tx0\tx1\ty0\ty1\trgb\ttext_rgb\tlabel%s\n",
+          d->run_count > 1 ? "\torigin" : "");
+  add_titles(d, body);
   dp_str_add(body, "set ytics scale 0 ()\n");
-  double top = d.look.gap_px;
-  for (int w = 0; w < d.worker_count; w++) {
-    add_band(&d, top, body);
-    draw_compute(&d, d.workers[w], top);
-    dp_str_addf(body, "set ytics add ('worker %d' %.1f)\n", d.workers[w], top + d.look.compute_px / 2.0);
-    top += d.look.compute_px + 2;
-    for (int s = 0; s < strip_count; s++) {
-      const double part_px = (double)d.look.strip_px / strips[s].kind_count;
-      for (int k = 0; k < strips[s].kind_count; k++)
-        draw_strip(&d, d.workers[w], strips[s].name, strips[s].lanes, strips[s].kinds[k], top + k * part_px, part_px);
-      if (d.look.apart)
-        dp_str_addf(body,
-                    "set label '%s' at graph 0, first %.1f right offset -0.8,0 font ',10' textcolor rgb '" REPORT_INK
-                    "'\n",
-                    strips[s].name, top + d.look.strip_px / 2.0);
-      top += d.look.strip_px + 2;
+  double top = d->look.gap_px;
+  for (int r = 0; r < d->run_count; r++) {
+    d->run = d->runs[r];
+    const double head = top;
+    if (d->run_count > 1) {
+      add_head(d, top, body);
+      top += HEAD_PX;
     }
-    top += d.look.gap_px;
+    for (int w = 0; w < d->worker_count; w++) top = draw_worker(d, d->workers[w], top, body);
+    if (d->run_count > 1) add_end(d, head, top - d->look.gap_px, body);
+    if (r + 1 < d->run_count) top += d->look.gap_px;
   }
   size->height_px = (int)ceil(top);
-  add_tics(&d, body);
-  add_cut(&d, size->height_px, body);
-  dp_str_addf(body, "set xrange [0:%.6f]\nset yrange [%d:0]\nset border 1\nset tics out\n", d.span_ms, size->height_px);
+  add_tics(d, body);
+  add_cut(d, size->height_px, body);
+  dp_str_addf(body, "set xrange [0:%.6f]\nset yrange [%d:0]\nset border 1\nset tics out\n", d->span_ms,
+              size->height_px);
   dp_str_add(body, "set xlabel 'ms' offset 0,0.6 textcolor rgb '" REPORT_INK
                    "'\nset grid xtics lt 1 lw 0.5 lc rgb '" REPORT_GRID "'\n");
-  add_legend(&d, body);
-  return d.failed ? dp_fail_memory(error) : DP_OK;
+  add_legend(d, body);
+  return d->failed ? dp_fail_memory(error) : DP_OK;
+}
+
+dp_status report_plot_timeline(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                               dp_error *error) {
+  drawing d = {.runs = {source->run}, .run_count = 1, .run = source->run, .data = data};
+  return draw_runs(&d, body, size, error);
+}
+
+bool report_plot_has_compared(const report_plot_source *source) {
+  return source->predicted && source->predicted->program->instructions && source->run->program->instructions;
+}
+
+dp_status report_plot_compared(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                               dp_error *error) {
+  drawing d = {.runs = {source->predicted, source->run}, .run_count = 2, .run = source->run, .data = data};
+  return draw_runs(&d, body, size, error);
 }

@@ -17,17 +17,21 @@ static bool always(const report_plot_source *source) {
 const report_plot report_plots[REPORT_PLOT_COUNT] = {
     [REPORT_PLOT_TIMELINE] = {"timeline",
                               "When each worker computes and transfers; numbers are microbatches, gaps are bubbles.",
-                              true, has_instructions, report_plot_timeline},
-    [REPORT_PLOT_MEMORY] = {"memory", "Peak memory of each worker by class, against what its device has.", true, always,
-                            report_plot_memory},
-    [REPORT_PLOT_BOUNDS] = {"bounds", "What all workers' time goes to.", true, always, report_plot_bounds},
-    [REPORT_PLOT_FRONT] = {"front", "The Pareto front: each point is a plan of the table.", false,
+                              true, false, has_instructions, report_plot_timeline},
+    [REPORT_PLOT_MEMORY] = {"memory", "Peak memory of each worker by class, against what its device has.", true, false,
+                            always, report_plot_memory},
+    [REPORT_PLOT_BOUNDS] = {"bounds", "What all workers' time goes to.", true, false, always, report_plot_bounds},
+    [REPORT_PLOT_FRONT] = {"front", "The Pareto front: each point is a plan of the table.", false, false,
                            report_plot_has_front, report_plot_front},
-    [REPORT_PLOT_DEVICES] = {"devices", "Throughput against the devices that may be used.", false,
+    [REPORT_PLOT_DEVICES] = {"devices", "Throughput against the devices that may be used.", false, false,
                              report_plot_has_devices, report_plot_devices},
-    [REPORT_PLOT_BATCH] = {"batch", "Throughput against the global batch.", false, report_plot_has_batch,
+    [REPORT_PLOT_BATCH] = {"batch", "Throughput against the global batch.", false, false, report_plot_has_batch,
                            report_plot_batch},
-    [REPORT_PLOT_K] = {"k", "Skip traffic of a step against K.", false, report_plot_has_k, report_plot_k},
+    [REPORT_PLOT_K] = {"k", "Skip traffic of a step against K.", false, false, report_plot_has_k, report_plot_k},
+    [REPORT_PLOT_COMPARED] = {"compared", "The step as it was predicted, and as it was measured, on one time axis.",
+                              true, false, report_plot_has_compared, report_plot_compared},
+    [REPORT_PLOT_LOSS] = {"loss", "Loss by step.", false, true, report_plot_has_loss, report_plot_loss},
+    [REPORT_PLOT_RATE] = {"rate", "Samples a second by step.", false, true, report_plot_has_rate, report_plot_rate},
 };
 
 void report_plot_quote(const char *text, dp_str *out) {
@@ -193,7 +197,7 @@ dp_status report_plots_write(const report_plot_source *source, const char *folde
   for (int p = 0; p < REPORT_PLOT_COUNT && status == DP_OK; p++) {
     const report_plot *plot = &report_plots[p];
     const bool wanted = plot->wanted(source);
-    if (missing_only && (!wanted || is_drawn(plot, folder))) continue;
+    if (missing_only && (!wanted || (is_drawn(plot, folder) && !plot->grows))) continue;
     if (!missing_only) report_plot_remove(plot->name, !wanted, folder);
     if (!wanted) continue;
     dp_progress_update(&progress, (uint64_t)p, plot->name);

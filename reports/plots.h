@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/node.h"
+#include "reports/log.h"
 #include "reports/report.h"
 
 /* The frame, in pixels of the SVG (the PNG has twice as many). */
@@ -33,13 +34,16 @@ typedef struct report_plot_size {
 /* What is drawn from. */
 typedef struct report_plot_source {
   const report_run *run;
-  const dp_node *tune; /* root of tune.json, or NULL */
+  const dp_node *tune;         /* root of tune.json, or NULL */
+  const report_run *predicted; /* what was predicted of a measured run, or NULL */
+  const report_log *log;       /* of a measured run, or NULL */
 } report_plot_source;
 
 typedef struct report_plot {
   const char *name;    /* of its files */
   const char *caption; /* what a reader sees, for the page */
   bool wide;           /* needs the whole width of the page */
+  bool grows;          /* what it draws is read from a file that a run goes on writing: drawn anew each time */
   /* Whether the source has what it draws. */
   bool (*wanted)(const report_plot_source *source);
   /* Writes the figures to `data` and the script's middle to `body`, and says how large the plot is. */
@@ -55,6 +59,9 @@ enum {
   REPORT_PLOT_DEVICES,
   REPORT_PLOT_BATCH,
   REPORT_PLOT_K,
+  REPORT_PLOT_COMPARED,
+  REPORT_PLOT_LOSS,
+  REPORT_PLOT_RATE,
   REPORT_PLOT_COUNT
 };
 extern const report_plot report_plots[REPORT_PLOT_COUNT];
@@ -74,19 +81,28 @@ dp_status report_plot_batch(const report_plot_source *source, FILE *data, dp_str
                             dp_error *error);
 dp_status report_plot_k(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
                         dp_error *error);
+dp_status report_plot_compared(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                               dp_error *error);
+dp_status report_plot_loss(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                           dp_error *error);
+dp_status report_plot_rate(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                           dp_error *error);
+bool report_plot_has_compared(const report_plot_source *source);
+bool report_plot_has_loss(const report_plot_source *source);
+bool report_plot_has_rate(const report_plot_source *source);
 bool report_plot_has_front(const report_plot_source *source);
 bool report_plot_has_devices(const report_plot_source *source);
 bool report_plot_has_batch(const report_plot_source *source);
 bool report_plot_has_k(const report_plot_source *source);
 
 /* Writes plots/NAME.tsv, plots/NAME.gp and, when gnuplot runs, NAME.svg and NAME.png of every plot that is wanted, and
- * removes what an earlier run left of the others; `missing_only`: of those that have no NAME.svg, and nothing is
- * removed. A gnuplot that is missing or fails is no error: `notes` gets a line. */
+ * removes what an earlier run left of the others; `missing_only`: of those that have no NAME.svg or grow, and nothing
+ * is removed. A gnuplot that is missing or fails is no error: `notes` gets a line. */
 dp_status report_plots_write(const report_plot_source *source, const char *folder, const char *gnuplot,
                              bool missing_only, dp_str *notes, dp_error *error);
 
-/* One plot of whatever figures: plots/NAME.tsv and plots/NAME.gp in the folder and, where gnuplot is not NULL, NAME.svg and
- * NAME.png. DP_UNSUPPORTED as report_gnuplot_run, with the sources written. */
+/* One plot of whatever figures: plots/NAME.tsv and plots/NAME.gp in the folder and, where gnuplot is not NULL, NAME.svg
+ * and NAME.png. DP_UNSUPPORTED as report_gnuplot_run, with the sources written. */
 typedef dp_status (*report_plot_writer)(const void *figures, FILE *data, dp_str *body, report_plot_size *size,
                                         dp_error *error);
 dp_status report_plot_make(const char *name, report_plot_writer write, const void *figures, const char *folder,
@@ -98,6 +114,9 @@ void report_plot_remove(const char *name, bool sources, const char *folder);
 void report_plot_quote(const char *text, dp_str *out);
 /* The two lines above a plot; the texts are cleaned. */
 void report_plot_title(const char *title, const char *subtitle, dp_str *body);
+/* Half the page wide: frame, titles, what the axis below is; no legend, and the range is the caller's. */
+void report_plot_half(report_plot_size *size, const char *title, const char *subtitle, const char *xlabel,
+                      dp_str *body);
 /* The largest of 1, 2, 5 times a power of ten that is at most `most` (> 0). */
 double report_plot_nice(double most);
 /* "#rrggbb" */

@@ -362,12 +362,24 @@ static bool there_is(reader *r, const char *folder, const char *name) {
   return path && access(path, F_OK) == 0;
 }
 
-/* From the documents, which are read; a tune document without a root is none. */
+/* What plots and tables need of what was predicted. */
+static void read_prediction(report_files *files) {
+  files->predicted = files->run;
+  files->predicted.origin = "predicted";
+  files->predicted.metrics = &files->predicted_metrics;
+  files->predicted_metrics.step_s = report_node_real(dp_node_get(files->comparison, "step_s"), "predicted");
+  files->predicted_metrics.throughput_samples_per_s =
+      report_node_real(dp_node_get(files->comparison, "throughput_samples_per_s"), "predicted");
+}
+
+/* From the documents, which are read; a document without a root is none. */
 static dp_status read_documents(reader *r) {
   report_files *files = r->files;
   const dp_node *metrics = check_root(r, &files->metrics_document, "diffpipe-metrics");
   const dp_node *setup = check_root(r, &files->setup_document, "diffpipe-setup");
   if (files->tune_document.root) files->tune = check_root(r, &files->tune_document, "diffpipe-tune");
+  if (files->comparison_document.root)
+    files->comparison = check_root(r, &files->comparison_document, "diffpipe-comparison");
   files->run.graph = &files->graph;
   files->run.cluster = &files->cluster;
   files->run.program = &files->program;
@@ -384,8 +396,23 @@ static dp_status read_documents(reader *r) {
   files->program.worker_count = plan_worker_count(&files->plan);
   files->timeline.program = &files->program;
   files->timeline.step_s = files->metrics.step_s;
+  read_prediction(files);
   if (r->status != DP_OK) report_files_free(files);
   return r->status;
+}
+
+static dp_status read_log(reader *r, const char *folder) {
+  if (strcmp(r->files->run.origin, "measured") != 0 || !there_is(r, folder, "log.jsonl")) return DP_OK;
+  const char *path = dp_arena_printf(&r->files->arena, "%s/log.jsonl", folder);
+  r->status = path ? report_log_read(path, &r->files->log, r->error) : dp_fail_memory(r->error);
+  if (r->status != DP_OK) report_files_free(r->files);
+  return r->status;
+}
+
+const report_log *report_files_log(const report_files *files) { return files->log.rows.count ? &files->log : NULL; }
+
+const report_run *report_files_predicted(const report_files *files) {
+  return files->comparison ? &files->predicted : NULL;
 }
 
 dp_status report_files_read(const char *folder, report_files *files, dp_error *error) {
@@ -394,7 +421,12 @@ dp_status report_files_read(const char *folder, report_files *files, dp_error *e
   open_document(&r, folder, "metrics.json", &files->metrics_document);
   open_document(&r, folder, "setup.json", &files->setup_document);
   if (there_is(&r, folder, "tune.json")) open_document(&r, folder, "tune.json", &files->tune_document);
-  if (r.status == DP_OK) return read_documents(&r);
+  if (there_is(&r, folder, "comparison.json"))
+    open_document(&r, folder, "comparison.json", &files->comparison_document);
+  if (r.status == DP_OK) {
+    DP_TRY(read_documents(&r));
+    return read_log(&r, folder);
+  }
   report_files_free(files);
   return r.status;
 }
@@ -417,6 +449,8 @@ void report_files_free(report_files *files) {
   dp_document_free(&files->metrics_document);
   dp_document_free(&files->setup_document);
   dp_document_free(&files->tune_document);
+  dp_document_free(&files->comparison_document);
+  report_log_free(&files->log);
   dp_arena_free(&files->arena);
   *files = (report_files){0};
 }

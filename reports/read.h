@@ -1,4 +1,5 @@
-/* Reads the folder of a run back: metrics.json, setup.json and, where there is one, tune.json.
+/* Reads the folder of a run back: metrics.json, setup.json and, where there are such, tune.json, comparison.json and,
+ * of a measured run, log.jsonl.
  *
  * What comes out is a report_run again, so that the page and the terminal print the same tables, but without what the
  * tables do not read: no instructions, no timeline, no ops, no links; of the graph and the cluster only what they are
@@ -8,14 +9,19 @@
 #define DP_REPORTS_READ_H
 
 #include "base/node.h"
+#include "reports/log.h"
 #include "reports/report.h"
 
 typedef struct report_files {
   report_run run;
   const dp_node *chunks, *transfers, *links; /* of setup.json, checked to be lists */
   const dp_node *tune;                       /* root of tune.json; NULL: the folder has none */
+  const dp_node *comparison;                 /* root of comparison.json; the same */
   /* what run points into */
-  dp_document metrics_document, setup_document, tune_document;
+  dp_document metrics_document, setup_document, tune_document, comparison_document;
+  report_log log;
+  report_run predicted; /* of the comparison: throughput and step alone */
+  plan_metrics predicted_metrics;
   dp_arena arena;
   graph graph;
   plan_cluster cluster;
@@ -32,6 +38,10 @@ dp_status report_files_read(const char *folder, report_files *files, dp_error *e
 dp_status report_files_parse(const char *metrics, const char *setup, const char *tune, report_files *files,
                              dp_error *error);
 void report_files_free(report_files *files);
+
+/* NULL: the folder has none. */
+const report_log *report_files_log(const report_files *files);
+const report_run *report_files_predicted(const report_files *files);
 
 /* Getters that a page needs on tune.json: 0, NULL or false where the key is missing, null or of another kind. */
 double report_node_real(const dp_node *table, const char *key);

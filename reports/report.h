@@ -14,7 +14,9 @@
 #include "base/str.h"
 #include "plan/cluster.h"
 #include "plan/memory.h"
+#include "plan/samples.h"
 #include "plan/timeline.h"
+#include "plan/unit_times.h"
 
 /* What bounds the step, largest first. */
 typedef struct report_bound {
@@ -52,7 +54,19 @@ typedef struct report_run {
   int64_t job_steps;                    /* training steps of the whole job; 0: unknown */
   const report_assumption *assumptions; /* may be NULL when assumption_count is 0 */
   int assumption_count;
+  const plan_step_spread *steps; /* measured: of the steps that `timeline` is the median of; NULL: it is the only one */
 } report_run;
+
+/* A measured run beside its prediction; both are of one program, graph and cluster. */
+typedef struct report_pair {
+  const report_run *predicted, *measured;
+  const plan_timeline_samples *samples;                    /* of the measured program; NULL: measured->timeline alone */
+  const plan_unit_times *predicted_units, *measured_units; /* NULL: units are not compared */
+} report_pair;
+
+/* What bounds a measured step, from its metrics alone: at most REPORT_MAX_BOUNDS, the largest first. */
+enum { REPORT_MAX_BOUNDS = 6 };
+void report_bounds_of(const plan_metrics *metrics, report_bound bounds[REPORT_MAX_BOUNDS], int *count);
 
 /* The summary for a terminal: at most REPORT_WIDTH columns, UTF-8. More than REPORT_MAX_ROWS workers are summarised. */
 enum { REPORT_WIDTH = 100, REPORT_MAX_ROWS = 16 };
@@ -67,6 +81,9 @@ void report_idle_devices(const report_run *run, dp_str *out);
 /* metrics.json and `--json`: a new json_t * (typed void so that this header stays light). See doc/formats.md. */
 dp_status report_metrics_json(const report_run *run, void **json, dp_error *error);
 
+/* comparison.json: a new json_t *. See doc/reports.md. DP_BAD_INPUT: the two are of different programs. */
+dp_status report_comparison_json(const report_pair *pair, void **json, dp_error *error);
+
 /* setup.json: model, job, cluster, what each chunk holds, what travels between workers and over links, assumptions. */
 dp_status report_setup_json(const report_run *run, void **json, dp_error *error);
 
@@ -74,6 +91,10 @@ dp_status report_setup_json(const report_run *run, void **json, dp_error *error)
  * an instruction, a flow from every SEND to its RECV. Times are rounded to ns, starts and ends alike, so that spans
  * that touch still touch and none overlap. */
 dp_status report_trace_write(const report_run *run, const char *path, dp_error *error);
+/* Both runs in one file under processes of their own; a worker's two stand together, the prediction first. `predicted`
+ * NULL: as report_trace_write. */
+dp_status report_trace_pair_write(const report_run *run, const report_run *predicted, const char *path,
+                                  dp_error *error);
 
 typedef struct report_options {
   const char *gnuplot; /* program, searched in PATH when it has no slash; NULL: no plots */
@@ -88,6 +109,25 @@ typedef struct report_options {
  * may not be NULL) gets a line that says so. */
 dp_status report_folder_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,
                               dp_error *error);
+
+/* The same for a measured run beside its prediction, `folder` being the run's:
+ *   plan.json metrics.json setup.json timeline.json report.html   the measured run's; timeline.json has both
+ *   predicted/metrics.json predicted/timeline.json                the prediction's
+ *   comparison.json                                               where they differ, and why
+ * What else is in the folder stays; log.jsonl, if there is one, is drawn. DP_BAD_INPUT: the two are of different
+ * programs. */
+dp_status report_run_folder_write(const report_pair *pair, const char *folder, const report_options *options,
+                                  dp_str *notes, dp_error *error);
+
+/* What a run's folder says of predicted and measured, for a terminal; at most `top` units. DP_BAD_INPUT: it has no
+ * comparison. */
+dp_status report_compare_text(const char *folder, int top, dp_str *out, dp_error *error);
+/* Whether comparison.json of a folder can be read. */
+dp_status report_compare_check(const char *folder, dp_error *error);
+
+/* Two folders, of runs or predictions, side by side: their metrics. As text, and as a new json_t *. */
+dp_status report_compare_runs_text(const char *a, const char *b, dp_str *out, dp_error *error);
+dp_status report_compare_runs_json(const char *a, const char *b, void **json, dp_error *error);
 
 /* Whether a page can be made of a folder's JSON files: reads them. DP_BAD_INPUT names file and line. */
 dp_status report_check(const char *folder, dp_error *error);

@@ -21,6 +21,8 @@ const char *const report_style[] = {
     "h2 { font-size: 20px; line-height: 1.3; margin: 0 0 8px; }",
     "h3 { font-size: 15px; margin: 24px 0 8px; }",
     "p { margin: 0 0 10px; max-width: 78ch; }",
+    "ul { margin: 0 0 14px; padding-left: 20px; max-width: 84ch; }",
+    "li { margin: 0 0 4px; }",
     "section { margin-top: 40px; padding-top: 18px; border-top: 1px solid var(--line); }",
     ".above { color: var(--soft); font-size: 13px; margin: 0 0 4px; }",
     ".lead, .note, figcaption, footer, nav { color: var(--soft); }",

@@ -25,16 +25,22 @@ static const struct {
 
 typedef struct tracer {
   const report_run *run;
+  const char *which;     /* after the names of processes, where the file has two runs; "" */
+  uint32_t worker_count; /* of the runs before this one in the file, and */
+  uint32_t lane_count;   /* their lanes, and */
+  uint32_t flow_count;   /* their instructions: no two events of the file have a number of theirs in common */
+  int place, places;     /* of this run among the runs: a worker's processes stand together */
   FILE *stream;
   bool first; /* no event is out yet */
   dp_arena arena;
 } tracer;
 
 /* Perfetto gives threads with id 0 a meaning of its own, so ids start at 1; lanes are numbered across the program. */
-static uint32_t process_id(uint32_t worker) { return worker + 1; }
-static uint32_t thread_id(uint32_t lane) { return lane + 1; }
+static uint32_t process_id(const tracer *t, uint32_t worker) { return t->worker_count + worker + 1; }
+static uint32_t thread_id(const tracer *t, uint32_t lane) { return t->lane_count + lane + 1; }
 
-static int64_t nanoseconds(double seconds) { return llround(seconds * 1e9); }
+/* Clocks of several hosts may put a start before the step's. */
+static int64_t nanoseconds(double seconds) { return seconds > 0 ? llround(seconds * 1e9) : 0; }
 
 static void begin_event(tracer *t) {
   fputs(t->first ? "\n" : ",\n", t->stream);
@@ -81,21 +87,22 @@ static json_t *lane_name(tracer *t, const plan_lane *lane) {
 static dp_status write_names(tracer *t, uint32_t worker, dp_error *error) {
   const plan_program *program = t->run->program;
   const plan_plan *plan = program->plan;
-  const uint32_t pid = process_id(worker);
+  const uint32_t pid = process_id(t, worker);
   const int replica = plan_worker_replica(plan, (int)worker), rank = plan_worker_rank(plan, (int)worker);
-  const char *name = plan_tensor(plan) > 1
-                         ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %d, tensor member %d, rank %d)",
-                                           worker, replica, plan_worker_member(plan, (int)worker), rank)
-                     : plan->replicas > 1
-                         ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %d, rank %d)", worker, replica, rank)
-                         : dp_arena_printf(&t->arena, "worker %" PRIu32, worker);
+  const char *name =
+      plan_tensor(plan) > 1 ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %d, tensor member %d, rank %d)%s",
+                                              worker, replica, plan_worker_member(plan, (int)worker), rank, t->which)
+      : plan->replicas > 1
+          ? dp_arena_printf(&t->arena, "worker %" PRIu32 " (replica %d, rank %d)%s", worker, replica, rank, t->which)
+          : dp_arena_printf(&t->arena, "worker %" PRIu32 "%s", worker, t->which);
   DP_TRY(write_metadata(t, "process_name", pid, 0, "name", text(t, name), error));
   DP_TRY(
       write_metadata(t, "process_labels", pid, 0, "labels", text(t, report_device_name(t->run, (int)worker)), error));
-  DP_TRY(write_metadata(t, "process_sort_index", pid, 0, "sort_index", json_integer(worker), error));
+  DP_TRY(write_metadata(t, "process_sort_index", pid, 0, "sort_index",
+                        json_integer((json_int_t)worker * t->places + t->place), error));
   for (uint32_t l = program->worker_lane[worker]; l < program->worker_lane[worker + 1]; l++) {
-    DP_TRY(write_metadata(t, "thread_name", pid, thread_id(l), "name", lane_name(t, &program->lanes[l]), error));
-    DP_TRY(write_metadata(t, "thread_sort_index", pid, thread_id(l), "sort_index",
+    DP_TRY(write_metadata(t, "thread_name", pid, thread_id(t, l), "name", lane_name(t, &program->lanes[l]), error));
+    DP_TRY(write_metadata(t, "thread_sort_index", pid, thread_id(t, l), "sort_index",
                           json_integer(l - program->worker_lane[worker]), error));
   }
   return DP_OK;
@@ -110,7 +117,7 @@ static void write_time(tracer *t, const char *key, int64_t ns) {
 static void write_instruction(tracer *t, uint32_t lane_index, uint32_t i) {
   const plan_program *program = t->run->program;
   const plan_instruction *instruction = &program->instructions[i];
-  const uint32_t pid = process_id(program->lanes[lane_index].worker), tid = thread_id(lane_index);
+  const uint32_t pid = process_id(t, program->lanes[lane_index].worker), tid = thread_id(t, lane_index);
   const int64_t start = nanoseconds(t->run->timeline->start_s[i]), end = nanoseconds(t->run->timeline->end_s[i]);
   const bool message = instruction->opcode == PLAN_SEND || instruction->opcode == PLAN_RECV;
   const bool numbered = instruction->opcode != PLAN_OPTIMIZER_STEP && instruction->opcode != PLAN_ALL_REDUCE;
@@ -148,22 +155,13 @@ static void write_instruction(tracer *t, uint32_t lane_index, uint32_t i) {
   fprintf(t->stream,
           "{\"name\":\"transfer\",\"cat\":\"transfer\",\"ph\":\"%s\"%s,\"id\":%" PRIu32 ",\"pid\":%" PRIu32
           ",\"tid\":%" PRIu32,
-          send ? "s" : "f", send ? "" : ",\"bp\":\"e\"", send ? i : instruction->peer, pid, tid);
+          send ? "s" : "f", send ? "" : ",\"bp\":\"e\"", t->flow_count + (send ? i : instruction->peer), pid, tid);
   write_time(t, "ts", send || end == start ? start : end - 1);
   fputs("}", t->stream);
 }
 
-static dp_status write_trace(tracer *t, dp_error *error) {
+static dp_status write_run(tracer *t, dp_error *error) {
   const plan_program *program = t->run->program;
-  json_t *about = json_pack("{s:s, s:i, s:o, s:o, s:f, s:f}", "format", "diffpipe-timeline", "version", 1, "scenario",
-                            text(t, t->run->name), "origin", text(t, t->run->origin), "step_s", t->run->metrics->step_s,
-                            "end_s", t->run->timeline->step_s);
-  if (!about) return dp_fail_memory(error);
-  fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":", t->stream);
-  const int failed = json_dumpf(about, t->stream, JSON_REAL_PRECISION(15));
-  json_decref(about);
-  if (failed) return dp_fail(error, DP_IO_FAILED, "timeline.json: cannot be written");
-  fputs(",\"traceEvents\":[", t->stream);
   dp_progress progress;
   dp_progress_begin(&progress, "timeline.json", program->instruction_count);
   dp_status status = DP_OK;
@@ -177,17 +175,54 @@ static dp_status write_trace(tracer *t, dp_error *error) {
     }
   }
   dp_progress_end(&progress);
-  fputs("\n]}\n", t->stream);
   return status;
 }
 
-dp_status report_trace_write(const report_run *run, const char *path, dp_error *error) {
+/* `other`: the prediction of `run`, or NULL. */
+static dp_status write_trace(tracer *t, const report_run *run, const report_run *other, dp_error *error) {
+  json_t *about = json_pack("{s:s, s:i, s:o, s:o, s:f, s:f}", "format", "diffpipe-timeline", "version", 1, "scenario",
+                            text(t, run->name), "origin", text(t, run->origin), "step_s", run->metrics->step_s, "end_s",
+                            run->timeline->step_s);
+  if (about && other && json_object_set_new(about, "predicted_step_s", json_real(other->metrics->step_s)) != 0) {
+    json_decref(about);
+    about = NULL;
+  }
+  if (!about) return dp_fail_memory(error);
+  fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":", t->stream);
+  const int failed = json_dumpf(about, t->stream, JSON_REAL_PRECISION(15));
+  json_decref(about);
+  if (failed) return dp_fail(error, DP_IO_FAILED, "timeline.json: cannot be written");
+  fputs(",\"traceEvents\":[", t->stream);
+  t->run = run;
+  t->which = other ? ", measured" : "";
+  t->places = other ? 2 : 1;
+  t->place = t->places - 1;
+  DP_TRY(write_run(t, error));
+  if (other) {
+    t->worker_count = (uint32_t)run->program->worker_count;
+    t->lane_count = run->program->lane_count;
+    t->flow_count = run->program->instruction_count;
+    t->run = other;
+    t->which = ", predicted";
+    t->place = 0;
+    DP_TRY(write_run(t, error));
+  }
+  fputs("\n]}\n", t->stream);
+  return DP_OK;
+}
+
+dp_status report_trace_pair_write(const report_run *run, const report_run *predicted, const char *path,
+                                  dp_error *error) {
   dp_output output;
   DP_TRY(dp_output_open(path, &output, error));
-  tracer t = {.run = run, .stream = output.stream, .first = true};
-  const dp_status status = write_trace(&t, error);
+  tracer t = {.stream = output.stream, .first = true};
+  const dp_status status = write_trace(&t, run, predicted, error);
   dp_arena_free(&t.arena);
   if (status == DP_OK) return dp_output_commit(&output, error);
   dp_output_abandon(&output);
   return status;
+}
+
+dp_status report_trace_write(const report_run *run, const char *path, dp_error *error) {
+  return report_trace_pair_write(run, NULL, path, error);
 }

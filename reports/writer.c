@@ -93,6 +93,14 @@ void report_write_text(report_writer *w, const char *class, const char *text) {
   add_marked(w, "<p>", text, "</p>\n", "", "\n\n");
 }
 
+void report_write_list_begin(report_writer *w) {
+  if (!w->markdown) dp_str_add(w->out, "<ul>\n");
+}
+
+void report_write_item(report_writer *w, const char *text) { add_marked(w, "<li>", text, "</li>\n", "- ", "\n"); }
+
+void report_write_list_end(report_writer *w) { dp_str_add(w->out, w->markdown ? "\n" : "</ul>\n"); }
+
 void report_write_verdict(report_writer *w, bool good, const char *word, const char *text) {
   add_marked(w, good ? "<p class=\"verdict\"><b>" : "<p class=\"verdict bad\"><b>", word, "</b> <span>", "**", ":** ");
   add_marked(w, "", text, "</span></p>\n", "", "\n\n");

@@ -29,6 +29,9 @@ void report_write_heading(report_writer *writer, const char *text);             
 
 /* `class`: of the paragraph in HTML: "note", "plan", or NULL. */
 void report_write_text(report_writer *writer, const char *class, const char *text);
+void report_write_list_begin(report_writer *writer);
+void report_write_item(report_writer *writer, const char *text);
+void report_write_list_end(report_writer *writer);
 void report_write_verdict(report_writer *writer, bool good, const char *word, const char *text);
 void report_write_tiles(report_writer *writer, const report_tile *tiles, int count);
 void report_write_command(report_writer *writer, const char *command);     /* may have lines */

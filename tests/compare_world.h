@@ -12,7 +12,8 @@ typedef struct distortion {
   double delay_s; /* it starts so much later than it could */
 } distortion;
 
-/* `distort` is asked for each instruction, a SEND before its RECV counts. The result is for plan_timeline_free. */
+/* `distort` is asked for each instruction, a SEND before its RECV counts. The result is for plan_timeline_free. Ends
+ * the program when the host has no memory. */
 void distorted_timeline(const plan_timeline *predicted, void (*distort)(const void *how, uint32_t id, distortion *what),
                         const void *how, plan_timeline *measured);
 

@@ -210,3 +210,7 @@ tests_test_exec_order_SOURCES = tests/test_exec_order.c tests/suite.h
 tests_test_exec_order_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)
 tests_test_exec_dataset_SOURCES = tests/test_exec_dataset.c tests/scratch.h tests/suite.h
 tests_test_exec_dataset_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
+# tests/compare.sh reads folders that this writes
+check_PROGRAMS += tests/make_run
+tests_make_run_SOURCES = tests/make_run.c $(COMPARE_WORLD)
+tests_make_run_LDADD = $(REPORTS_LIBS)

@@ -1,0 +1,141 @@
+/* What a training run logs, step by step: loss, and samples a second. Half the page wide. */
+#include <math.h>
+
+#include "reports/plots.h"
+
+enum { MOST_POINTS = 500, SMOOTH_PARTS = 25 };
+
+typedef double (*reading)(const report_log_row *row);
+
+static double loss_of(const report_log_row *row) { return row->loss; }
+static double rate_of(const report_log_row *row) { return row->samples_per_s; }
+
+static bool has(const report_plot_source *source, reading read) {
+  const report_log *log = source->log;
+  int count = 0;
+  for (size_t i = 0; log && i < log->rows.count && count < 2; i++) count += isfinite(read(&log->rows.items[i]));
+  return count > 1;
+}
+bool report_plot_has_loss(const report_plot_source *source) { return has(source, loss_of); }
+bool report_plot_has_rate(const report_plot_source *source) { return has(source, rate_of); }
+
+typedef struct bounds {
+  double least, most;
+} bounds;
+
+static void widen(bounds *b, double value) {
+  if (!isfinite(value)) return;
+  b->least = fmin(b->least, value);
+  b->most = fmax(b->most, value);
+}
+
+/* Means of equal runs of steps, at most MOST_POINTS, and beside each the mean of the last `window` of the run's
+ * readings. */
+static bounds write_points(const report_log *log, reading read, size_t window, FILE *data) {
+  bounds found = {INFINITY, -INFINITY};
+  const size_t rows = log->rows.count, bins = rows < MOST_POINTS ? rows : MOST_POINTS;
+  double sum = 0;
+  size_t in_window = 0, oldest = 0, next = 0;
+  for (size_t b = 0; b < bins; b++) {
+    double step = 0, value = 0;
+    size_t count = 0;
+    for (; next < (b + 1) * rows / bins; next++) {
+      const double one = read(&log->rows.items[next]);
+      if (!isfinite(one)) continue;
+      value += one;
+      step += (double)log->rows.items[next].step;
+      count++;
+      sum += one;
+      in_window++;
+      for (; in_window > window; oldest++) {
+        const double old = read(&log->rows.items[oldest]);
+        if (!isfinite(old)) continue;
+        sum -= old;
+        in_window--;
+      }
+    }
+    if (!count) continue;
+    fprintf(data, "%.1f\t%.9g\t%.9g\n", step / (double)count, value / (double)count, sum / (double)in_window);
+    widen(&found, value / (double)count);
+    widen(&found, sum / (double)in_window);
+  }
+  return found;
+}
+
+static size_t window_of(const report_log *log) {
+  const size_t window = log->rows.count / SMOOTH_PARTS;
+  return window < 5 ? 5 : window;
+}
+
+/* From 0, or over powers of ten where small values would lie on the axis. */
+static void set_range(bounds found, bool from_zero, dp_str *body) {
+  if (!from_zero && found.least > 0 && found.most > 30 * found.least) {
+    dp_str_addf(body, "set logscale y\nset yrange [%.9g:%.9g]\nset ytics\n", found.least / 1.2, found.most * 1.2);
+    return;
+  }
+  const double low = from_zero || found.least > 0 ? 0 : found.least, span = found.most - low;
+  dp_str_addf(body, "set yrange [%.9g:%.9g]\nset ytics\n", low - (low < 0 ? 0.06 * span : 0),
+              low + (span > 0 ? span : 1) * 1.1);
+}
+
+static void set_steps(const report_log *log, dp_str *body) {
+  const double first = (double)log->rows.items[0].step, last = (double)log->rows.items[log->rows.count - 1].step;
+  dp_str_addf(body, "set xrange [%.9g:%.9g]\nset xtics\n", first, last > first ? last : first + 1);
+}
+
+dp_status report_plot_loss(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                           dp_error *error) {
+  const report_log *log = source->log;
+  const size_t window = window_of(log);
+  dp_str subtitle = {0};
+  (void)error;
+  fprintf(data, "# step\tloss\tmean\n");
+  bounds found = write_points(log, loss_of, window, data);
+  fprintf(data, "\n\n# step\tevaluation_loss\n");
+  int evaluations = 0;
+  for (size_t i = 0; i < log->evaluations.count; i++) {
+    const report_log_evaluation *one = &log->evaluations.items[i];
+    if (!isfinite(one->loss)) continue;
+    fprintf(data, "%lld\t%.9g\n", (long long)one->step, one->loss);
+    widen(&found, one->loss);
+    evaluations++;
+  }
+  dp_str_addf(&subtitle, "grey: each step; blue: mean of the last %zu%s", window,
+              evaluations ? "; points: evaluations" : "");
+  report_plot_half(size, "Loss", dp_str_text(&subtitle), "step", body);
+  if (subtitle.failed) body->failed = true;
+  dp_str_free(&subtitle);
+  set_range(found, false, body);
+  set_steps(log, body);
+  dp_str_add(body,
+             "plot data index 0 using 1:2 with lines lw 1 lc rgb '#9aa0a6' notitle, \\\n"
+             "  data index 0 using 1:3 with lines lw 2.5 lc rgb '#0072b2' notitle");
+  if (evaluations) dp_str_add(body, ", \\\n  data index 1 using 1:2 with points pt 7 ps 0.7 lc rgb '#d55e00' notitle");
+  dp_str_add(body, "\n");
+  return DP_OK;
+}
+
+dp_status report_plot_rate(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
+                           dp_error *error) {
+  const report_log *log = source->log;
+  const double predicted = source->predicted ? source->predicted->metrics->throughput_samples_per_s : 0;
+  const size_t window = window_of(log);
+  dp_str subtitle = {0};
+  (void)error;
+  fprintf(data, "# step\tsamples_per_s\tmean\n");
+  bounds found = write_points(log, rate_of, window, data);
+  widen(&found, predicted > 0 ? predicted : NAN);
+  dp_str_addf(&subtitle, "samples/s; grey: each step; blue: mean of the last %zu%s", window,
+              predicted > 0 ? "; dashed: predicted" : "");
+  report_plot_half(size, "Throughput", dp_str_text(&subtitle), "step", body);
+  if (subtitle.failed) body->failed = true;
+  dp_str_free(&subtitle);
+  set_range(found, true, body);
+  set_steps(log, body);
+  dp_str_add(body,
+             "plot data using 1:2 with lines lw 1 lc rgb '#9aa0a6' notitle, \\\n"
+             "  data using 1:3 with lines lw 2.5 lc rgb '#0072b2' notitle");
+  if (predicted > 0) dp_str_addf(body, ", \\\n  %.9g with lines lw 1.5 dashtype 2 lc rgb '#d55e00' notitle", predicted);
+  dp_str_add(body, "\n");
+  return DP_OK;
+}
