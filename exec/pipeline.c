@@ -129,12 +129,30 @@ static dp_status make_lanes(exec_pipeline *p, dp_error *error) {
   return exec_lanes_start(p, error);
 }
 
+/* The same weights must be with the same workers. */
+static dp_status check_shared(const exec_pipeline *p, dp_error *error) {
+  const exec_work *mine = &p->work, *other = &p->work.options.shared->work;
+  bool same = mine->program->worker_count == other->program->worker_count &&
+              mine->graph->units.count == other->graph->units.count &&
+              mine->graph->weights.count == other->graph->weights.count &&
+              mine->plan->chunk_count == other->plan->chunk_count && other->compress.count == 0 &&
+              !plan_skip_is_used(mine->plan, mine->graph, PLAN_SKIP_COMPRESS);
+  for (int c = 0; same && c < mine->plan->chunk_count; c++)
+    same = mine->plan->chunks[c].first_unit == other->plan->chunks[c].first_unit &&
+           mine->plan->chunks[c].rank == other->plan->chunks[c].rank;
+  if (same) return DP_OK;
+  return dp_fail(
+      error, DP_BAD_INPUT,
+      "found a plan with other stages for another resolution, allowed: the same split, without compressed skips");
+}
+
 static dp_status make(exec_pipeline *p, dp_error *error) {
   const plan_program *program = p->work.program;
   const uint32_t n = program->instruction_count;
   for (size_t t = 0; t < p->work.graph->tensors.count; t++)
     if (p->work.graph->tensors.items[t].is_output) p->work.output = (int)t;
   DP_TRY(share_out(p, error));
+  if (p->work.options.shared) DP_TRY(check_shared(p, error));
   p->workers = DP_ARENA_NEW(&p->arena, exec_worker, (size_t)program->worker_count);
   p->done = DP_ARENA_NEW(&p->arena, uint8_t, n);
   p->ready = DP_ARENA_NEW(&p->arena, uint8_t, n);
@@ -148,7 +166,8 @@ static dp_status make(exec_pipeline *p, dp_error *error) {
   DP_TRY(plan_groups_of(program, &p->arena, &p->groups, error));
   DP_TRY(make_index(p, error));
   for (int w = p->first_worker; w < p->end_worker; w++)
-    DP_TRY(exec_worker_init(&p->work, w, &p->arena, &p->workers[w], error));
+    DP_TRY(exec_worker_init(&p->work, w, p->work.options.shared ? &p->work.options.shared->workers[w] : NULL, &p->arena,
+                            &p->workers[w], error));
   DP_TRY(make_inbox(p, error));
   return make_lanes(p, error);
 }

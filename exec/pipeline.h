@@ -17,6 +17,8 @@
 #include "plan/program.h"
 #include "plan/timeline.h"
 
+typedef struct exec_pipeline exec_pipeline;
+
 /* What the model is fed. Called by several threads. */
 typedef struct exec_feed {
   /* Fills `out` with a graph input as it lies in memory, or with the target where tensor is the output. */
@@ -34,13 +36,14 @@ typedef struct exec_pipeline_options {
   exec_transport *transport;
   double lora_alpha; /* of adapters, whose scale is alpha / rank; 0: the rank */
   bool means;        /* keep running means of what is trained */
+  /* A pipeline of the same model, split and workers for another resolution, on whose weights, gradients and moments
+   * this one works. It must outlive this one, and only one of the two may be in a step. NULL: it has its own. */
+  exec_pipeline *shared;
 } exec_pipeline_options;
-
-typedef struct exec_pipeline exec_pipeline;
 
 /* The program, its plan, the graph and the transport must outlive it. Weights are zero: fill exec_pipeline_parameters.
  * DP_UNSUPPORTED names what is not known yet, or the first op without arithmetic; DP_BAD_INPUT: the processes cannot
- * share out the workers. */
+ * share out the workers, or the split is not that of `shared`. */
 dp_status exec_pipeline_create(const plan_program *program, const graph *graph, const exec_pipeline_options *options,
                                exec_pipeline **pipeline, dp_error *error);
 void exec_pipeline_free(exec_pipeline *pipeline); /* NULL is fine */

@@ -172,7 +172,8 @@ static dp_status make_output(const exec_work *work, exec_worker *w, dp_arena *ar
 
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
 
-static dp_status make(const exec_work *work, dp_arena *arena, exec_worker *w, dp_error *error) {
+static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena *arena, exec_worker *w,
+                      dp_error *error) {
   const graph *g = work->graph;
   const plan_plan *plan = work->plan;
   w->here = DP_ARENA_NEW(arena, uint8_t, g->units.count);
@@ -196,7 +197,11 @@ static dp_status make(const exec_work *work, dp_arena *arena, exec_worker *w, dp
                                            .lora_alpha = work->options.lora_alpha,
                                            .extras = extras,
                                            .extra_count = w->squeeze_count};
-  DP_TRY(exec_parameters_init(g, &weights, &w->parameters, error));
+  w->borrows = shared != NULL;
+  if (shared)
+    w->parameters = shared->parameters;
+  else
+    DP_TRY(exec_parameters_init(g, &weights, &w->parameters, error));
   how.workspace_bytes = most(how.workspace_bytes, kern_sum_squares_workspace(w->parameters.trained_count, how.threads));
   how.workspace_bytes = most(how.workspace_bytes, 1 << 16); /* the loss */
   DP_TRY(kern_context_create(&how, &w->kern, error));
@@ -209,16 +214,17 @@ static dp_status make(const exec_work *work, dp_arena *arena, exec_worker *w, dp
   return make_output(work, w, arena, error);
 }
 
-dp_status exec_worker_init(const exec_work *work, int index, dp_arena *arena, exec_worker *w, dp_error *error) {
+dp_status exec_worker_init(const exec_work *work, int index, const exec_worker *shared, dp_arena *arena, exec_worker *w,
+                           dp_error *error) {
   *w = (exec_worker){.index = index};
-  const dp_status status = make(work, arena, w, error);
+  const dp_status status = make(work, shared, arena, w, error);
   if (status != DP_OK) exec_worker_free(work, w);
   return status;
 }
 
 void exec_worker_free(const exec_work *work, exec_worker *w) {
   for (int m = 0; w->frames && m < work->plan->microbatches; m++) exec_frame_free(&w->frames[m]);
-  exec_parameters_free(&w->parameters);
+  if (!w->borrows) exec_parameters_free(&w->parameters);
   kern_context_free(w->kern);
   *w = (exec_worker){.index = 0};
 }

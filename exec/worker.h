@@ -14,6 +14,7 @@ typedef struct exec_trouble {
 typedef struct exec_worker {
   int index;
   exec_parameters parameters;
+  bool borrows; /* them from a worker of another pipeline */
   kern_context *kern;
   exec_frame *frames;     /* [microbatch] */
   uint8_t *here;          /* [unit] */
@@ -46,7 +47,9 @@ typedef struct exec_work {
 } exec_work;
 
 /* Frees what it has made when it fails. arena: of the pipeline. */
-dp_status exec_worker_init(const exec_work *work, int index, dp_arena *arena, exec_worker *worker, dp_error *error);
+/* shared: the worker of another pipeline whose parameters it takes; NULL: its own. */
+dp_status exec_worker_init(const exec_work *work, int index, const exec_worker *shared, dp_arena *arena,
+                           exec_worker *worker, dp_error *error);
 void exec_worker_free(const exec_work *work, exec_worker *worker);  /* safe on a zeroed one */
 void exec_worker_begin(const exec_work *work, exec_worker *worker); /* a step */
 /* A compute instruction. */

@@ -317,6 +317,23 @@ START_TEST(samples_are_weighed) {
 }
 END_TEST
 
+/* Two pipelines on the same weights, as of two resolutions: a step of either moves both. */
+START_TEST(pipelines_share_weights) {
+  start("sd15", "", "stages = 2\nschedule = \"1f1b\"", false);
+  exec_pipeline *other = NULL;
+  const exec_pipeline_options options = {.feed = {.fill = fill, .data = &r}, .shared = r.pipeline};
+  OK(exec_pipeline_create(&r.p.program, &r.p.graph, &options, &other, &error));
+  const dp_node *losses = dp_node_get(r.numbers.root, "losses");
+  for (int s = 0; s < STEPS; s++) {
+    exec_step_result result = {.squares = NULL};
+    r.step.adamw.step = s + 1;
+    OK(exec_pipeline_step(s % 2 ? other : r.pipeline, &r.step, &result, NULL, &error));
+    ck_assert_double_eq_tol(result.loss, number(losses->items[s]), 1e-5);
+  }
+  exec_pipeline_free(other);
+}
+END_TEST
+
 /* ---- compressed skips ---- */
 
 static const char *const compressed[] = {
@@ -480,6 +497,7 @@ int main(void) {
                                 an_evaluation_learns_nothing,
                                 means_follow_the_weights,
                                 samples_are_weighed,
+                                pipelines_share_weights,
                                 more_values_lose_less,
                                 gradients_of_compressors_are_those_of_the_loss,
                                 compressors_learn,
