@@ -3,7 +3,7 @@
 #   1. the ordinary build, with what the machine has: make check (unit suites, scripts, scenarios, malformed inputs);
 #      make install, and the installed program run from where it was put
 #   2. with clang, AddressSanitizer and UndefinedBehaviorSanitizer, without CUDA: make check again
-#   3. with ThreadSanitizer: what runs in threads: the searches, the kernels, the pipelines
+#   3. with ThreadSanitizer: what runs in threads: the searches, the kernels, the pipelines, the reading of samples
 #   4. a short libFuzzer run on every reader, with the libraries of 2
 #   5. valgrind on the scenario set
 #   6. make distcheck without CUDA; every file of the tree is in the tarball
@@ -125,8 +125,8 @@ run_suites build/sanitize
 say "ThreadSanitizer"
 rm -rf build/threads && mkdir -p build/threads
 if (cd build/threads && "$top/configure" -q CC=clang CXX=clang++ --without-cuda --with-check --enable-sanitizers=thread \
-      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_{sim_tune,kernels,exec_pipeline} >make.log 2>&1); then
-  for suite in test_sim_tune test_kernels test_exec_pipeline; do
+      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_{sim_tune,kernels,exec_pipeline,exec_dataset} >make.log 2>&1); then
+  for suite in test_sim_tune test_kernels test_exec_pipeline test_exec_dataset; do
     if SRCDIR=$top DIFFPIPE_DATA_DIR=$top/scenarios CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 \
         "build/threads/tests/$suite" >"build/threads/$suite.log" 2>&1; then ok "$suite with ThreadSanitizer"
     else
@@ -149,10 +149,12 @@ targets=(tests/fuzz/fuzz_*.c)
 say "fuzzing ${#targets[@]} readers for $fuzz_seconds s"
 [ ${#targets[@]} -gt 0 ] || bad "no fuzz target in tests/fuzz"
 libraries=()
-for house in reports sim plan graph base; do
+for house in reports sim exec kernels plan graph base; do
   [ ! -f "build/sanitize/lib$house.a" ] || libraries+=("build/sanitize/lib$house.a")
 done
-read -ra fuzz_libs <<<"$(pkg-config --libs jansson) -lstdc++ -lm"
+images=()
+for library in libpng libjpeg; do pkg-config --exists "$library" && images+=("$library"); done
+read -ra fuzz_libs <<<"$(pkg-config --libs jansson zlib "${images[@]}" | tr '\n' ' ') -lstdc++ -lm"
 for target in "${targets[@]}"; do
   name=$(basename "$target" .c)
   folder=build/sanitize/fuzz/$name
