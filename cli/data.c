@@ -275,12 +275,12 @@ static const cli_command manifest = {
     .run = run_manifest,
 };
 
-static const cli_command *const commands[] = {&shapes, &manifest, &cli_data_cache, NULL};
+static const cli_command *const commands[] = {&shapes, &manifest, &cli_data_cache, &cli_data_check, NULL};
 
 const cli_command cli_data = {
     .name = "data",
     .arguments = "COMMAND DIR",
-    .summary = "Make, describe and cache the data set of a training.",
+    .summary = "Make, describe, cache and check the data set of a training.",
     .help =
         "A data set is a folder of images with captions beside them. Training reads caches of what a VAE\n"
         "and a text encoder make of them; doc/data.md tells the way there.",

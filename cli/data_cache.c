@@ -11,9 +11,7 @@
 #include "cli/data.h"
 #include "cli/json.h"
 #include "exec/cache.h"
-#include "exec/objective.h"
 #include "exec/order.h"
-#include "plan/scenario.h"
 
 enum {
   SLOT_FOR,
@@ -107,22 +105,6 @@ typedef struct job {
 
 /* ---- what the model wants ---- */
 
-static dp_status take_buckets(const plan_scenario *scenario, const exec_objective_sizes *sizes, job *j,
-                              dp_error *error) {
-  const size_t given = scenario->data.bucket_count;
-  if (j->bucket_count) return DP_OK; /* the command line says */
-  j->buckets = dp_arena_alloc(&j->arena, given ? given : 1, sizeof *j->buckets);
-  if (!j->buckets) return dp_fail_memory(error);
-  j->bucket_count = given ? given : 1;
-  j->buckets[0][0] = sizes->height * EXEC_LATENT_PIXELS;
-  j->buckets[0][1] = sizes->width * EXEC_LATENT_PIXELS;
-  for (size_t b = 0; b < given; b++) {
-    j->buckets[b][0] = scenario->data.buckets[b].height;
-    j->buckets[b][1] = scenario->data.buckets[b].width;
-  }
-  return DP_OK;
-}
-
 static dp_status take_encoder(const char *path, int64_t channels, job *j, dp_error *error) {
   if (!j->encoder) j->encoder = exec_image_encoder_of_channels(channels);
   if (j->encoder && j->encoder->channels == channels) return DP_OK;
@@ -133,32 +115,17 @@ static dp_status take_encoder(const char *path, int64_t channels, job *j, dp_err
                  path, channels);
 }
 
-static dp_status take_model(const plan_scenario *scenario, const char *path, job *j, dp_error *error) {
-  plan_plan plan = {0};
-  graph model = {0};
-  exec_objective objective = {0};
-  dp_status status = plan_scenario_plan(scenario, &plan, error);
-  if (status == DP_OK) status = plan_scenario_graph(scenario, plan.microbatch_size, &model, error);
-  if (status == DP_OK) status = exec_objective_init(scenario, &model, &plan, &objective, error);
-  if (status == DP_OK) status = take_buckets(scenario, &objective.sizes, j, error);
-  if (status == DP_OK) status = take_encoder(path, objective.sizes.channels, j, error);
-  if (status == DP_OK) {
-    j->text.tokens = objective.sizes.text_tokens;
-    j->text.channels = objective.sizes.text_channels;
-    j->text.pooled_channels = objective.sizes.pooled_channels;
-  }
-  exec_objective_free(&objective);
-  graph_free(&model);
-  plan_plan_free(&plan);
-  return status;
-}
-
-static dp_status take_scenario(const char *path, job *j, dp_error *error) {
-  plan_scenario scenario = {0};
-  DP_TRY(plan_scenario_read(path, NULL, 0, &scenario, error));
-  const dp_status status = take_model(&scenario, path, j, error);
-  plan_scenario_free(&scenario);
-  return status;
+static dp_status take_model(const char *path, job *j, dp_error *error) {
+  cli_data_model model;
+  DP_TRY(cli_data_model_read(path, &j->arena, &model, error));
+  DP_TRY(take_encoder(path, model.sizes.channels, j, error));
+  j->text.tokens = model.sizes.text_tokens;
+  j->text.channels = model.sizes.text_channels;
+  j->text.pooled_channels = model.sizes.pooled_channels;
+  if (j->bucket_count) return DP_OK; /* the command line says */
+  j->buckets = model.buckets;
+  j->bucket_count = model.bucket_count;
+  return DP_OK;
 }
 
 /* ---- what the command line says ---- */
@@ -188,7 +155,7 @@ static dp_status read_job(const cli_values *values, job *j, dp_error *error) {
   j->text = (exec_cache_text){.model = "", .tokens = 77, .channels = 768};
   DP_TRY(cli_data_sizes(&how, values, &j->arena, &j->buckets, &j->bucket_count, error));
   DP_TRY(find_encoders(values, j, error));
-  if (values->slots[SLOT_FOR].given) DP_TRY(take_scenario(values->slots[SLOT_FOR].string, j, error));
+  if (values->slots[SLOT_FOR].given) DP_TRY(take_model(values->slots[SLOT_FOR].string, j, error));
   take_number(values, SLOT_TOKENS, &j->text.tokens);
   take_number(values, SLOT_CHANNELS, &j->text.channels);
   take_number(values, SLOT_POOLED, &j->text.pooled_channels);

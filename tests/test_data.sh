@@ -64,8 +64,20 @@ one "the same text" cmp text.safetensors demo/text.safetensors
 "$diffpipe" data manifest usual >/dev/null
 one "for a UNet" says '"latent_channels": 4' cache usual --for "$scenarios/tiny-unet-2xcpu.toml" --json
 one "a UNet's text" [ "$(sed -n 's/.*"text_\(tokens\|channels\)": //p' out | tr -d '\n')" = "16,64," ]
+one "check" says '^64 samples, 8 batches of 8 an epoch; encoder average-8x8, text encoder hashed-words$' check usual --for "$scenarios/tiny-unet-2xcpu.toml"
+refuse '^diffpipe: cache usual/latents-128x128.safetensors: latents of sample shape-000000.ppm: found the shape \[4, 16, 16\], the run wants \[16, 16, 16\]; make it again with ' data check usual --for "$scenarios/tiny-sd3-2xcpu.toml"
 one "for SD 3" says '"encoder": "cosines-8x8"' cache usual --for "$scenarios/tiny-sd3-2xcpu.toml" --json
 one "SD 3's pooled text" grep -qE '"pooled_channels": [1-9]' out
+one "check for SD 3" says '"batches_per_epoch": 8,' check usual --for "$scenarios/tiny-sd3-2xcpu.toml" --json
+refuse '^diffpipe: data check: --for is missing, needed: --for SCENARIO, of the training$' data check usual
+echo "another caption" >usual/shape-000001.txt
+refuse '^diffpipe: usual/shape-000001.txt: was changed since the manifest was made' data check usual --for "$scenarios/tiny-sd3-2xcpu.toml"
+"$diffpipe" data manifest usual >/dev/null
+refuse '^diffpipe: cache usual/latents-128x128.safetensors: was made of the manifest [0-9a-f]{8}, the data set.s is [0-9a-f]{8}; .*, or give --trust-cache$' data check usual --for "$scenarios/tiny-sd3-2xcpu.toml"
+one "a cache may be trusted" says '^64 samples' check usual --for "$scenarios/tiny-sd3-2xcpu.toml" --trust-cache
+sed 's/^\[task\]/[data]\nbuckets = [[128, 128], [96, 160]]\n[task]/; s#"models/#"'"$scenarios"'/models/#; s#"clusters/#"'"$scenarios"'/clusters/#' "$scenarios/tiny-sd3-2xcpu.toml" >two.toml
+one "buckets of the scenario" says '"height": 96,' cache usual --for two.toml --json
+one "another bucket, with no sample" says '^ +96 × 160 +0 samples$' check usual --for two.toml
 one "a bucket that nothing is in has no file" says '^latents +512 × 64 +0 samples$' cache demo --buckets 64x64,48x80,512x64
 one "and no file" [ ! -e demo/latents-512x64.safetensors ]
 one "shapes replace all of it" says '^demo: 2 pictures' shapes demo --count 2

@@ -55,9 +55,9 @@ for command in $(listed); do
   tells "$command"
   for inner in $(listed "$command"); do tells "$command" "$inner"; done
 done
-one "a family lists its commands" [ "$(listed data)" = "$(printf 'shapes\nmanifest\ncache')" ]
-expect 2 '' '^diffpipe: data: unknown command "shaps", did you mean shapes\? allowed: shapes, manifest, cache$' data shaps
-expect 2 '' '^diffpipe: data: unknown command "--", allowed: shapes, manifest, cache$' data -- shapes
+one "a family lists its commands" [ "$(listed data)" = "$(printf 'shapes\nmanifest\ncache\ncheck')" ]
+expect 2 '' '^diffpipe: data: unknown command "shaps", did you mean shapes\? allowed: shapes, manifest, cache, check$' data shaps
+expect 2 '' '^diffpipe: data: unknown command "--", allowed: shapes, manifest, cache, check$' data -- shapes
 expect 2 '' '^diffpipe: data: unknown command "nothing", allowed: ' help data nothing
 expect 2 '' '^diffpipe: data shapes: found 0 arguments, allowed: one, the folder to write$' data shapes
 
