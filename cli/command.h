@@ -21,7 +21,7 @@ typedef struct cli_command {
   const struct cli_command *const *commands;
 } cli_command;
 
-extern const cli_command cli_advise, cli_compare, cli_data, cli_data_cache, cli_data_check, cli_formats, cli_inspect,
-    cli_report, cli_simulate, cli_tune, cli_version, cli_whatif;
+extern const cli_command cli_advise, cli_calibrate, cli_compare, cli_data, cli_data_cache, cli_data_check, cli_formats,
+    cli_inspect, cli_report, cli_simulate, cli_tune, cli_version, cli_whatif;
 
 #endif

@@ -27,7 +27,7 @@ static const char cluster[] =
     "\nModels are diffusers' own `config.json`, read unchanged. `global_batch` = `microbatches` * `microbatch_size` *\n"
     "`data_parallel`: two of them give the third, and a contradiction is an error. `[cluster]` has `file`, or the keys "
     "of a\n"
-    "cluster file. `[search]` bounds what `diffpipe tune` tries; `simulate` does not look at it.\n"
+    "cluster file, and `profile`, the path of a profile. `[search]` bounds what `diffpipe tune` tries; `simulate` does not look at it.\n"
     "`[link]`, `[device]` and `[host]` change the cluster that was read, as in `--set link.bandwidth_gb_per_s=64`; a table in\n"
     "them speaks of one kind or class of links or of one card: `[link.nvlink]`, `[link.pcie4-x16]`, `[device.RTX-4090]`.\n\n"
     "## Cluster: `format = \"diffpipe-cluster\"`\n\n"
@@ -46,6 +46,11 @@ static const char catalogue[] =
     "`catalogue/nccl.toml` holds the constants of NCCL's cost model, `catalogue/efficiency.toml` the efficiency "
     "curves; the\n"
     "heads of these files say what their keys mean.\n";
+
+static const char profile[] =
+    "\n## Profile: `profile.json`, `format = \"diffpipe-profile\"`\n\n"
+    "What `diffpipe calibrate` measured and `[cluster] profile` or `--profile` names. doc/calibration.md says how it is\n"
+    "made and used; plan/profile.h has the formulas.\n";
 
 static const char foreign[] =
     "\n## diffusion-pipe: what `diffpipe advise` reads\n\n"
@@ -70,6 +75,7 @@ static const struct {
     {"diffpipe-cluster", plan_cluster_tables, cluster},
     {"diffpipe-cluster", plan_cluster_row_tables, ""},
     {"diffpipe-devices, diffpipe-links", plan_catalogue_tables, catalogue},
+    {"diffpipe-profile", plan_profile_tables, profile},
     {"diffpipe-dataset", exec_manifest_tables, dataset},
     {"diffusion-pipe", plan_dpipe_tables, foreign},
     {"diffusion-pipe dataset", plan_dpipe_dataset_tables, ""},

@@ -32,6 +32,7 @@ diffpipe_SOURCES = \
 diffpipe_SOURCES += cli/advise.c cli/advise.h cli/advise_json.c cli/advise_lines.c cli/advise_text.c
 diffpipe_SOURCES += cli/data.c cli/data.h cli/data_cache.c cli/data_check.c cli/data_model.c
 diffpipe_LDADD = $(EXEC_LIBS) $(REPORTS_LIBS)
+diffpipe_SOURCES += cli/calibrate.c
 if HAVE_CUDA
 diffpipe_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 diffpipe_LDFLAGS = $(AM_LDFLAGS) $(CUDA_LDFLAGS)

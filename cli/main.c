@@ -8,8 +8,9 @@
 #endif
 #include "cli/command.h"
 
-static const cli_command *const commands[] = {&cli_inspect, &cli_simulate, &cli_tune, &cli_whatif,  &cli_compare,
-                                              &cli_report,  &cli_advise,   &cli_data, &cli_formats, &cli_version};
+static const cli_command *const commands[] = {&cli_inspect, &cli_calibrate, &cli_simulate, &cli_tune,
+                                              &cli_whatif,  &cli_compare,   &cli_report,   &cli_advise,
+                                              &cli_data,    &cli_formats,   &cli_version};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out) {
@@ -90,6 +91,7 @@ static int run(const cli_command *command, int argc, char **argv) {
   if (status == DP_OK) status = command->run(&values, &error);
   if (status == DP_OK && (fflush(stdout) != 0 || ferror(stdout)))
     status = dp_fail(&error, DP_IO_FAILED, "the output could not be written");
+  dp_arena_free(&values.arena);
   free(storage);
   return status == DP_OK ? 0 : fail(&error, status);
 }

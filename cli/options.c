@@ -67,6 +67,20 @@ static dp_status fail_choice(const cli_command *command, const cli_option *optio
   return cli_fail_name(lead, value, option->choices, count, "", error);
 }
 
+/* key="value", as TOML. */
+static const char *assignment(const char *key, const char *value, dp_arena *arena) {
+  dp_str text = {0};
+  dp_str_addf(&text, "%s=\"", key);
+  for (; *value; value++) {
+    if (*value == '"' || *value == '\\') dp_str_add(&text, "\\");
+    dp_str_add_bytes(&text, value, 1);
+  }
+  dp_str_add(&text, "\"");
+  const char *kept = text.failed ? NULL : dp_arena_strdup(arena, dp_str_text(&text));
+  dp_str_free(&text);
+  return kept;
+}
+
 static dp_status take(const cli_command *command, const cli_option *option, const char *value, const char **lists,
                       int room, cli_values *values, dp_error *error) {
   values->slots[option->slot].given = true;
@@ -78,6 +92,11 @@ static dp_status take(const cli_command *command, const cli_option *option, cons
       lists[room + values->sweep_count++] = value;
     else
       lists[2 * room + values->repeated_count++] = value;
+  }
+  if (option->type == CLI_KEY) {
+    const char *set = assignment(option->key, value, &values->arena);
+    if (!set) return dp_fail_memory(error);
+    lists[values->set_count++] = set;
   }
   if (option->type == CLI_INTEGER) {
     char *end = NULL;

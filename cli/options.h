@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/arena.h"
 #include "base/status.h"
 
 typedef enum cli_option_type {
@@ -13,6 +14,7 @@ typedef enum cli_option_type {
   CLI_INTEGER, /* target: int64_t, within [min, max] */
   CLI_STRING,  /* target: const char * */
   CLI_CHOICE,  /* target: int, index into choices */
+  CLI_KEY,     /* a string for a key of the scenario: becomes one of cli_values.sets */
   CLI_LIST     /* may be repeated; collected in cli_values.sets or .sweeps when its name is set or sweep, else in .repeated */
 } cli_option_type;
 
@@ -26,6 +28,7 @@ typedef struct cli_option {
   int slot;             /* index into cli_values.slots */
   int64_t min, max;     /* CLI_INTEGER */
   const char *const *choices;
+  const char *key; /* CLI_KEY: "cluster.profile" */
 } cli_option;
 
 /* Rows that several commands have; `at`: the slot. */
@@ -43,6 +46,11 @@ typedef struct cli_option {
   {                                                                                                                 \
     .name = "out", .letter = 'o', .type = CLI_STRING, .argument = "DIR", .help = "write " what " into this folder", \
     .slot = (at)                                                                                                    \
+  }
+#define CLI_OPTION_PROFILE(at)                                                                  \
+  {                                                                                             \
+    .name = "profile", .type = CLI_KEY, .argument = "FILE",                                     \
+    .help = "costs that diffpipe calibrate measured", .slot = (at), .key = "cluster.profile"    \
   }
 #define CLI_OPTION_NO_PLOTS(at)                                                                                      \
   {                                                                                                                  \
@@ -65,11 +73,13 @@ typedef struct cli_values {
   const char *const *sweeps;
   const char *const *repeated; /* of the command's other repeatable option, of which it has at most one */
   int set_count, sweep_count, repeated_count;
+  dp_arena arena; /* of what was made of CLI_KEY */
 } cli_values;
 
 struct cli_command;
 
-/* Parses argv after the subcommand's name. `storage` has room for argc pointers CLI_LISTS times.
+/* Parses argv after the subcommand's name. `storage` has room for argc pointers CLI_LISTS times. Free values->arena, also
+ * after a failure.
  */
 dp_status cli_options_parse(const struct cli_command *command, int argc, char **argv, const char **storage,
                             cli_values *values, dp_error *error);

@@ -9,10 +9,11 @@
 #include "reports/report.h"
 #include "sim/predict.h"
 
-enum { SLOT_SET, SLOT_JSON, SLOT_OUT, SLOT_NO_PLOTS };
+enum { SLOT_SET, SLOT_PROFILE, SLOT_JSON, SLOT_OUT, SLOT_NO_PLOTS };
 
 static const cli_option options[] = {
     CLI_OPTION_SET(SLOT_SET),
+    CLI_OPTION_PROFILE(SLOT_PROFILE),
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of tables", .slot = SLOT_JSON},
     CLI_OPTION_OUT(SLOT_OUT, "report, metrics, plan, timeline and plots"),
     CLI_OPTION_NO_PLOTS(SLOT_NO_PLOTS),

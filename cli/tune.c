@@ -15,10 +15,11 @@
 #include "cli/text.h"
 #include "cli/tune_json.h"
 
-enum { SLOT_SET, SLOT_JSON, SLOT_ALL, SLOT_THREADS, SLOT_OUT, SLOT_NO_PLOTS, SLOT_BASELINES };
+enum { SLOT_SET, SLOT_PROFILE, SLOT_JSON, SLOT_ALL, SLOT_THREADS, SLOT_OUT, SLOT_NO_PLOTS, SLOT_BASELINES };
 
 static const cli_option options[] = {
     CLI_OPTION_SET(SLOT_SET),
+    CLI_OPTION_PROFILE(SLOT_PROFILE),
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of tables", .slot = SLOT_JSON},
     {.name = "all", .type = CLI_FLAG, .help = "list every plan that was looked at", .slot = SLOT_ALL},
     CLI_OPTION_THREADS(SLOT_THREADS, "plans simulated"),

@@ -20,7 +20,8 @@ enum {
   SLOT_OUT,
   SLOT_NO_PLOTS,
   SLOT_JSON,
-  SLOT_CSV
+  SLOT_CSV,
+  SLOT_PROFILE
 };
 
 static const cli_option options[] = {
@@ -49,6 +50,7 @@ static const cli_option options[] = {
      .help = "sweeps keep [plan], or the best plan of their first point",
      .slot = SLOT_PLAN_FIXED},
     CLI_OPTION_SET(SLOT_SET),
+    CLI_OPTION_PROFILE(SLOT_PROFILE),
     CLI_OPTION_THREADS(SLOT_THREADS, "searches"),
     CLI_OPTION_OUT(SLOT_OUT, "whatif.json, whatif.csv and plots"),
     CLI_OPTION_NO_PLOTS(SLOT_NO_PLOTS),
@@ -123,9 +125,11 @@ static dp_status find_clusters(question *q, dp_error *error) {
 
 /* ---- sweeps ---- */
 
-/* The clusters compared take the place of [cluster]: a change there would be lost in silence. */
+/* The clusters compared take the place of [cluster]: a change there would be lost in silence. A profile holds wherever
+ * its device is. */
 static dp_status check_no_cluster_key(const question *q, const char *what, const char *key, dp_error *error) {
-  if (strncmp(key, "cluster.", 8) != 0 || !q->clusters[0].file) return DP_OK;
+  if (strncmp(key, "cluster.", 8) != 0 || !q->clusters[0].file || strncmp(key, "cluster.profile", 15) == 0)
+    return DP_OK;
   return dp_fail(error, DP_BAD_INPUT,
                  "--%s %.200s: found a key of [cluster] beside clusters to compare, allowed: keys of [link], [device], "
                  "[host], [model], [task], [plan], [search]",

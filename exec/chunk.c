@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "exec/ops.h"
 
 /* Shapes and attributes alone. */
@@ -120,10 +121,20 @@ void exec_frame_clear(exec_frame *frame, const graph *g) { memset(frame->begun, 
 
 /* ---- passes ---- */
 
+/* An op's time is all that its turn takes, from looking up its operands on. */
+static double begin(const exec_chunk *chunk) { return chunk->observer && chunk->observer->on ? dp_clock_s() : 0; }
+
+static void tell(const exec_chunk *chunk, int op, plan_direction direction, double start_s) {
+  const exec_observer *observer = chunk->observer;
+  if (observer && observer->on) observer->note(observer->data, chunk->worker, op, direction, dp_clock_s() - start_s);
+}
+
 void exec_chunk_forward(const exec_chunk *chunk, exec_frame *frame) {
   for (int o = chunk->first_op; o < chunk->first_op + chunk->op_count; o++) {
+    const double start_s = begin(chunk);
     const exec_call c = call_of(chunk, frame, o);
     exec_op_rows[c.op->kind].forward(&c);
+    tell(chunk, o, PLAN_DIRECTION_FORWARD, start_s);
   }
 }
 
@@ -141,6 +152,7 @@ static bool look_up_outputs(const exec_frame *frame, exec_call *c) {
 
 void exec_chunk_backward_input(const exec_chunk *chunk, exec_frame *frame) {
   for (int o = chunk->first_op + chunk->op_count - 1; o >= chunk->first_op; o--) {
+    const double start_s = begin(chunk);
     exec_call c = call_of(chunk, frame, o);
     const exec_op_row *row = &exec_op_rows[c.op->kind];
     if (c.op->kind == GRAPH_RESHAPE || !row->backward_input || !look_up_outputs(frame, &c)) continue;
@@ -153,13 +165,17 @@ void exec_chunk_backward_input(const exec_chunk *chunk, exec_frame *frame) {
     row->backward_input(&c);
     for (int i = 0; i < c.op->input_count; i++)
       if (c.dx[i]) frame->begun[frame->root[c.op->inputs[i]]] = 1;
+    tell(chunk, o, PLAN_DIRECTION_BACKWARD_INPUT, start_s);
   }
 }
 
 void exec_chunk_backward_weight(const exec_chunk *chunk, exec_frame *frame) {
   for (int o = chunk->first_op + chunk->op_count - 1; o >= chunk->first_op; o--) {
+    const double start_s = begin(chunk);
     exec_call c = call_of(chunk, frame, o);
     const exec_op_row *row = &exec_op_rows[c.op->kind];
-    if (row->backward_weight && look_up_outputs(frame, &c)) row->backward_weight(&c);
+    if (!row->backward_weight || !look_up_outputs(frame, &c)) continue;
+    row->backward_weight(&c);
+    tell(chunk, o, PLAN_DIRECTION_BACKWARD_WEIGHT, start_s);
   }
 }

@@ -13,6 +13,7 @@
 #define DP_EXEC_CHUNK_H
 
 #include "exec/parameters.h"
+#include "plan/profile.h"
 
 typedef struct exec_frame {
   int *root; /* [tensor] whose place it has: a reshape's output shows its input's memory */
@@ -23,12 +24,21 @@ typedef struct exec_frame {
   dp_arena arena;
 } exec_frame;
 
+/* Is told how long each op took, by the thread that did it. `on` may change between two passes. */
+typedef struct exec_observer {
+  bool on;
+  void (*note)(void *data, int worker, int op, plan_direction direction, double seconds);
+  void *data;
+} exec_observer;
+
 typedef struct exec_chunk {
   const graph *graph;
   int first_unit, unit_count, first_op, op_count;
   const exec_parameters *parameters;
   const exec_lora *adapters; /* [op of the graph], rank 0: none; NULL: none at all */
   kern_context *kern;
+  const exec_observer *observer; /* NULL: nobody looks */
+  int worker;                    /* what the observer is told */
 } exec_chunk;
 
 /* Most workspace that any op of the units needs: for the kern_context to be made. */

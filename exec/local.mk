@@ -28,4 +28,5 @@ libexec_a_SOURCES += exec/compress.c exec/compress.h exec/skips.c
 libexec_a_SOURCES += exec/transfer.c
 libexec_a_SOURCES += exec/transport.c exec/transport.h
 libexec_a_SOURCES += exec/worker.c exec/worker.h
+libexec_a_SOURCES += exec/measure.c exec/measure.h exec/measure_machine.c exec/measure_store.c exec/measure_store.h
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(ZLIB_LIBS)

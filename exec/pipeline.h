@@ -39,6 +39,7 @@ typedef struct exec_pipeline_options {
   /* A pipeline of the same model, split and workers for another resolution, on whose weights, gradients and moments
    * this one works. It must outlive this one, and only one of the two may be in a step. NULL: it has its own. */
   exec_pipeline *shared;
+  const exec_observer *observer; /* of every op; must outlive the pipeline; NULL: none */
 } exec_pipeline_options;
 
 /* The program, its plan, the graph and the transport must outlive it. Weights are zero: fill exec_pipeline_parameters.

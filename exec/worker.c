@@ -396,7 +396,9 @@ static exec_chunk chunk_of(const exec_work *work, const exec_worker *w, const pl
                       .op_count = last->first_op + last->op_count - first->first_op,
                       .parameters = &w->parameters,
                       .adapters = w->parameters.lora,
-                      .kern = w->kern};
+                      .kern = w->kern,
+                      .observer = work->options.observer,
+                      .worker = w->index};
 }
 
 void exec_worker_run(const exec_work *work, exec_worker *w, uint32_t at) {

@@ -391,11 +391,27 @@ static dp_status read_search(const dp_node *table, plan_scenario *scenario, dp_e
 
 /* ---- [cluster] ---- */
 
-static dp_status read_cluster(const dp_node *table, plan_scenario *scenario, dp_error *error) {
-  const dp_node *file = dp_node_get(table, "file");
+/* The table without `profile`, which is no key of a cluster. */
+static const dp_node *without_profile(const dp_node *table, dp_arena *arena) {
+  if (!dp_node_get(table, "profile")) return table;
+  dp_node *bare = DP_ARENA_NEW(arena, dp_node, 1);
+  if (!bare) return NULL;
+  *bare = *table;
+  bare->items = DP_ARENA_NEW(arena, dp_node *, table->count);
+  bare->count = bare->capacity = 0;
+  if (!bare->items) return NULL;
+  for (size_t i = 0; i < table->count; i++)
+    if (strcmp(table->items[i]->key, "profile") != 0) bare->items[bare->count++] = table->items[i];
+  return bare;
+}
+
+static dp_status read_cluster(const dp_node *whole, plan_scenario *scenario, dp_error *error) {
+  const dp_node *file = dp_node_get(whole, "file");
   char shown[80];
-  if (table->kind != DP_NODE_TABLE)
-    return dp_fail_at(error, table, "cluster: found %s, allowed: a table", dp_node_show(table, shown));
+  if (whole->kind != DP_NODE_TABLE)
+    return dp_fail_at(error, whole, "cluster: found %s, allowed: a table", dp_node_show(whole, shown));
+  const dp_node *table = without_profile(whole, &scenario->arena);
+  if (!table) return dp_fail_memory(error);
   if (!file) {
     if (table->count == 0)
       return dp_fail_at(error, table,
@@ -412,6 +428,42 @@ static dp_status read_cluster(const dp_node *table, plan_scenario *scenario, dp_
   const char *path = NULL;
   DP_TRY(plan_scenario_resolve(scenario, file, "cluster.file", &path, error));
   return plan_cluster_read(path, &scenario->catalogue, &scenario->cluster_document, &scenario->cluster, error);
+}
+
+/* ---- [cluster] profile ---- */
+
+static bool is_of_job(const plan_scenario *scenario, const plan_profile *profile) {
+  return strcmp(profile->implementation, scenario->implementation) == 0 &&
+         profile->precision == scenario->model_options.precision;
+}
+
+const plan_profile *plan_scenario_profile(const plan_scenario *scenario, const plan_device *device) {
+  const plan_profile *profile = scenario->profile;
+  if (!profile || scenario->synthetic || !is_of_job(scenario, profile)) return NULL;
+  return strcmp(profile->device, device->model->name) == 0 ? profile : NULL;
+}
+
+/* `anywhere`: the cluster is one of several, and this may be the profile of another. */
+static dp_status read_profile(const dp_node *node, bool anywhere, plan_scenario *scenario, dp_error *error) {
+  char shown[80];
+  if (!node) return DP_OK;
+  if (node->kind != DP_NODE_STRING || !node->string[0])
+    return dp_fail_at(error, node, "cluster.profile: found %s, allowed: the path of a profile.json",
+                      dp_node_show(node, shown));
+  DP_TRY(plan_scenario_resolve(scenario, node, "cluster.profile", &scenario->profile_path, error));
+  plan_profile *profile = DP_ARENA_NEW(&scenario->arena, plan_profile, 1);
+  if (!profile) return dp_fail_memory(error);
+  DP_TRY(plan_profile_read(scenario->profile_path, profile, error));
+  scenario->profile = profile;
+  if (anywhere || scenario->synthetic) return DP_OK;
+  if (!is_of_job(scenario, profile))
+    return dp_fail_at(error, node, "cluster.profile: found one of %s in %s, allowed: of %s in %s, as the job runs",
+                      profile->implementation, graph_dtype_name(profile->precision), scenario->implementation,
+                      graph_dtype_name(scenario->model_options.precision));
+  for (size_t d = 0; d < scenario->cluster.devices.count; d++)
+    if (plan_scenario_profile(scenario, &scenario->cluster.devices.items[d])) return DP_OK;
+  return dp_fail_at(error, node, "cluster.profile: found one of %.60s, allowed: of a device of the cluster (%.60s)",
+                    profile->device, scenario->cluster.devices.items[0].model->name);
 }
 
 /* ---- the file ---- */
@@ -480,6 +532,7 @@ static dp_status read_root(plan_scenario *scenario, const char *cluster_file, dp
                                           &scenario->cluster, error)
                       : read_cluster(keys.cluster, scenario, error));
   DP_TRY(plan_cluster_change(root, &scenario->catalogue, &scenario->cluster, error));
+  DP_TRY(read_profile(dp_node_get(keys.cluster, "profile"), cluster_file != NULL, scenario, error));
   DP_TRY(scenario->job_only ? read_job(&keys, scenario, error) : read_plan(keys.plan, scenario, error));
   DP_TRY(read_search(keys.search, scenario, error));
   DP_TRY(plan_scenario_read_whatif(keys.whatif, scenario, error));
@@ -532,6 +585,7 @@ dp_status plan_scenario_parse(const char *text, size_t length, const char *name,
 }
 
 void plan_scenario_free(plan_scenario *scenario) {
+  if (scenario->profile) plan_profile_free(scenario->profile);
   plan_cluster_free(&scenario->cluster);
   plan_catalogue_free(&scenario->catalogue);
   dp_document_free(&scenario->cluster_document);

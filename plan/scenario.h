@@ -7,6 +7,7 @@
 #include "graph/model.h"
 #include "plan/cluster.h"
 #include "plan/plan.h"
+#include "plan/profile.h"
 #include "plan/scenario_train.h"
 
 /* A cluster file that [whatif] names. */
@@ -32,6 +33,8 @@ typedef struct plan_scenario {
   plan_catalogue catalogue;
   plan_cluster cluster;
   dp_arena arena;
+  plan_profile *profile;        /* [cluster] profile, in the arena; NULL: none */
+  const char *profile_path;     /* resolved */
   const char *name;
   bool job_only;                /* [plan] was left out */
   /* [model] */
@@ -91,6 +94,8 @@ dp_status plan_scenario_parse(const char *text, size_t length, const char *name,
 /* The node of a key ("plan", "stages"), else of its table, else the root: where an error about it belongs. */
 const dp_node *plan_scenario_node(const plan_scenario *scenario, const char *table, const char *key);
 void plan_scenario_free(plan_scenario *scenario);
+/* The profile where it is of this device, as the job runs on it; NULL: none is. */
+const plan_profile *plan_scenario_profile(const plan_scenario *scenario, const plan_device *device);
 /* Finds the files that [train] and [data] name, beside the scenario or in the installed data: their names become paths.
  * DP_BAD_INPUT for one that cannot be opened. Only who trains asks. */
 dp_status plan_scenario_find_training(plan_scenario *scenario, dp_error *error);

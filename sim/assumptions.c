@@ -132,6 +132,33 @@ static void add_implementation(collector *c) {
   }
 }
 
+static void add_step(collector *c, const sim_prediction *prediction) {
+  const plan_profile *profile = c->scenario->profile;
+  const double *share = prediction->source_share;
+  const char *source = string_of(dp_node_get(c->efficiency->document.root, "error_band"), "source");
+  if (!profile || share[PLAN_SOURCE_MEASURED] + share[PLAN_SOURCE_INTERPOLATED] <= 0) {
+    add(c, "the step", "from data sheets and efficiency curves, nothing measured for this job", source,
+        prediction->error_band);
+    return;
+  }
+  add(c, "the step",
+      dp_arena_printf(
+          c->arena, "of the ops' time %.0f %% measured for these shapes, %.0f %% interpolated, %.0f %% from curves",
+          100 * share[PLAN_SOURCE_MEASURED], 100 * share[PLAN_SOURCE_INTERPOLATED], 100 * share[PLAN_SOURCE_ANALYTIC]),
+      dp_arena_printf(c->arena, "%s: %zu ops on %s, %s", c->scenario->profile_path, profile->ops.count,
+                      profile->processor, profile->made),
+      prediction->error_band);
+  add(c, "interpolated ops",
+      dp_arena_printf(c->arena, "err by %.1f %%, measured ones differ by %.1f %% when measured again",
+                      100 * profile->held_out_error, 100 * profile->repeat_error),
+      dp_arena_printf(c->arena, "the profile, %lld ops kept aside", (long long)profile->held_out),
+      profile->held_out_error);
+  add(c, "copies and hand-overs",
+      dp_arena_printf(c->arena, "%.3g us a hand-over, %.3g us an instruction beside its ops", 1e6 * profile->handover_s,
+                      1e6 * profile->instruction_s),
+      "the profile", 0);
+}
+
 static void add_all(collector *c, const sim_prediction *prediction) {
   const plan_scenario *scenario = c->scenario;
   if (scenario->synthetic) {
@@ -139,8 +166,7 @@ static void add_all(collector *c, const sim_prediction *prediction) {
     add_links(c);
     return;
   }
-  add(c, "the step", "from data sheets and efficiency curves, nothing measured for this job",
-      string_of(dp_node_get(c->efficiency->document.root, "error_band"), "source"), prediction->error_band);
+  add_step(c, prediction);
   add_devices(c);
   if (scenario->cluster.price_usd_per_h > 0)
     add(c, "price of the cluster", dp_arena_printf(c->arena, "%.2f USD/h", scenario->cluster.price_usd_per_h),

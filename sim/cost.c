@@ -95,8 +95,9 @@ double sim_cost_launch_s(const sim_cost_context *context, sim_direction directio
   return context->implementation->issue_s_per_kernel[direction != SIM_FORWARD] * context->host_issue_factor;
 }
 
-void sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units) {
+dp_status sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units, dp_error *error) {
   memset(units, 0, model->units.count * sizeof *units);
+  if (context->profile) return sim_cost_profile_units(context, model, units, error);
   for (size_t u = 0; u < model->units.count; u++) {
     const graph_unit *unit = &model->units.items[u];
     sim_unit_cost *cost = &units[u];
@@ -118,13 +119,29 @@ void sim_cost_units(const sim_cost_context *context, const graph *model, sim_uni
       }
     }
   }
+  return DP_OK;
 }
 
 double sim_cost_instruction_issue_s(const sim_cost_context *context) {
   return context->implementation->issue_s_per_instruction * context->host_issue_factor;
 }
 
-double sim_cost_instruction_s(const sim_cost_context *context) { return context->implementation->instruction_s; }
+double sim_cost_instruction_s(const sim_cost_context *context) {
+  return context->profile ? context->profile->instruction_s : context->implementation->instruction_s;
+}
+
+static bool is_measured(const sim_cost_context *context, plan_optimizer optimizer) {
+  return context->profile && optimizer == PLAN_ADAMW;
+}
+
+static double measured_optimizer_s(const plan_profile *profile, int64_t parameters) {
+  return profile->optimizer_s + profile->optimizer_s_per_parameter * (double)parameters;
+}
+
+double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer optimizer, int64_t parameters) {
+  if (!is_measured(context, optimizer)) return 0;
+  return measured_optimizer_s(context->profile, parameters) * (context->profile->optimizer_busy_factor - 1);
+}
 
 double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
                           int64_t parameters) {
@@ -132,6 +149,8 @@ double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimi
    */
   static const double state_bytes[] = {
       [PLAN_ADAMW] = 16, [PLAN_ADAMW_8BIT] = 4, [PLAN_ADAFACTOR] = 0.1, [PLAN_SGD] = 8};
+  if (is_measured(context, optimizer))
+    return context->profile->step_s + measured_optimizer_s(context->profile, parameters);
   const double width = (double)graph_dtype_bytes(context->precision);
   const double master =
       context->precision == GRAPH_FP32 ? 4 : 8; /* read and written; fp32 models: the weight itself is read */
@@ -156,6 +175,13 @@ int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers) {
 
 int64_t sim_cost_workspace_bytes(const sim_cost_context *context) {
   return (int64_t)context->implementation->workspace_bytes;
+}
+
+double sim_cost_source_band(const sim_cost_context *context, plan_source source) {
+  const plan_profile *profile = context->profile;
+  if (!profile || source == PLAN_SOURCE_ANALYTIC) return sim_cost_error_band(context);
+  const double measured = hypot(context->efficiency->band_measured, profile->repeat_error);
+  return source == PLAN_SOURCE_MEASURED ? measured : hypot(measured, profile->held_out_error);
 }
 
 double sim_cost_error_band(const sim_cost_context *context) {

@@ -1,7 +1,7 @@
 /* The cost model: device time and host issue time of any piece of work.
  *
  * Time of an op, best source first: measured for this exact shape, interpolated from a profile (both from a
- * profile.json, once there is one), else the analytic roofline used here:
+ * profile.json: plan/profile.h), else the analytic roofline used here:
  *
  *   compute_s = flops / peak,  traffic_s = bytes / memory bandwidth           (at the data sheet's figures)
  *   t = max(compute_s / e_class(compute_s), traffic_s / e_memory(traffic_s))
@@ -21,6 +21,7 @@
 #include "graph/graph.h"
 #include "plan/cluster.h"
 #include "plan/plan.h"
+#include "plan/profile.h"
 
 /* The file, parsed. Ownership: free with sim_efficiency_free, after everything that came from it. */
 typedef struct sim_efficiency sim_efficiency;
@@ -39,13 +40,18 @@ typedef struct sim_cost_context {
   const sim_implementation *implementation;
   const plan_device *device;
   graph_dtype precision;
-  bool cuda_graphs;         /* the host issues one launch a chunk instead of one a kernel */
-  double host_issue_factor; /* how much slower than the reference this host is */
+  bool cuda_graphs;            /* the host issues one launch a chunk instead of one a kernel */
+  double host_issue_factor;    /* how much slower than the reference this host is */
+  const plan_profile *profile; /* of this device; NULL: nothing was measured */
 } sim_cost_context;
 
-typedef enum sim_direction { SIM_FORWARD, SIM_BACKWARD_INPUT, SIM_BACKWARD_WEIGHT } sim_direction;
+typedef enum sim_direction {
+  SIM_FORWARD,
+  SIM_BACKWARD_INPUT,
+  SIM_BACKWARD_WEIGHT
+} sim_direction; /* as plan_direction */
 
-/* Device seconds of one direction of one op; 0 where nothing runs. */
+/* Device seconds of one direction of one op by the roofline; 0 where nothing runs. */
 double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_direction direction);
 
 /* Costs of one unit on one device. */
@@ -53,9 +59,15 @@ typedef struct sim_unit_cost {
   double device_s[3];                   /* by sim_direction */
   double issue_s[3];                    /* host seconds to issue it, kernel by kernel; 0 with CUDA graphs */
   double class_s[3][GRAPH_CLASS_COUNT]; /* device_s by op class */
+  double busy_s[3];                     /* what is to be added while all workers compute side by side */
+  double source_s[PLAN_SOURCE_COUNT];   /* device_s of all directions by what it rests on; without a profile 0 */
 } sim_unit_cost;
-/* units[model->units.count]. Units with fixed costs have exactly those. */
-void sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units);
+/* units[model->units.count]. Units with fixed costs have exactly those. With a profile the loss is in the forward of
+ * the unit that makes the output. */
+dp_status sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units, dp_error *error);
+/* The same from the context's profile. */
+dp_status sim_cost_profile_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units,
+                                 dp_error *error);
 
 /* Host seconds to launch one kernel of a direction; 0 with CUDA graphs. */
 double sim_cost_launch_s(const sim_cost_context *context, sim_direction direction);
@@ -66,8 +78,8 @@ double sim_cost_instruction_issue_s(const sim_cost_context *context);
 /* Device seconds of one instruction beside its ops: what a device that issues its own work spends on it. */
 double sim_cost_instruction_s(const sim_cost_context *context);
 
-/* Seconds of the optimizer step over `parameters` trainable parameters: one fused pass over weights, gradients, states.
- */
+/* Seconds of the optimizer step over `parameters` trainable parameters: one fused pass over weights, gradients, states;
+ * as measured for AdamW where there is a profile, with what a step takes beside its instructions. */
 double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
                           int64_t parameters);
 
@@ -79,6 +91,11 @@ double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, 
 int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers);
 int64_t sim_cost_workspace_bytes(const sim_cost_context *context);
 
+/* What is to be added to it while all workers compute side by side. */
+double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer optimizer, int64_t parameters);
+
+/* Relative error to expect of figures that rest on a source, on this device, one standard deviation. */
+double sim_cost_source_band(const sim_cost_context *context, plan_source source);
 /* Relative error to expect of analytic figures on this device, one standard deviation. */
 double sim_cost_error_band(const sim_cost_context *context);
 

@@ -251,7 +251,7 @@ static dp_status read_partition(const dp_node *table, sim_efficiency *efficiency
 }
 
 typedef struct band_row {
-  double reference, other, recalled, unmeasured;
+  double reference, other, recalled, unmeasured, measured;
   const char *source;
 } band_row;
 
@@ -262,6 +262,8 @@ static const dp_field band_fields[] = {
     {"recalled_device", DP_FIELD_REAL, offsetof(band_row, recalled), true, 0.001, 10, NULL, "data sheet from memory"},
     {"unmeasured_implementation", DP_FIELD_REAL, offsetof(band_row, unmeasured), true, 0, 10, NULL,
      "added in quadrature"},
+    {"measured", DP_FIELD_REAL, offsetof(band_row, measured), true, 0, 10, NULL,
+     "of a step all of whose ops a profile has"},
     {"source", DP_FIELD_STRING, offsetof(band_row, source), true, 0, 0, NULL, "who says so"},
 };
 
@@ -337,6 +339,7 @@ static dp_status read_file(const char *folder, sim_efficiency *efficiency, dp_er
   efficiency->band_other = band.other;
   efficiency->band_recalled = band.recalled;
   efficiency->band_unmeasured = band.unmeasured;
+  efficiency->band_measured = band.measured;
   return check_complete(root, efficiency, error);
 }
 

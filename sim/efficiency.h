@@ -45,7 +45,7 @@ struct sim_efficiency {
   DP_ARRAY(sim_implementation) implementations;
   int partition_points;
   double partition_share[SIM_MAX_POINTS], partition_factor[GRAPH_CLASS_COUNT][SIM_MAX_POINTS];
-  double band_reference, band_other, band_recalled, band_unmeasured;
+  double band_reference, band_other, band_recalled, band_unmeasured, band_measured;
 };
 
 /* Seconds for work whose ideal time is ideal_s: the logarithm of the time is linear in that of ideal_s between points;

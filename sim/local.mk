@@ -3,7 +3,7 @@ libsim_a_SOURCES = \
 	sim/baseline.c sim/baseline.h \
 	sim/assumptions.c sim/assumptions.h \
 	sim/advise.c sim/advise.h sim/advise_evaluate.c sim/advise_notes.c sim/advise_open.c sim/advise_propose.c sim/adviser.h \
-	sim/cost.c sim/cost.h \
+	sim/cost.c sim/cost.h sim/cost_profile.c \
 	sim/efficiency.c sim/efficiency.h \
 	sim/engine.c sim/engine.h \
 	sim/engine_prepare.c sim/engine_state.h \
@@ -16,6 +16,7 @@ libsim_a_SOURCES = \
 	sim/predict.c sim/predict.h sim/predictor.h \
 	sim/predict_bounds.c \
 	sim/predict_compile.c \
+	sim/predict_crowd.c \
 	sim/predict_recompute.c \
 	sim/predict_run.c \
 	sim/predict_split.c \

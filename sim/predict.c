@@ -162,9 +162,36 @@ static void find_cost(sim_predictor *p) {
   if (rate <= 0 || p->scenario->synthetic) return;
   out->usd_per_million_samples = cluster->price_usd_per_h / 3600 / rate * 1e6;
   out->joules_per_sample = cluster->power_w / rate;
+}
+
+/* Of a microbatch through the whole model on a kind of device. What rests on one source errs together, and so, for all
+ * that is known, do the sources. */
+static double kind_band(const sim_predictor *p, const sim_device_kind *kind, double shares[PLAN_SOURCE_COUNT]) {
+  double seconds[PLAN_SOURCE_COUNT] = {0}, sum = 0, band = 0;
+  if (!kind->context.profile) {
+    shares[PLAN_SOURCE_ANALYTIC] = 1;
+    return sim_cost_error_band(&kind->context);
+  }
+  for (size_t u = 0; u < p->out->graph.units.count; u++)
+    for (int s = 0; s < PLAN_SOURCE_COUNT; s++) seconds[s] += kind->units[u].source_s[s];
+  for (int s = 0; s < PLAN_SOURCE_COUNT; s++) sum += seconds[s];
+  for (int s = 0; s < PLAN_SOURCE_COUNT; s++) {
+    shares[s] = sum > 0 ? seconds[s] / sum : 0;
+    band += shares[s] * sim_cost_source_band(&kind->context, (plan_source)s);
+  }
+  return band;
+}
+
+/* The widest of the kinds of devices. */
+static void find_band(sim_predictor *p) {
+  sim_prediction *out = p->out;
+  if (out->metrics.throughput_samples_per_s <= 0 || p->scenario->synthetic) return;
   for (int k = 0; k < p->kind_count; k++) {
-    const double band = sim_cost_error_band(&p->kinds[k].context);
-    if (band > out->error_band) out->error_band = band;
+    double shares[PLAN_SOURCE_COUNT] = {0};
+    const double band = kind_band(p, &p->kinds[k], shares);
+    if (band <= out->error_band) continue;
+    out->error_band = band;
+    memcpy(out->source_share, shares, sizeof shares);
   }
 }
 
@@ -182,6 +209,7 @@ static dp_status finish(sim_predictor *p) {
   DP_TRY(sim_predict_run(p));
   DP_TRY(sim_predict_bounds(p));
   find_cost(p);
+  find_band(p);
   return DP_OK;
 }
 

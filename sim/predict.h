@@ -40,6 +40,7 @@ typedef struct sim_prediction {
   sim_bound bounds[SIM_MAX_BOUNDS];
   int bound_count;
   double error_band;                                 /* relative, of step_s */
+  double source_share[PLAN_SOURCE_COUNT];            /* of the ops' time; without a profile all is analytic */
   double usd_per_million_samples, joules_per_sample; /* 0: a price or power is unknown */
   dp_arena arena;
   sim_prepared own; /* empty when the caller prepared */

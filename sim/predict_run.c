@@ -54,14 +54,23 @@ static int64_t rank_trainable_parameters(const sim_prediction *out, int rank) {
   return parameters;
 }
 
-static void cost_one_work(const sim_predictor *p, const plan_work *work, double *device_s, double *issue_s,
-                          double *tensor_s) {
+static double busy_span_s(const sim_predictor *p, const sim_device_kind *kind, int direction, int first, int count) {
+  double sum = 0;
+  for (int u = first; u < first + count; u++) {
+    sum += kind->units[u].busy_s[direction];
+    if (direction == SIM_BACKWARD_INPUT && p->out->plan.recompute[u]) sum += kind->units[u].busy_s[SIM_FORWARD];
+  }
+  return sum;
+}
+
+static void cost_one_work(const sim_predictor *p, const plan_work *work, double *device_s, double *busy_s,
+                          double *issue_s, double *tensor_s) {
   const sim_prediction *out = p->out;
   const sim_device_kind *kind = &p->kinds[p->kind_of_worker[work->worker]];
   const int first = (int)work->first_unit, count = (int)work->unit_count;
   const double parts = work->parts ? work->parts : 1;
   double s = p->scenario->synthetic ? 0 : sim_cost_instruction_s(&kind->context);
-  double issue = sim_cost_instruction_issue_s(&kind->context);
+  double busy = 0, issue = sim_cost_instruction_issue_s(&kind->context);
   bool directions[3] = {false, false, false};
   switch (work->opcode) {
     case PLAN_FORWARD:
@@ -82,6 +91,7 @@ static void cost_one_work(const sim_predictor *p, const plan_work *work, double 
   for (int d = 0; d < 3; d++)
     if (directions[d]) {
       s += sim_kind_span_s(kind, d, first, count);
+      if (kind->context.profile) busy += busy_span_s(p, kind, d, first, count);
       issue += sim_prefix_span(kind->issue_prefix[d], first, count);
       if (kind->tensor_prefix[d]) *tensor_s += sim_prefix_span(kind->tensor_prefix[d], first, count);
     }
@@ -95,9 +105,11 @@ static void cost_one_work(const sim_predictor *p, const plan_work *work, double 
   if (work->opcode == PLAN_OPTIMIZER_STEP && !p->scenario->synthetic) {
     const int rank = plan_worker_rank(&out->plan, (int)work->worker);
     *tensor_s = sim_predict_tensor_optimizer_s(p, kind, rank);
-    s += *tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32,
-                                        rank_trainable_parameters(out, rank));
+    const int64_t parameters = rank_trainable_parameters(out, rank);
+    s += *tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32, parameters);
+    busy += sim_cost_optimizer_busy_s(&kind->context, out->plan.optimizer, parameters);
   }
+  *busy_s = busy;
   *device_s = s;
   *issue_s = issue;
 }
@@ -107,19 +119,42 @@ static dp_status cost_works(sim_predictor *p) {
   p->work_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_issue_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_tensor_s = SIM_SCRATCH(p, double, program->work_count);
-  if (!p->work_s || !p->work_issue_s || !p->work_tensor_s) return dp_fail_memory(p->error);
+  p->work_alone_s = SIM_SCRATCH(p, double, program->work_count);
+  p->work_busy_s = SIM_SCRATCH(p, double, program->work_count);
+  if (!p->work_s || !p->work_issue_s || !p->work_tensor_s || !p->work_alone_s || !p->work_busy_s)
+    return dp_fail_memory(p->error);
   const uint32_t pipeline_works = program->work_count / (uint32_t)plan_copy_count(&p->out->plan);
   for (uint32_t w = 0; w < program->work_count; w++) {
     const plan_work *work = &program->works[w], *first = &program->works[w % pipeline_works];
     if (p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker] && work != first) { /* copies are alike */
       p->work_s[w] = p->work_s[w % pipeline_works];
+      p->work_busy_s[w] = p->work_busy_s[w % pipeline_works];
       p->work_issue_s[w] = p->work_issue_s[w % pipeline_works];
       p->work_tensor_s[w] = p->work_tensor_s[w % pipeline_works];
     } else {
-      cost_one_work(p, work, &p->work_s[w], &p->work_issue_s[w], &p->work_tensor_s[w]);
+      cost_one_work(p, work, &p->work_s[w], &p->work_busy_s[w], &p->work_issue_s[w], &p->work_tensor_s[w]);
     }
   }
+  memcpy(p->work_alone_s, p->work_s, program->work_count * sizeof *p->work_s);
   return DP_OK;
+}
+
+/* The profile of two workers that exchange data in the memory of their machine; NULL: they do not, or nothing was
+ * measured. */
+static const plan_profile *shared_profile(const sim_predictor *p, int from, int to) {
+  const plan_device *devices = p->scenario->cluster.devices.items;
+  const plan_profile *profile = p->kinds[p->kind_of_worker[from]].context.profile;
+  const int a = sim_worker_device(&p->out->plan, from), b = sim_worker_device(&p->out->plan, to);
+  const bool shared = profile && profile == p->kinds[p->kind_of_worker[to]].context.profile;
+  return shared && devices[a].node == devices[b].node ? profile : NULL;
+}
+
+/* As measured: bound by its own time alone. */
+static void cost_measured(const plan_profile *profile, plan_profile_point point, sim_transfer *transfer) {
+  transfer->hops = 0;
+  transfer->latency_s = transfer->busy_latency_s = profile->handover_s;
+  transfer->cap_bytes_per_s = transfer->bytes / point.alone_s;
+  transfer->busy_cap_bytes_per_s = transfer->bytes / point.busy_s;
 }
 
 static dp_status route_messages(sim_predictor *p) {
@@ -135,6 +170,11 @@ static dp_status route_messages(sim_predictor *p) {
                               sim_worker_device(&p->out->plan, (int)message->to_worker), &route, p->error));
     transfer->bytes = (double)message->bytes;
     if (route.count == 0) continue; /* one device: nothing travels */
+    const plan_profile *profile = shared_profile(p, (int)message->from_worker, (int)message->to_worker);
+    if (profile && profile->copies.count && message->bytes) {
+      cost_measured(profile, plan_profile_at(profile->copies.items, profile->copies.count, transfer->bytes), transfer);
+      continue;
+    }
     int *links = SIM_SCRATCH(p, int, route.count);
     if (!links) return dp_fail_memory(p->error);
     memcpy(links, route.links, (size_t)route.count * sizeof *links);
@@ -205,6 +245,14 @@ static dp_status route_collectives(sim_predictor *p) {
     transfer->links = links;
     if (share_memory(cluster, devices, n)) {
       add_in_memory(collective, limiting, slowest, transfer);
+      const int first = (int)program->group_members[collective->first_member];
+      const plan_profile *profile = p->kinds[p->kind_of_worker[first]].context.profile;
+      if (profile && profile->sums.count) {
+        plan_profile_point point = plan_profile_at(profile->sums.items, profile->sums.count, (double)collective->bytes);
+        point.alone_s *= n - 1;
+        point.busy_s *= n - 1;
+        cost_measured(profile, point, transfer);
+      }
       continue;
     }
     plan_nccl_cost cost;
@@ -248,6 +296,7 @@ static dp_status run_engine(sim_predictor *p) {
     memcpy(out->timeline.work_tensor_s, p->work_tensor_s, bytes);
   }
   DP_TRY(sim_run(&input, &out->timeline, &out->statistics, p->error));
+  DP_TRY(sim_predict_crowd(p, &input));
   return plan_metrics_of(&out->timeline, &out->metrics, p->error);
 }
 

@@ -33,6 +33,7 @@ typedef struct sim_predictor {
   int tensor_link_count;
   int *tensor_link_of_worker; /* NULL without tensor groups */
   double *work_s, *work_issue_s;
+  double *work_alone_s, *work_busy_s; /* as nobody else computes; what is to be added when all workers do */
   double *work_tensor_s; /* the part of work_s that is collectives of the tensor group */
   sim_transfer *messages, *collectives;
   bool roughly; /* what does not fit is not placed */
@@ -81,6 +82,8 @@ dp_status sim_predict_place(sim_predictor *p);
 void sim_predict_cost_recompute(sim_predictor *p);
 /* Device and host time of every work, routes of messages and collectives, and the run. */
 dp_status sim_predict_run(sim_predictor *p);
+/* With a profile: plays the program again with what workers of one machine cost each other, once it has been played. */
+dp_status sim_predict_crowd(sim_predictor *p, const sim_input *input);
 /* What bounds the step. */
 dp_status sim_predict_bounds(sim_predictor *p);
 

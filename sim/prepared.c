@@ -25,10 +25,11 @@ static dp_status cost_kinds(const plan_scenario *scenario, const sim_efficiency 
                                        .device = device,
                                        .precision = prepared->model.precision,
                                        .cuda_graphs = scenario->cuda_graphs,
-                                       .host_issue_factor = cluster->host_issue_factor};
+                                       .host_issue_factor = cluster->host_issue_factor,
+                                       .profile = plan_scenario_profile(scenario, device)};
     kind->units = DP_ARENA_NEW(&prepared->arena, sim_unit_cost, prepared->model.units.count);
     if (!kind->units) return dp_fail_memory(error);
-    sim_cost_units(&kind->context, &prepared->model, kind->units);
+    DP_TRY(sim_cost_units(&kind->context, &prepared->model, kind->units, error));
     prepared->kind_count++;
   }
   return DP_OK;

@@ -1,0 +1,286 @@
+/* diffpipe calibrate: measures what ops and links cost on this machine and writes a profile. */
+#define _POSIX_C_SOURCE 200809L
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/progress.h"
+#include "base/range.h"
+#include "base/schema.h"
+#include "cli/command.h"
+#include "cli/json.h"
+#include "exec/measure.h"
+#include "sim/tune.h"
+
+enum { SLOT_SET, SLOT_BACKEND, SLOT_OUT, SLOT_SECONDS, SLOT_THREADS, SLOT_JSON };
+enum { MICROBATCHES = 4, DEFAULT_SECONDS = 20, MAX_SIZES = 32 };
+
+static const char *const backends[] = {"cpu", "cuda", NULL};
+
+static const cli_option options[] = {
+    CLI_OPTION_SET(SLOT_SET),
+    {.name = "backend",
+     .type = CLI_CHOICE,
+     .argument = "NAME",
+     .help = "what is measured",
+     .fallback = "default cpu",
+     .slot = SLOT_BACKEND,
+     .choices = backends},
+    {.name = "out",
+     .letter = 'o',
+     .type = CLI_STRING,
+     .argument = "FILE",
+     .help = "write the profile here",
+     .fallback = "default profile.json",
+     .slot = SLOT_OUT},
+    {.name = "seconds",
+     .type = CLI_INTEGER,
+     .argument = "S",
+     .help = "time to measure for",
+     .fallback = "default 20",
+     .slot = SLOT_SECONDS,
+     .min = 1,
+     .max = 86400},
+    {.name = "threads",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "of each worker's kernels; default train.threads, else a device's cores",
+     .slot = SLOT_THREADS,
+     .min = 1,
+     .max = 1024},
+    {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of a summary", .slot = SLOT_JSON},
+};
+
+/* One that is under way. */
+typedef struct calibration {
+  const plan_scenario *scenario;
+  const sim_efficiency *efficiency;
+  exec_measure *measure;
+  dp_arena arena;
+  const char *processor;
+  int cores, threads, workers; /* of the machine; of a worker; side by side */
+  int64_t sizes[MAX_SIZES];    /* of microbatches */
+  int size_count, runs, run;
+  double seconds; /* of one run */
+  dp_progress progress;
+  dp_error *error;
+} calibration;
+
+/* ---- what is to be measured ---- */
+
+static void add_size(calibration *c, int64_t size) {
+  for (int i = 0; i < c->size_count; i++)
+    if (c->sizes[i] == size) return;
+  if (c->size_count < MAX_SIZES) c->sizes[c->size_count++] = size;
+}
+
+/* Of the plan, and those that a search would try. */
+static dp_status find_sizes(calibration *c) {
+  const plan_scenario *scenario = c->scenario;
+  plan_plan plan = {0};
+  DP_TRY(plan_scenario_plan(scenario, &plan, c->error));
+  add_size(c, plan.microbatch_size);
+  const int64_t batch = (int64_t)plan.microbatches * plan.microbatch_size * plan.replicas;
+  plan_plan_free(&plan);
+  const dp_node *list = dp_node_get(scenario->search, "microbatch_sizes");
+  int64_t *sizes = NULL;
+  size_t count = 0;
+  if (list)
+    DP_TRY(dp_range_read_integers(list, "search.microbatch_sizes", 1, 65536, &c->arena, &sizes, &count, c->error));
+  for (size_t i = 0; i < count; i++)
+    if (sizes[i] <= batch) add_size(c, sizes[i]);
+  return DP_OK;
+}
+
+static dp_status check(const calibration *c) {
+  const plan_scenario *scenario = c->scenario;
+  const plan_device *first = &scenario->cluster.devices.items[0];
+  if (scenario->synthetic)
+    return dp_fail_at(c->error, plan_scenario_node(scenario, "model", "synthetic_units"),
+                      "calibrate: found synthetic units, allowed: a model; such units cost what the scenario says");
+  if (!plan_device_is_processor(first->model))
+    return dp_fail_at(c->error, plan_scenario_node(scenario, "cluster", "file"),
+                      "calibrate: found %s, allowed with --backend cpu: a processor (CPU-core, CPU-8-cores)",
+                      first->model->name);
+  for (size_t d = 1; d < scenario->cluster.devices.count; d++)
+    if (scenario->cluster.devices.items[d].model != first->model)
+      return dp_fail_at(c->error, plan_scenario_node(scenario, "cluster", "file"),
+                        "calibrate: found %s beside %s, allowed: devices of one kind",
+                        scenario->cluster.devices.items[d].model->name, first->model->name);
+  return DP_OK;
+}
+
+/* Workers that fit beside each other on this machine, of those on the scenario's first. */
+static int workers_side_by_side(const calibration *c) {
+  const plan_cluster *cluster = &c->scenario->cluster;
+  int workers = 0;
+  for (size_t d = 0; d < cluster->devices.count; d++) workers += cluster->devices.items[d].node == 0;
+  const int room = c->cores / c->threads > 1 ? c->cores / c->threads : 1;
+  return workers < room ? workers : room;
+}
+
+/* ---- measuring ---- */
+
+static void tick(void *data, double elapsed_s) {
+  calibration *c = data;
+  const double done = (c->run + (elapsed_s < c->seconds ? elapsed_s / c->seconds : 1)) / c->runs;
+  dp_progress_update(&c->progress, (uint64_t)(1000 * done), NULL);
+}
+
+static dp_status measure_plan(calibration *c, int stages, int replicas, int64_t size) {
+  const sim_candidate candidate = {.stages = stages,
+                                   .replicas = replicas,
+                                   .chunks = 1,
+                                   .microbatches = MICROBATCHES,
+                                   .microbatch_size = (int)size,
+                                   .schedule = PLAN_1F1B,
+                                   .skip_policy = PLAN_SKIP_DIRECT,
+                                   .recompute = PLAN_RECOMPUTE_NONE};
+  const plan_scenario changed = sim_tune_scenario(c->scenario, &candidate, MICROBATCHES * size * replicas);
+  sim_prediction prediction;
+  DP_TRY(sim_predict(&changed, c->efficiency, &prediction, c->error));
+  const dp_status status =
+      exec_measure_run(c->measure, &prediction.program, &prediction.graph, c->seconds, tick, c, c->error);
+  sim_prediction_free(&prediction);
+  c->run++;
+  return status;
+}
+
+static dp_status measure_all(calibration *c) {
+  for (int i = 0; i < c->size_count; i++) {
+    DP_TRY(measure_plan(c, 1, 1, c->sizes[i]));
+    if (c->workers == 1) continue;
+    DP_TRY(measure_plan(c, 1, c->workers, c->sizes[i]));
+    DP_TRY(measure_plan(c, 2, 1, c->sizes[i]));
+  }
+  return DP_OK;
+}
+
+static dp_status name_profile(const calibration *c, plan_profile *profile) {
+  char made[32] = "unknown";
+  const time_t now = time(NULL);
+  struct tm utc;
+  if (gmtime_r(&now, &utc)) (void)strftime(made, sizeof made, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  profile->cores = c->cores;
+  profile->precision = c->scenario->model_options.precision;
+  const struct {
+    const char **to;
+    const char *text;
+  } strings[] = {{&profile->device, c->scenario->cluster.devices.items[0].model->name},
+                 {&profile->processor, c->processor},
+                 {&profile->implementation, c->scenario->implementation},
+                 {&profile->gemm, kern_gemm_name()},
+                 {&profile->made, made}};
+  for (size_t i = 0; i < DP_COUNT_OF(strings); i++) {
+    *strings[i].to = dp_arena_strdup(&profile->arena, strings[i].text);
+    if (!*strings[i].to) return dp_fail_memory(c->error);
+  }
+  return DP_OK;
+}
+
+/* ---- telling ---- */
+
+static dp_status print_json(const plan_profile *profile, const char *path, dp_error *error) {
+  json_t *root =
+      json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f}", "profile", path,
+                "measurements", (json_int_t)profile->ops.count, "held_out", (json_int_t)profile->held_out,
+                "held_out_error", profile->held_out_error, "repeat_error", profile->repeat_error, "device",
+                profile->device, "processor", profile->processor, "cores", (json_int_t)profile->cores, "threads",
+                (json_int_t)profile->threads, "workers", (json_int_t)profile->workers, "gemm", profile->gemm,
+                "optimizer_s_per_parameter", profile->optimizer_s_per_parameter, "instruction_s",
+                profile->instruction_s, "handover_s", profile->handover_s, "step_s", profile->step_s);
+  if (!root) return dp_fail_memory(error);
+  const dp_status status = cli_json_print(root, error);
+  json_decref(root);
+  return status;
+}
+
+static void print_classes(const plan_profile *profile) {
+  printf("\n  class        direction        ops  up to         law errs   busy\n");
+  for (size_t i = 0; i < profile->laws.count; i++) {
+    const plan_profile_law *law = &profile->laws.items[i];
+    if (law->kind != GRAPH_NONE) continue;
+    const bool matrix = law->largest.matrix_flops > 0;
+    const double work = matrix ? law->largest.matrix_flops : law->largest.bytes;
+    char size[32];
+    printf("  %-11s  %-15s  %3lld  %7s%-6s  %6.1f %%  %.2f x\n", graph_op_class_name((graph_op_class)law->op_class),
+           plan_direction_names[law->direction], (long long)law->points, dp_format_count(work, size),
+           matrix ? "FLOP" : "B", 100 * law->error, law->busy_factor);
+  }
+}
+
+static void print_summary(const plan_profile *profile, const char *path, const char *scenario) {
+  char figure[32];
+  printf("%s: %zu ops measured on %s, %lld cores, %lld thread%s a worker\n", path, profile->ops.count,
+         profile->processor, (long long)profile->cores, (long long)profile->threads, profile->threads == 1 ? "" : "s");
+  printf("  two halves of the measurements differ by %.1f %% (median)\n", 100 * profile->repeat_error);
+  printf("  interpolation errs by %.1f %% (median of %lld ops kept aside)\n", 100 * profile->held_out_error,
+         (long long)profile->held_out);
+  printf("  optimizer   %s a million parameters\n",
+         dp_format_seconds(1e6 * profile->optimizer_s_per_parameter, figure));
+  printf("  instruction %s beside its ops\n", dp_format_seconds(profile->instruction_s, figure));
+  printf("  hand-over   %s beside a transfer's copy\n", dp_format_seconds(profile->handover_s, figure));
+  print_classes(profile);
+  printf("\n  diffpipe simulate %s --profile %s\n", scenario, path);
+}
+
+/* ---- the command ---- */
+
+static dp_status calibrate(calibration *c, const cli_values *values) {
+  const char *path = values->slots[SLOT_OUT].given ? values->slots[SLOT_OUT].string : "profile.json";
+  const int64_t seconds = values->slots[SLOT_SECONDS].given ? values->slots[SLOT_SECONDS].integer : DEFAULT_SECONDS;
+  plan_profile profile = {.device = NULL};
+  DP_TRY(check(c));
+  DP_TRY(find_sizes(c));
+  DP_TRY(exec_measure_machine(&c->arena, &c->processor, &c->cores, c->error));
+  const int64_t own = c->scenario->train.threads > 0 ? c->scenario->train.threads
+                                                     : c->scenario->cluster.devices.items[0].model->sm_count;
+  c->threads = (int)(values->slots[SLOT_THREADS].given ? values->slots[SLOT_THREADS].integer : own);
+  c->workers = workers_side_by_side(c);
+  c->runs = c->size_count * (c->workers > 1 ? 3 : 1);
+  c->seconds = (double)seconds / c->runs;
+  DP_TRY(exec_measure_create(c->threads, &c->measure, c->error));
+  dp_progress_begin(&c->progress, "measuring", 1000);
+  dp_status status = measure_all(c);
+  dp_progress_end(&c->progress);
+  if (status == DP_OK) status = exec_measure_profile(c->measure, &profile, c->error);
+  if (status == DP_OK) status = name_profile(c, &profile);
+  if (status == DP_OK) status = plan_profile_write(&profile, path, c->error);
+  if (status == DP_OK && values->slots[SLOT_JSON].given) status = print_json(&profile, path, c->error);
+  if (status == DP_OK && !values->slots[SLOT_JSON].given) print_summary(&profile, path, values->arguments[0]);
+  plan_profile_free(&profile);
+  return status;
+}
+
+static dp_status run_command(const cli_values *values, dp_error *error) {
+  if (values->slots[SLOT_BACKEND].integer == 1)
+    return dp_fail(error, DP_UNSUPPORTED, "calibrate: --backend cuda is not there yet, allowed: cpu");
+  plan_scenario scenario;
+  sim_efficiency *efficiency = NULL;
+  DP_TRY(plan_scenario_read(values->arguments[0], values->sets, values->set_count, &scenario, error));
+  calibration c = {.scenario = &scenario, .error = error};
+  dp_status status = sim_efficiency_read(NULL, &efficiency, error);
+  c.efficiency = efficiency;
+  if (status == DP_OK) status = calibrate(&c, values);
+  exec_measure_free(c.measure);
+  dp_arena_free(&c.arena);
+  sim_efficiency_free(efficiency);
+  plan_scenario_free(&scenario);
+  return status;
+}
+
+const cli_command cli_calibrate = {
+    .name = "calibrate",
+    .arguments = "SCENARIO",
+    .takes = "one, the scenario",
+    .summary = "Measure what ops and links cost on this machine; write a profile.",
+    .help =
+        "Runs the scenario's model on this machine: a worker alone, workers side by side, and a pipeline, for\n"
+        "the plan's microbatch size and those of [search]. Every op is timed as it runs in a step. The profile\n"
+        "then stands behind predictions: `--profile FILE` of simulate, tune and whatif, or `profile = \"FILE\"`\n"
+        "under [cluster]. Ops whose shape was measured cost what they took, others what a law fitted to their\n"
+        "kind says; the answer tells how much of a step rests on which. doc/calibration.md says more.",
+    .options = options,
+    .option_count = (int)DP_COUNT_OF(options),
+    .run = run_command};

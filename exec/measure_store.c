@@ -1,0 +1,329 @@
+#include "exec/measure_store.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/median.h"
+
+enum { HOLD_OUT = 5 };
+
+dp_status exec_measure_create(int threads, exec_measure **measure, dp_error *error) {
+  exec_measure *m = calloc(1, sizeof *m);
+  if (!m) return dp_fail_memory(error);
+  m->threads = threads;
+  *measure = m;
+  return DP_OK;
+}
+
+static void free_sizes(exec_sizes *sizes) {
+  for (size_t i = 0; i < sizes->count; i++) dp_array_free(&sizes->items[i].seconds);
+  dp_array_free(sizes);
+}
+
+void exec_measure_free(exec_measure *m) {
+  if (!m) return;
+  free_sizes(&m->copies);
+  free_sizes(&m->sums);
+  free_sizes(&m->optimizer[0]);
+  free_sizes(&m->optimizer[1]);
+  free_sizes(&m->loss);
+  free_sizes(&m->known);
+  dp_array_free(&m->before_s);
+  dp_array_free(&m->after_s);
+  dp_array_free(&m->begin_s);
+  dp_array_free(&m->owns);
+  dp_array_free(&m->walls);
+  dp_array_free(&m->ops);
+  free(m->scratch);
+  dp_arena_free(&m->arena);
+  free(m);
+}
+
+dp_status exec_measure_reserve(exec_measure *m, size_t count, dp_error *error) {
+  const size_t wanted = count < 256 ? 256 : count;
+  if (wanted <= m->scratch_count) return DP_OK;
+  double *scratch = realloc(m->scratch, wanted * sizeof *scratch);
+  if (!scratch) return dp_fail_memory(error);
+  m->scratch = scratch;
+  m->scratch_count = wanted;
+  return DP_OK;
+}
+
+/* ---- keeping ---- */
+
+dp_status exec_measure_keep_op(exec_measure *m, const exec_measure_sample *sample, bool busy, dp_error *error) {
+  size_t i = 0;
+  while (i < m->ops.count &&
+         (m->ops.items[i].sample.direction != sample->direction || strcmp(m->ops.items[i].sample.op, sample->op) != 0))
+    i++;
+  if (i == m->ops.count) {
+    exec_measured_op made = {.sample = *sample};
+    made.sample.op = dp_arena_strdup(&m->arena, sample->op);
+    made.sample.runs = 0;
+    if (!made.sample.op || !dp_array_push(&m->ops, made)) return dp_fail_memory(error);
+  }
+  exec_measured_op *op = &m->ops.items[i];
+  op->sum_s[busy] += sample->seconds;
+  op->places[busy]++;
+  if (busy) return DP_OK;
+  op->half_s[0] += sample->halves[0];
+  op->half_s[1] += sample->halves[1];
+  op->sample.runs += sample->runs;
+  return DP_OK;
+}
+
+static dp_status keep_size(exec_sizes *sizes, double size, double seconds, dp_error *error) {
+  size_t i = 0;
+  while (i < sizes->count && sizes->items[i].size != size) i++;
+  if (i == sizes->count) {
+    const exec_measured_size made = {.size = size};
+    if (!dp_array_push(sizes, made)) return dp_fail_memory(error);
+  }
+  return dp_array_push(&sizes->items[i].seconds, seconds) ? DP_OK : dp_fail_memory(error);
+}
+
+dp_status exec_measure_keep_loss(exec_measure *m, double bytes, double seconds, dp_error *error) {
+  return keep_size(&m->loss, bytes, seconds, error);
+}
+
+dp_status exec_measure_begin_run(exec_measure *m, const plan_program *program, dp_error *error) {
+  (void)error;
+  m->program = program;
+  m->pass_s = 0;
+  m->owns.count = m->walls.count = 0;
+  if (program->plan->ranks == 1 && program->worker_count > m->workers) m->workers = program->worker_count;
+  return DP_OK;
+}
+
+/* When the last of what it waits for, and the one before it on its lane, ended; which that is. */
+static double released_s(const plan_timeline *t, uint32_t lane, uint32_t i, uint32_t *by) {
+  const plan_program *program = t->program;
+  double latest = 0;
+  *by = PLAN_NO_PEER;
+  for (uint32_t w = program->wait_first[i]; w < program->wait_first[i + 1]; w++)
+    if (t->end_s[program->waits[w]] >= latest) {
+      *by = program->waits[w];
+      latest = t->end_s[*by];
+    }
+  if (i > program->lanes[lane].first && t->end_s[i - 1] >= latest) {
+    *by = i - 1;
+    latest = t->end_s[i - 1];
+  }
+  return latest;
+}
+
+static double trained_parameters(const plan_program *program, const graph *g, uint32_t worker) {
+  double sum = 0;
+  const plan_plan *plan = program->plan;
+  for (int c = 0; c < plan->chunk_count; c++)
+    if (plan->chunks[c].rank == plan_worker_rank(plan, (int)worker))
+      for (int u = 0; u < plan->chunks[c].unit_count; u++)
+        sum += (double)g->units.items[plan->chunks[c].first_unit + u].trainable_parameters;
+  return sum;
+}
+
+static dp_status keep_instruction(exec_measure *m, const plan_timeline *t, uint32_t lane, uint32_t i, dp_error *error) {
+  const plan_program *program = t->program;
+  const plan_instruction *instruction = &program->instructions[i];
+  const double seconds = t->end_s[i] - t->start_s[i];
+  uint32_t by, other;
+  const double released = released_s(t, lane, i, &by);
+  if (instruction->opcode == PLAN_RECV) {
+    const double sent = released_s(t, plan_instruction_lane(program, instruction->peer), instruction->peer, &other);
+    const double bytes = (double)program->messages[instruction->class_id].bytes;
+    if (!dp_array_push(&m->before_s, t->start_s[i] - fmax(released, sent))) return dp_fail_memory(error);
+    return bytes > 0 ? keep_size(&m->copies, bytes, seconds, error) : DP_OK;
+  }
+  if (instruction->opcode == PLAN_ALL_REDUCE) {
+    const plan_collective *collective = &program->collectives[instruction->class_id];
+    const bool leads = program->group_members[collective->first_member] == program->lanes[lane].worker;
+    if (!leads || collective->norm || collective->bytes == 0 || collective->member_count < 2) return DP_OK;
+    return keep_size(&m->sums, (double)collective->bytes, seconds / (collective->member_count - 1), error);
+  }
+  if (instruction->opcode != PLAN_SEND && by != PLAN_NO_PEER && program->instructions[by].opcode == PLAN_RECV)
+    return dp_array_push(&m->after_s, t->start_s[i] - released) ? DP_OK : dp_fail_memory(error);
+  return DP_OK;
+}
+
+dp_status exec_measure_keep_step(exec_measure *m, const plan_timeline *t, double wall_s, double own_s,
+                                 dp_error *error) {
+  const plan_program *program = t->program;
+  for (uint32_t l = 0; l < program->lane_count; l++)
+    for (uint32_t i = program->lanes[l].first; i < program->lanes[l].first + program->lanes[l].count; i++)
+      DP_TRY(keep_instruction(m, t, l, i, error));
+  if (!dp_array_push(&m->owns, own_s) || !dp_array_push(&m->walls, wall_s)) return dp_fail_memory(error);
+  return program->worker_count > 1 || dp_array_push(&m->begin_s, wall_s - t->step_s) ? DP_OK : dp_fail_memory(error);
+}
+
+dp_status exec_measure_keep_optimizer(exec_measure *m, const plan_timeline *t, const graph *g, dp_error *error) {
+  const plan_program *program = t->program;
+  const bool busy = program->worker_count > 1;
+  if (program->plan->ranks > 1) return DP_OK;
+  for (uint32_t i = 0; i < program->instruction_count; i++)
+    if (program->instructions[i].opcode == PLAN_OPTIMIZER_STEP) {
+      const uint32_t worker = program->lanes[plan_instruction_lane(program, i)].worker;
+      DP_TRY(
+          keep_size(&m->optimizer[busy], trained_parameters(program, g, worker), t->end_s[i] - t->start_s[i], error));
+    }
+  return DP_OK;
+}
+
+/* A sorted copy is not needed: the order of a series tells nothing. */
+static double median_of(const exec_series *series) { return dp_median(series->items, series->count); }
+
+/* Of waking and being woken, which others that use the machine delay more often than not. */
+static double quiet_of(const exec_series *series) { return dp_quantile(series->items, series->count, 0.25); }
+
+static double median_at(const exec_sizes *sizes, double size) {
+  for (size_t i = 0; i < sizes->count; i++)
+    if (sizes->items[i].size == size) return median_of(&sizes->items[i].seconds);
+  return 0;
+}
+
+/* A lone worker's step beside what its ops, the loss and the optimizer take, all for one instruction. */
+dp_status exec_measure_end_run(exec_measure *m, const graph *g, dp_error *error) {
+  const plan_program *program = m->program;
+  m->step_s = median_of(&m->walls);
+  if (program->worker_count > 1) return DP_OK;
+  double loss_bytes = 0;
+  for (size_t t = 0; t < g->tensors.count; t++)
+    if (g->tensors.items[t].is_output) loss_bytes = (double)g->tensors.items[t].bytes;
+  const double microbatches = program->plan->microbatches;
+  const double known = microbatches * (m->pass_s + median_at(&m->loss, loss_bytes)) +
+                       median_at(&m->optimizer[0], trained_parameters(program, g, 0));
+  return keep_size(&m->known, known / program->instruction_count, median_of(&m->owns) / program->instruction_count,
+                   error);
+}
+
+double exec_measure_step_s(const exec_measure *m) { return m->step_s; }
+
+/* ---- the profile ---- */
+
+static int compare_points(const void *a, const void *b) {
+  const plan_profile_point *x = a, *y = b;
+  return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Larger never takes less: what noise turned round is levelled. */
+static plan_profile_point *points_of(const exec_sizes *sizes) {
+  plan_profile_point *points = malloc((sizes->count + 1) * sizeof *points);
+  for (size_t i = 0; points && i < sizes->count; i++) {
+    const double seconds = fmax(1e-9, median_of(&sizes->items[i].seconds));
+    points[i] = (plan_profile_point){sizes->items[i].size, seconds, seconds};
+  }
+  if (points && sizes->count > 1) qsort(points, sizes->count, sizeof *points, compare_points);
+  for (size_t i = 1; points && i < sizes->count; i++) {
+    points[i].alone_s = fmax(points[i].alone_s, points[i - 1].alone_s);
+    points[i].busy_s = fmax(points[i].busy_s, points[i - 1].busy_s);
+  }
+  return points;
+}
+
+/* seconds = constant + slope * size through the medians of sizes, neither negative: by least squares, else through 0.
+ */
+static void fit_line(const exec_sizes *sizes, double *constant, double *slope) {
+  double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+  for (size_t i = 0; i < sizes->count; i++) {
+    const double size = sizes->items[i].size, seconds = median_of(&sizes->items[i].seconds);
+    n++;
+    x += size;
+    y += seconds;
+    xx += size * size;
+    xy += size * seconds;
+  }
+  const double spread = n * xx - x * x;
+  *constant = *slope = 0;
+  if (n == 0) return;
+  *slope = spread > 0 ? (n * xy - x * y) / spread : -1;
+  *constant = (y - *slope * x) / n;
+  if (*slope >= 0 && *constant >= 0) return;
+  *constant = 0;
+  *slope = xx > 0 ? xy / xx : 0;
+}
+
+static dp_status add_points(const exec_measure *m, plan_profile *profile, dp_error *error) {
+  plan_profile_point *copies = points_of(&m->copies), *sums = points_of(&m->sums);
+  bool done = copies && sums;
+  for (size_t i = 0; done && i < m->copies.count; i++) done = dp_array_push(&profile->copies, copies[i]);
+  for (size_t i = 0; done && i < m->sums.count; i++) done = dp_array_push(&profile->sums, sums[i]);
+  free(copies);
+  free(sums);
+  return done ? DP_OK : dp_fail_memory(error);
+}
+
+static dp_status add_ops(const exec_measure *m, double factor, plan_profile *profile, dp_error *error) {
+  double *differences = malloc((m->ops.count + 1) * sizeof *differences);
+  if (!differences) return dp_fail_memory(error);
+  size_t count = 0;
+  bool done = true;
+  for (size_t i = 0; done && i < m->ops.count; i++) {
+    const exec_measured_op *measured = &m->ops.items[i];
+    const exec_measure_sample *sample = &measured->sample;
+    if (measured->places[0] == 0) continue;
+    plan_profile_op op = {.op = dp_arena_strdup(&profile->arena, sample->op),
+                          .direction = sample->direction,
+                          .kind = sample->kind,
+                          .work = sample->work,
+                          .alone_s = fmax(1e-9, factor * measured->sum_s[0] / measured->places[0]),
+                          .runs = sample->runs};
+    const double busy_s = measured->places[1] ? factor * measured->sum_s[1] / measured->places[1] : 0;
+    op.busy_s = fmax(op.alone_s, busy_s);
+    done = op.op && dp_array_push(&profile->ops, op);
+    if (measured->half_s[0] > 0) differences[count++] = fabs(measured->half_s[1] / measured->half_s[0] - 1);
+  }
+  profile->repeat_error = dp_median(differences, count);
+  free(differences);
+  return done ? DP_OK : dp_fail_memory(error);
+}
+
+static double busy_factor(const exec_measure *m) {
+  double factor = 1;
+  for (size_t i = 0; i < m->optimizer[1].count; i++) {
+    const double alone = median_at(&m->optimizer[0], m->optimizer[1].items[i].size);
+    if (alone > 0) factor = fmax(factor, median_of(&m->optimizer[1].items[i].seconds) / alone);
+  }
+  return factor;
+}
+
+/* Steps take longer than the sum of medians: an overhead of each instruction, and a factor, since ops are now and then
+ * slower than mostly. From one size of microbatches alone all of it is overhead. */
+static double fit_beside(const exec_measure *m, double *instruction_s) {
+  enum { MOST_PERCENT = 10 };
+  double factor = 1;
+  if (m->known.count > 1) fit_line(&m->known, instruction_s, &factor);
+  factor = fmin(fmax(factor, 1), 1 + MOST_PERCENT / 100.0);
+  double beside = 0;
+  for (size_t i = 0; i < m->known.count; i++) {
+    const exec_measured_size *one = &m->known.items[i];
+    beside += (median_of(&one->seconds) - factor * one->size) / (double)m->known.count;
+  }
+  *instruction_s = fmax(0, beside);
+  return factor;
+}
+
+static dp_status make_profile(const exec_measure *m, plan_profile *profile, dp_error *error) {
+  profile->threads = m->threads;
+  profile->workers = m->workers > 0 ? m->workers : 1;
+  fit_line(&m->optimizer[0], &profile->optimizer_s, &profile->optimizer_s_per_parameter);
+  profile->optimizer_busy_factor = busy_factor(m);
+  fit_line(&m->loss, &profile->loss_s, &profile->loss_s_per_byte);
+  const double factor = fit_beside(m, &profile->instruction_s);
+  profile->handover_s = fmax(0, median_of(&m->before_s)) + fmax(0, median_of(&m->after_s));
+  profile->step_s = fmax(0, quiet_of(&m->begin_s));
+  DP_TRY(add_points(m, profile, error));
+  DP_TRY(add_ops(m, factor, profile, error));
+  DP_TRY(plan_profile_finish(profile, error));
+  return plan_profile_hold_out(profile, HOLD_OUT, error);
+}
+
+dp_status exec_measure_profile(const exec_measure *m, plan_profile *profile, dp_error *error) {
+  plan_profile made = {.device = NULL};
+  if (m->known.count == 0) return dp_fail(error, DP_BAD_INPUT, "nothing was measured on one worker alone");
+  const dp_status status = make_profile(m, &made, error);
+  if (status == DP_OK)
+    *profile = made;
+  else
+    plan_profile_free(&made);
+  return status;
+}

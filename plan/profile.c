@@ -1,0 +1,107 @@
+#include "plan/profile.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/op_table.h"
+
+const char *const plan_direction_names[] = {"forward", "backward_input", "backward_weight", NULL};
+const char *const plan_source_names[] = {"measured", "interpolated", "analytic", NULL};
+
+void plan_profile_free(plan_profile *profile) {
+  dp_array_free(&profile->ops);
+  dp_array_free(&profile->laws);
+  dp_array_free(&profile->copies);
+  dp_array_free(&profile->sums);
+  dp_arena_free(&profile->arena);
+  memset(profile, 0, sizeof *profile);
+}
+
+static int compare(const char *op, plan_direction direction, const plan_profile_op *other) {
+  const int order = strcmp(op, other->op);
+  return order ? order : (int)direction - (int)other->direction;
+}
+
+static int compare_ops(const void *a, const void *b) {
+  const plan_profile_op *x = a;
+  return compare(x->op, x->direction, b);
+}
+
+dp_status plan_profile_finish(plan_profile *profile, dp_error *error) {
+  plan_profile_op *ops = profile->ops.items;
+  if (profile->ops.count > 1) qsort(ops, profile->ops.count, sizeof *ops, compare_ops);
+  for (size_t i = 1; i < profile->ops.count; i++)
+    if (compare_ops(&ops[i - 1], &ops[i]) == 0)
+      return dp_fail(error, DP_BAD_INPUT, "ops: found \"%.200s\", %s, twice, allowed: each once", ops[i].op,
+                     plan_direction_names[ops[i].direction]);
+  return DP_OK;
+}
+
+static const plan_profile_op *find_op(const plan_profile *profile, const char *key, plan_direction direction) {
+  size_t low = 0, high = profile->ops.count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    const int order = compare(key, direction, &profile->ops.items[middle]);
+    if (order == 0) return &profile->ops.items[middle];
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return NULL;
+}
+
+double plan_profile_law_s(const plan_profile_law *law, const plan_profile_work *work) {
+  return law->overhead_s + law->s_per_matrix_flop * work->matrix_flops + law->s_per_flop * work->flops +
+         law->s_per_byte * work->bytes;
+}
+
+static bool reaches(const plan_profile_law *law, const plan_profile_work *work) {
+  return work->matrix_flops <= PLAN_PROFILE_REACH * law->largest.matrix_flops &&
+         work->bytes <= PLAN_PROFILE_REACH * law->largest.bytes;
+}
+
+/* The kind's own before the class's. */
+static const plan_profile_law *find_law(const plan_profile *profile, graph_op_kind kind, plan_direction direction,
+                                        const plan_profile_work *work) {
+  const plan_profile_law *of_class = NULL;
+  for (size_t i = 0; i < profile->laws.count; i++) {
+    const plan_profile_law *law = &profile->laws.items[i];
+    if (law->direction != direction || !reaches(law, work)) continue;
+    if (law->kind == (int)kind) return law;
+    if (law->kind == GRAPH_NONE && law->op_class == (int)graph_op_rows[kind].op_class) of_class = law;
+  }
+  return of_class;
+}
+
+bool plan_profile_op_cost(const plan_profile *profile, const char *key, graph_op_kind kind, plan_direction direction,
+                          const plan_profile_work *work, plan_profile_cost *cost) {
+  const plan_profile_op *op = find_op(profile, key, direction);
+  if (op) {
+    *cost = (plan_profile_cost){op->alone_s, op->busy_s, PLAN_SOURCE_MEASURED};
+    return true;
+  }
+  const plan_profile_law *law = find_law(profile, kind, direction, work);
+  if (!law) return false;
+  const double alone_s = plan_profile_law_s(law, work);
+  *cost = (plan_profile_cost){alone_s, alone_s * law->busy_factor, PLAN_SOURCE_INTERPOLATED};
+  return true;
+}
+
+static double between(double a, double b, double t) { return exp(log(a) + t * (log(b) - log(a))); }
+
+plan_profile_point plan_profile_at(const plan_profile_point *points, size_t count, double bytes) {
+  plan_profile_point found = {bytes, 0, 0};
+  if (count == 0) return found;
+  const plan_profile_point *first = &points[0], *last = &points[count - 1];
+  if (bytes <= first->bytes) return (plan_profile_point){bytes, first->alone_s, first->busy_s};
+  if (bytes >= last->bytes)
+    return (plan_profile_point){bytes, last->alone_s * bytes / last->bytes, last->busy_s * bytes / last->bytes};
+  size_t i = 1;
+  while (points[i].bytes < bytes) i++;
+  const double t = log(bytes / points[i - 1].bytes) / log(points[i].bytes / points[i - 1].bytes);
+  found.alone_s = between(points[i - 1].alone_s, points[i].alone_s, t);
+  found.busy_s = between(points[i - 1].busy_s, points[i].busy_s, t);
+  return found;
+}

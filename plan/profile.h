@@ -1,0 +1,140 @@
+/* A profile: what ops, links and the host were measured to cost on one kind of device, as a file (profile.json) and as
+ * what the cost model asks.
+ *
+ * The cost of an op in one direction, best source first:
+ *   measured      the same key stands in `ops`: this kind, these shapes and attributes, in this direction
+ *   interpolated  the law of its kind and direction, else of its class and direction:
+ *                   seconds = overhead_s + s_per_matrix_flop M + s_per_flop F + s_per_byte B
+ *                 with M the FLOPs of matrix products, F all others, B bytes read and written (graph_work; of forward,
+ *                 where the graph counts nothing for the direction). No coefficient is negative. A law speaks of work
+ *                 up to PLAN_PROFILE_REACH times the largest that it was fitted to.
+ *   neither       the caller's own model
+ * Every time is there twice: alone_s with nothing else running, busy_s while `workers` workers compute side by side.
+ *
+ * Ownership: a profile owns all through its arena; plan_profile_free.
+ */
+#ifndef DP_PLAN_PROFILE_H
+#define DP_PLAN_PROFILE_H
+
+#include "base/array.h"
+#include "base/node.h"
+#include "base/str.h"
+#include "graph/graph.h"
+
+#define PLAN_PROFILE_REACH 8.0
+
+typedef enum plan_direction {
+  PLAN_DIRECTION_FORWARD,
+  PLAN_DIRECTION_BACKWARD_INPUT,
+  PLAN_DIRECTION_BACKWARD_WEIGHT,
+  PLAN_DIRECTION_COUNT
+} plan_direction;
+extern const char *const plan_direction_names[]; /* "forward", "backward_input", "backward_weight", NULL */
+
+typedef enum plan_source {
+  PLAN_SOURCE_MEASURED,
+  PLAN_SOURCE_INTERPOLATED,
+  PLAN_SOURCE_ANALYTIC,
+  PLAN_SOURCE_COUNT
+} plan_source;
+extern const char *const plan_source_names[]; /* "measured", "interpolated", "analytic", NULL */
+
+/* What laws go by. */
+typedef struct plan_profile_work {
+  double matrix_flops, flops, bytes;
+} plan_profile_work;
+
+typedef struct plan_profile_op {
+  const char *op; /* its key, see plan_profile_key; the first word is the kind */
+  plan_direction direction;
+  graph_op_kind kind;
+  plan_profile_work work;
+  double alone_s, busy_s;
+  int64_t runs; /* behind the medians */
+} plan_profile_op;
+
+typedef struct plan_profile_law {
+  int kind;     /* graph_op_kind; GRAPH_NONE: all of the class */
+  int op_class; /* graph_op_class; of the kind where there is one */
+  plan_direction direction;
+  double overhead_s, s_per_matrix_flop, s_per_flop, s_per_byte; /* alone */
+  double busy_factor;                                           /* busy_s over alone_s, at least 1 */
+  plan_profile_work largest;                                    /* of each, among the ops it was fitted to */
+  double error;                                                 /* median relative error on them */
+  int64_t points;
+} plan_profile_law;
+
+/* Time by size: copies between workers, sums of gradients. Log-log between points; beyond the last, in proportion;
+ * below the first, the first's. */
+typedef struct plan_profile_point {
+  double bytes, alone_s, busy_s;
+} plan_profile_point;
+
+typedef struct plan_profile {
+  dp_arena arena;
+  const char *device;              /* of the catalogue: what a worker was */
+  const char *processor;           /* what the machine calls itself */
+  int64_t cores, threads, workers; /* of the machine; of each worker's kernels; that computed side by side */
+  const char *implementation;      /* of efficiency.toml */
+  graph_dtype precision;
+  const char *gemm;                /* the library of matrix products */
+  const char *made;                /* UTC, "2026-01-31T12:00:00Z" */
+  DP_ARRAY(plan_profile_op) ops;   /* ascending by op and direction: plan_profile_finish */
+  DP_ARRAY(plan_profile_law) laws; /* ascending by kind, class and direction */
+  double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor;
+  double loss_s, loss_s_per_byte;      /* and its gradient; bytes of the prediction */
+  double instruction_s;                /* of an instruction, beside its ops */
+  double handover_s;                   /* from the end of a transfer to the start of what waits for it */
+  double step_s;                       /* of a step, beside its instructions */
+  DP_ARRAY(plan_profile_point) copies; /* ascending in bytes, of one message */
+  DP_ARRAY(plan_profile_point) sums; /* of a gradient of so many bytes, one worker adding another's and copying back */
+  double repeat_error;               /* median relative difference of two halves of the measurements */
+  double held_out_error;             /* median relative error of laws on ops kept aside */
+  int64_t held_out;                  /* how many these were */
+} plan_profile;
+
+/* DP_BAD_INPUT, one line with file, line and key. */
+dp_status plan_profile_read(const char *path, plan_profile *profile, dp_error *error);
+dp_status plan_profile_parse(const char *text, size_t length, const char *name, plan_profile *profile, dp_error *error);
+/* Appends the file's text. DP_NO_MEMORY. */
+dp_status plan_profile_text(const plan_profile *profile, dp_str *text, dp_error *error);
+/* Written beside and renamed. A profile that was written and read is the same to nine digits. */
+dp_status plan_profile_write(const plan_profile *profile, const char *path, dp_error *error);
+void plan_profile_free(plan_profile *profile); /* safe on a zeroed one */
+
+/* Keys of a graph's ops. */
+typedef struct plan_profile_keys {
+  const graph *graph;
+  int *last_reader; /* [tensor] op, GRAPH_NONE: none; malloc'ed */
+} plan_profile_keys;
+dp_status plan_profile_keys_init(const graph *graph, plan_profile_keys *keys, dp_error *error);
+void plan_profile_keys_free(plan_profile_keys *keys);
+
+/* Whether an executor that fuses nothing does anything for an op in a direction. */
+bool plan_profile_runs(const graph *graph, int op, plan_direction direction);
+/* "conv2d 1x32x16x16 > 1x48x16x16 kernel=3x3 stride=1x1 padding=1x1 bias": kind, shapes in and out, attributes, and for
+ * backward_input which inputs' gradients are made ("dx=0,1+"; with + it is added to what lies there). Replaces `key`.
+ */
+void plan_profile_key(const plan_profile_keys *keys, int op, plan_direction direction, dp_str *key);
+plan_profile_work plan_profile_work_of(const graph *graph, int op, plan_direction direction);
+
+typedef struct plan_profile_cost {
+  double alone_s, busy_s;
+  plan_source source;
+} plan_profile_cost;
+/* False where the profile has neither measurement nor law: `cost` is not set. */
+bool plan_profile_op_cost(const plan_profile *profile, const char *key, graph_op_kind kind, plan_direction direction,
+                          const plan_profile_work *work, plan_profile_cost *cost);
+double plan_profile_law_s(const plan_profile_law *law, const plan_profile_work *work); /* alone */
+/* Both times for a size; 0 without points. */
+plan_profile_point plan_profile_at(const plan_profile_point *points, size_t count, double bytes);
+
+/* Sorts the ops; DP_BAD_INPUT when one is there twice. */
+dp_status plan_profile_finish(plan_profile *profile, dp_error *error);
+/* Makes `laws` from `ops`, which stand sorted: one for each kind and direction, and one for each class and direction.
+ * Least squares of relative errors, without negative coefficients, in which what lies far off counts less (Huber). */
+dp_status plan_profile_fit(plan_profile *profile, dp_error *error);
+/* Fits without every `every`th op and sets held_out_error and held_out from the error on those; then fits with all. */
+dp_status plan_profile_hold_out(plan_profile *profile, int every, dp_error *error);
+
+#endif

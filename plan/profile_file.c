@@ -1,0 +1,314 @@
+/* profile.json: the same rows read, write and describe it. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "graph/op_table.h"
+#include "plan/describe.h"
+#include "plan/profile.h"
+
+static const char *const precision_choices[] = {"fp32", "fp16", "bf16", NULL}; /* in the order of graph_dtype */
+static const char *const class_choices[] = {"gemm", "convolution", "attention", "memory", NULL}; /* of graph_op_class */
+#define MAX_S 1e6
+#define MIN_S 1e-12
+#define MAX_WORK 1e24
+
+typedef struct profile_file {
+  const char *format;
+  int64_t version;
+  const dp_node *ops, *laws, *copies, *sums;
+  plan_profile profile;
+} profile_file;
+
+#define AT(field) offsetof(profile_file, profile.field)
+#define TIME(key, target, required, help) \
+  { key, DP_FIELD_REAL, target, required, 0, MAX_S, NULL, help }
+static const dp_field file_fields[] = {
+    {"format", DP_FIELD_STRING, offsetof(profile_file, format), true, 0, 0, NULL, "diffpipe-profile"},
+    {"version", DP_FIELD_INTEGER, offsetof(profile_file, version), true, 1, 1, NULL, "1"},
+    {"device", DP_FIELD_STRING, AT(device), true, 0, 0, NULL, "of the catalogue: what a worker was"},
+    {"processor", DP_FIELD_STRING, AT(processor), true, 0, 0, NULL, "what the machine calls it"},
+    {"cores", DP_FIELD_INTEGER, AT(cores), true, 1, 65536, NULL, "of the machine"},
+    {"threads", DP_FIELD_INTEGER, AT(threads), true, 1, 1024, NULL, "of each worker's kernels"},
+    {"workers", DP_FIELD_INTEGER, AT(workers), true, 1, 65536, NULL, "that computed side by side for the busy times"},
+    {"implementation", DP_FIELD_STRING, AT(implementation), true, 0, 0, NULL, "task.implementation that this is"},
+    {"precision", DP_FIELD_CHOICE, AT(precision), true, 0, 0, precision_choices, "of weights and activations"},
+    {"gemm", DP_FIELD_STRING, AT(gemm), true, 0, 0, NULL, "the library that multiplied matrices"},
+    {"made", DP_FIELD_STRING, AT(made), true, 0, 0, NULL, "when, in UTC"},
+    TIME("optimizer_s", AT(optimizer_s), true, "s of an optimizer step, beside its parameters"),
+    TIME("optimizer_s_per_parameter", AT(optimizer_s_per_parameter), true, "s"),
+    {"optimizer_busy_factor", DP_FIELD_REAL, AT(optimizer_busy_factor), true, 1, 1000, NULL, "busy over alone"},
+    TIME("loss_s", AT(loss_s), true, "s of the loss and its gradient, beside what goes by size"),
+    TIME("loss_s_per_byte", AT(loss_s_per_byte), true, "s, for each byte of the prediction"),
+    TIME("instruction_s", AT(instruction_s), true, "s of an instruction beside its ops"),
+    TIME("handover_s", AT(handover_s), true, "s from the end of a transfer to the start of what waits for it"),
+    TIME("step_s", AT(step_s), true, "s of a step beside its instructions"),
+    {"repeat_error", DP_FIELD_REAL, AT(repeat_error), true, 0, 1e6, NULL, "median difference of two halves, relative"},
+    {"held_out_error", DP_FIELD_REAL, AT(held_out_error), true, 0, 1e6, NULL,
+     "median error of laws on ops kept aside, relative"},
+    {"held_out", DP_FIELD_INTEGER, AT(held_out), true, 0, 1e9, NULL, "how many these were"},
+    {"copies", DP_FIELD_NODE, offsetof(profile_file, copies), true, 0, 0, NULL, "messages between workers, ascending"},
+    {"sums", DP_FIELD_NODE, offsetof(profile_file, sums), true, 0, 0, NULL,
+     "gradients of two workers added, ascending"},
+    {"laws", DP_FIELD_NODE, offsetof(profile_file, laws), true, 0, 0, NULL, "what interpolates"},
+    {"ops", DP_FIELD_NODE, offsetof(profile_file, ops), true, 0, 0, NULL, "what was measured"},
+};
+enum { LISTS = 4 }; /* the last rows are lists, in this order */
+
+#define AT_OP(field) offsetof(plan_profile_op, field)
+static const dp_field op_fields[] = {
+    {"op", DP_FIELD_STRING, AT_OP(op), true, 0, 0, NULL, "kind, shapes in > out, attributes; dx: gradients made"},
+    {"direction", DP_FIELD_CHOICE, AT_OP(direction), true, 0, 0, plan_direction_names, "pass"},
+    {"matrix_flops", DP_FIELD_REAL, AT_OP(work.matrix_flops), true, 0, MAX_WORK, NULL, "of matrix products"},
+    {"flops", DP_FIELD_REAL, AT_OP(work.flops), true, 0, MAX_WORK, NULL, "all others"},
+    {"bytes", DP_FIELD_REAL, AT_OP(work.bytes), true, 0, MAX_WORK, NULL, "read and written"},
+    {"alone_s", DP_FIELD_REAL, AT_OP(alone_s), true, MIN_S, MAX_S, NULL, "s, nothing else running"},
+    {"busy_s", DP_FIELD_REAL, AT_OP(busy_s), true, MIN_S, MAX_S, NULL, "s, all workers computing"},
+    {"runs", DP_FIELD_INTEGER, AT_OP(runs), true, 1, 1e12, NULL, "measurements behind them"},
+};
+
+typedef struct law_row {
+  const char *kind;
+  plan_profile_law law;
+} law_row;
+#define AT_LAW(field) offsetof(law_row, law.field)
+static const dp_field law_fields[] = {
+    {"kind", DP_FIELD_STRING, offsetof(law_row, kind), false, 0, 0, NULL, "of op; absent: all of the class"},
+    {"class", DP_FIELD_CHOICE, AT_LAW(op_class), true, 0, 0, class_choices, "of the kind"},
+    {"direction", DP_FIELD_CHOICE, AT_LAW(direction), true, 0, 0, plan_direction_names, "pass"},
+    TIME("overhead_s", AT_LAW(overhead_s), true, "s"),
+    TIME("s_per_matrix_flop", AT_LAW(s_per_matrix_flop), true, "s"),
+    TIME("s_per_flop", AT_LAW(s_per_flop), true, "s"),
+    TIME("s_per_byte", AT_LAW(s_per_byte), true, "s"),
+    {"busy_factor", DP_FIELD_REAL, AT_LAW(busy_factor), true, 1, 1000, NULL, "busy over alone"},
+    {"largest_matrix_flops", DP_FIELD_REAL, AT_LAW(largest.matrix_flops), true, 0, MAX_WORK, NULL, "it was fitted to"},
+    {"largest_flops", DP_FIELD_REAL, AT_LAW(largest.flops), true, 0, MAX_WORK, NULL, "it was fitted to"},
+    {"largest_bytes", DP_FIELD_REAL, AT_LAW(largest.bytes), true, 0, MAX_WORK, NULL, "it was fitted to"},
+    {"error", DP_FIELD_REAL, AT_LAW(error), true, 0, 1e6, NULL, "median, relative, on what it was fitted to"},
+    {"points", DP_FIELD_INTEGER, AT_LAW(points), true, 1, 1e9, NULL, "ops that it was fitted to"},
+};
+
+#define AT_POINT(field) offsetof(plan_profile_point, field)
+static const dp_field point_fields[] = {
+    {"bytes", DP_FIELD_REAL, AT_POINT(bytes), true, 1, 1e15, NULL, "size"},
+    {"alone_s", DP_FIELD_REAL, AT_POINT(alone_s), true, MIN_S, MAX_S, NULL, "s, nothing else running"},
+    {"busy_s", DP_FIELD_REAL, AT_POINT(busy_s), true, MIN_S, MAX_S, NULL, "s, all workers computing"},
+};
+
+size_t plan_profile_tables(const plan_key_table **tables) {
+  static const plan_key_table all[] = {
+      {"the profile", file_fields, DP_COUNT_OF(file_fields)},
+      {"`ops`", op_fields, DP_COUNT_OF(op_fields)},
+      {"`laws`", law_fields, DP_COUNT_OF(law_fields)},
+      {"`copies` and `sums`", point_fields, DP_COUNT_OF(point_fields)},
+  };
+  *tables = all;
+  return DP_COUNT_OF(all);
+}
+
+/* ---- reading ---- */
+
+/* The kind whose name the first `length` characters are; GRAPH_OP_KIND_COUNT: none. */
+static int kind_of(const char *text, size_t length) {
+  int kind = 0;
+  while (kind < GRAPH_OP_KIND_COUNT && (strlen(graph_op_kind_name((graph_op_kind)kind)) != length ||
+                                        memcmp(graph_op_kind_name((graph_op_kind)kind), text, length) != 0))
+    kind++;
+  return kind;
+}
+
+static dp_status check_list(const dp_node *list, dp_error *error) {
+  char shown[80];
+  return list->kind == DP_NODE_ARRAY
+             ? DP_OK
+             : dp_fail_at(error, list, "%s: found %s, allowed: a list", list->key, dp_node_show(list, shown));
+}
+
+static dp_status read_ops(const dp_node *list, plan_profile *profile, dp_error *error) {
+  DP_TRY(check_list(list, error));
+  for (size_t i = 0; i < list->count; i++) {
+    plan_profile_op op = {.op = NULL};
+    DP_TRY(dp_schema_read(list->items[i], NULL, "ops", op_fields, DP_COUNT_OF(op_fields), &op, error));
+    const int kind = kind_of(op.op, strcspn(op.op, " "));
+    if (kind == GRAPH_OP_KIND_COUNT)
+      return dp_fail_at(error, dp_node_get(list->items[i], "op"),
+                        "ops.op: found \"%.60s\", allowed: what begins with the name of an op kind", op.op);
+    op.kind = (graph_op_kind)kind;
+    op.op = dp_arena_strdup(&profile->arena, op.op);
+    if (!op.op || !dp_array_push(&profile->ops, op)) return dp_fail_memory(error);
+  }
+  dp_error reason = DP_ERROR_INIT;
+  const dp_status status = plan_profile_finish(profile, &reason);
+  return status == DP_OK ? DP_OK : dp_fail_at(error, list, "%s", reason.text);
+}
+
+static dp_status read_laws(const dp_node *list, plan_profile *profile, dp_error *error) {
+  DP_TRY(check_list(list, error));
+  for (size_t i = 0; i < list->count; i++) {
+    law_row row = {.kind = NULL};
+    DP_TRY(dp_schema_read(list->items[i], NULL, "laws", law_fields, DP_COUNT_OF(law_fields), &row, error));
+    row.law.kind = row.kind ? kind_of(row.kind, strlen(row.kind)) : GRAPH_NONE;
+    if (row.law.kind == GRAPH_OP_KIND_COUNT ||
+        (row.kind && (int)graph_op_rows[row.law.kind].op_class != row.law.op_class))
+      return dp_fail_at(error, dp_node_get(list->items[i], "kind"),
+                        "laws.kind: found \"%.60s\", allowed: the name of an op kind of class \"%s\"", row.kind,
+                        class_choices[row.law.op_class]);
+    if (!dp_array_push(&profile->laws, row.law)) return dp_fail_memory(error);
+  }
+  return DP_OK;
+}
+
+static dp_status read_points(const dp_node *list, plan_profile *profile, bool sums, dp_error *error) {
+  DP_TRY(check_list(list, error));
+  double before = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    plan_profile_point point = {0};
+    DP_TRY(dp_schema_read(list->items[i], NULL, list->key, point_fields, DP_COUNT_OF(point_fields), &point, error));
+    if (point.bytes <= before)
+      return dp_fail_at(error, list->items[i], "%s: found %.9g bytes after %.9g, allowed: ascending sizes", list->key,
+                        point.bytes, before);
+    before = point.bytes;
+    if (!(sums ? dp_array_push(&profile->sums, point) : dp_array_push(&profile->copies, point)))
+      return dp_fail_memory(error);
+  }
+  return DP_OK;
+}
+
+/* Strings become the profile's own. */
+static dp_status keep_strings(plan_profile *profile, dp_error *error) {
+  const char **const strings[] = {&profile->device, &profile->processor, &profile->implementation, &profile->gemm,
+                                  &profile->made};
+  for (size_t i = 0; i < DP_COUNT_OF(strings); i++) {
+    *strings[i] = dp_arena_strdup(&profile->arena, *strings[i]);
+    if (!*strings[i]) return dp_fail_memory(error);
+  }
+  return DP_OK;
+}
+
+static dp_status read_document(const dp_document *document, plan_profile *profile, dp_error *error) {
+  profile_file file = {.format = NULL};
+  DP_TRY(dp_schema_check_format(document->root, "diffpipe-profile", 1, error));
+  DP_TRY(dp_schema_read(document->root, NULL, "profile", file_fields, DP_COUNT_OF(file_fields), &file, error));
+  plan_profile made = file.profile;
+  dp_status status = keep_strings(&made, error);
+  if (status == DP_OK) status = read_points(file.copies, &made, false, error);
+  if (status == DP_OK) status = read_points(file.sums, &made, true, error);
+  if (status == DP_OK) status = read_laws(file.laws, &made, error);
+  if (status == DP_OK) status = read_ops(file.ops, &made, error);
+  if (status == DP_OK)
+    *profile = made;
+  else
+    plan_profile_free(&made);
+  return status;
+}
+
+dp_status plan_profile_read(const char *path, plan_profile *profile, dp_error *error) {
+  dp_document document;
+  DP_TRY(dp_document_read(path, &document, error));
+  const dp_status status = read_document(&document, profile, error);
+  dp_document_free(&document);
+  return status;
+}
+
+dp_status plan_profile_parse(const char *text, size_t length, const char *name, plan_profile *profile,
+                             dp_error *error) {
+  dp_document document;
+  DP_TRY(dp_document_parse_json(text, length, name, &document, error));
+  const dp_status status = read_document(&document, profile, error);
+  dp_document_free(&document);
+  return status;
+}
+
+/* ---- writing ---- */
+
+static json_t *value_of(const dp_field *field, const void *row) {
+  const char *at = (const char *)row + field->offset;
+  int64_t integer;
+  double real;
+  const char *string;
+  int choice;
+  switch (field->type) {
+    case DP_FIELD_INTEGER:
+      memcpy(&integer, at, sizeof integer);
+      return json_integer(integer);
+    case DP_FIELD_REAL:
+      memcpy(&real, at, sizeof real);
+      return json_real(real);
+    case DP_FIELD_STRING:
+      memcpy(&string, at, sizeof string);
+      return json_string(string);
+    default:
+      memcpy(&choice, at, sizeof choice);
+      return json_string(field->choices[choice]);
+  }
+}
+
+/* `"key": value` of a row's fields, with `separator` between; strings that are not there are left out. */
+static void add_row(const dp_field *fields, size_t count, const void *row, const char *separator, dp_str *out) {
+  bool any = false;
+  for (size_t f = 0; f < count; f++) {
+    const char *string = "";
+    if (fields[f].type == DP_FIELD_STRING) memcpy(&string, (const char *)row + fields[f].offset, sizeof string);
+    if (!string) continue;
+    json_t *value = value_of(&fields[f], row);
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(value);
+    out->failed = out->failed || !text;
+    dp_str_addf(out, "%s\"%s\": %s", any ? separator : "", fields[f].key, text ? text : "");
+    free(text);
+    any = true;
+  }
+}
+
+static void add_list(const char *key, const dp_field *fields, size_t field_count, const void *rows, size_t count,
+                     size_t row_bytes, dp_str *out) {
+  dp_str_addf(out, ",\n  \"%s\": [", key);
+  for (size_t i = 0; i < count; i++) {
+    dp_str_addf(out, "%s\n    {", i ? "," : "");
+    add_row(fields, field_count, (const char *)rows + i * row_bytes, ", ", out);
+    dp_str_add(out, "}");
+  }
+  dp_str_addf(out, "%s]", count ? "\n  " : "");
+}
+
+static dp_status add_laws(const plan_profile *profile, dp_str *out, dp_error *error) {
+  law_row *rows = calloc(profile->laws.count + 1, sizeof *rows);
+  if (!rows) return dp_fail_memory(error);
+  for (size_t i = 0; i < profile->laws.count; i++) {
+    const plan_profile_law *law = &profile->laws.items[i];
+    rows[i] = (law_row){law->kind == GRAPH_NONE ? NULL : graph_op_kind_name((graph_op_kind)law->kind), *law};
+  }
+  add_list("laws", law_fields, DP_COUNT_OF(law_fields), rows, profile->laws.count, sizeof *rows, out);
+  free(rows);
+  return DP_OK;
+}
+
+dp_status plan_profile_text(const plan_profile *profile, dp_str *out, dp_error *error) {
+  const profile_file file = {.format = "diffpipe-profile", .version = 1, .profile = *profile};
+  dp_str_add(out, "{\n  ");
+  add_row(file_fields, DP_COUNT_OF(file_fields) - LISTS, &file, ",\n  ", out);
+  add_list("copies", point_fields, DP_COUNT_OF(point_fields), profile->copies.items, profile->copies.count,
+           sizeof *profile->copies.items, out);
+  add_list("sums", point_fields, DP_COUNT_OF(point_fields), profile->sums.items, profile->sums.count,
+           sizeof *profile->sums.items, out);
+  DP_TRY(add_laws(profile, out, error));
+  add_list("ops", op_fields, DP_COUNT_OF(op_fields), profile->ops.items, profile->ops.count, sizeof *profile->ops.items,
+           out);
+  dp_str_add(out, "\n}\n");
+  return out->failed ? dp_fail_memory(error) : DP_OK;
+}
+
+dp_status plan_profile_write(const plan_profile *profile, const char *path, dp_error *error) {
+  dp_str text = {0};
+  dp_output output = {0};
+  dp_status status = plan_profile_text(profile, &text, error);
+  if (status == DP_OK) status = dp_output_open(path, &output, error);
+  if (status == DP_OK) {
+    status = dp_output_write(&output, text.text, text.length, error);
+    if (status == DP_OK) status = dp_output_commit(&output, error);
+    dp_output_abandon(&output);
+  }
+  dp_str_free(&text);
+  return status;
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# `diffpipe calibrate` on this machine: the profile it writes is read again, stands behind a prediction and its search,
+# and what cannot be is refused. What the figures are is not looked at, but that they are figures.
+set -uo pipefail
+# shellcheck source=tests/lib.sh
+. "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
+cd "$scratch" || exit 1
+unet=$top/scenarios/tiny-unet-2xcpu.toml
+# four blocks of 8 to 16 channels: a step takes about a millisecond
+small=(--set "model.config=$top/tests/fixtures/sd15/config.json" --set model.height=64 --set model.width=64
+  --set 'search.microbatch_sizes=[1, 2]')
+
+number() { sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" "$2"; }
+positive() { awk -v x="$(number "$1" "$2")" 'BEGIN { exit !(x > 0) }' || { echo "$1 is not above 0"; return 1; }; }
+
+measure() {
+  "$diffpipe" calibrate "$unet" "${small[@]}" --seconds 1 --out profile.json --json >said.json 2>talk || { cat talk; return 1; }
+  [ ! -s talk ] || { cat talk; return 1; }
+  positive measurements said.json && positive held_out said.json && positive optimizer_s_per_parameter said.json &&
+    grep -q '"held_out_error": [0-9]' said.json && grep -q '"threads": 1,' said.json &&
+    [ "$(grep -c '"op"' profile.json)" -eq "$(number measurements said.json)" ] || { cat said.json; return 1; }
+  for key in device processor cores threads workers implementation precision gemm made copies sums laws ops; do
+    grep -q "\"$key\"" profile.json || { echo "no $key"; return 1; }
+  done
+  [ "$(find . -name '*profile*' | wc -l)" -eq 1 ] || { echo "something is left beside it"; return 1; }
+}
+
+# without the profile nothing is measured; with it all is, since every shape was
+predict() {
+  "$diffpipe" simulate "$unet" "${small[@]}" --json >before.json && "$diffpipe" simulate "$unet" "${small[@]}" \
+    --profile profile.json --json --out answer >after.json 2>talk || { cat talk; return 1; }
+  positive step_s after.json || return 1
+  [ "$(number step_s before.json)" != "$(number step_s after.json)" ] || { echo "the profile changes nothing"; return 1; }
+  grep -q 'of the ops. time 100 % measured for these shapes, 0 % interpolated' answer/setup.json || { grep measured answer/setup.json; return 1; }
+}
+
+# a resolution that was not measured
+interpolate() {
+  "$diffpipe" simulate "$unet" "${small[@]}" --set model.height=128 --profile profile.json --json --out answer >after.json 2>talk ||
+    { cat talk; return 1; }
+  positive step_s after.json && grep -qE '% measured for these shapes, [1-9][0-9]* % interpolated' answer/setup.json
+}
+
+search() { "$diffpipe" tune "$unet" "${small[@]}" --profile profile.json --json >tune.json && grep -q '"best": {' tune.json; }
+
+printf 'format = "diffpipe-cluster"\nversion = 1\n[[node]]\n[[node.device]]\nmodel = "CPU-8-cores"\ncount = 2\n' >large.toml
+
+no_cuda() {
+  local status=0
+  "$diffpipe" calibrate "$unet" --backend cuda >out.txt 2>err.txt || status=$?
+  [ "$status" -eq 1 ] && [ ! -s out.txt ] && grep -q 'cuda is not there yet, allowed: cpu' err.txt
+}
+
+one "a profile is measured and written" measure
+one "a prediction rests on it" predict
+one "other shapes are interpolated" interpolate
+one "a search takes it" search
+one "there is no CUDA yet" no_cuda
+one "cards are refused" refuses 'calibrate: found RTX-3090, allowed with --backend cpu: a processor' calibrate "$top/scenarios/sd15-4xrtx3090.toml"
+one "synthetic units are refused" refuses 'calibrate: found synthetic units, allowed: a model' calibrate "$top/scenarios/study-1f1b.toml"
+one "bf16 is refused" refuses 'bf16' calibrate "$unet" --set model.precision=bf16
+one "another device is refused" refuses 'cluster.profile: found one of cpu in fp32, allowed: of fused in bf16' simulate "$top/scenarios/sd15-4xrtx3090.toml" --profile profile.json
+one "another device of the same job is refused" refuses 'found one of CPU-core, allowed: of a device of the cluster \(CPU-8-cores\)' simulate "$unet" --profile profile.json \
+  --set "cluster.file=$PWD/large.toml"
+one "a missing profile is refused" refuses 'cluster.profile: found "none.json", which cannot be opened' simulate "$unet" --profile none.json
+printf '{"format": "diffpipe-profile",\n"version": 1, "colour": 3}' >bad.json
+one "an unknown key is refused with its line" refuses 'bad.json:2: profile: unknown key "colour"' simulate "$unet" --profile bad.json
+finish
