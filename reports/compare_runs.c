@@ -10,8 +10,6 @@
 #include "reports/read.h"
 #include "reports/tables.h"
 
-enum { NAME_WIDTH = 30 };
-
 /* ---- a run and its prediction ---- */
 
 static bool there_is(const char *folder, const char *name) {
@@ -65,7 +63,7 @@ dp_status report_compare_text(const char *folder, int top, dp_str *out, dp_error
   dp_document document;
   report_table tables[REPORT_COMPARED_COUNT];
   DP_TRY(read_comparison(folder, &document, error));
-  const dp_status status = report_compared_tables(document.root, top, NAME_WIDTH, tables, error);
+  const dp_status status = report_compared_tables(document.root, top, true, tables, error);
   if (status == DP_OK) {
     const dp_node *why = report_node_list(document.root, "why");
     const char *name = report_node_text(document.root, "scenario");
@@ -187,23 +185,12 @@ static void text_row(report_table *table, const char *name, const char *a, const
   report_table_cell(table, "%s", strcmp(a, b) == 0 ? "" : "differs");
 }
 
-static void plan_row(report_table *table, const two_runs *two) {
-  dp_str plans[2] = {{0}, {0}};
-  for (int i = 0; i < 2; i++) report_layout(&two->files[i].plan, &plans[i]);
-  text_row(table, "plan", dp_str_text(&plans[0]), dp_str_text(&plans[1]));
-  for (int i = 0; i < 2; i++) {
-    if (plans[i].failed) table->failed = true;
-    dp_str_free(&plans[i]);
-  }
-}
-
 static void make_figures(const two_runs *two, report_table *table) {
   report_table_column(table, "", REPORT_LEFT);
   report_table_column(table, "A", REPORT_RIGHT);
   report_table_column(table, "B", REPORT_RIGHT);
   report_table_column(table, "B against A", REPORT_RIGHT);
   text_row(table, "figures are", two->files[0].run.origin, two->files[1].run.origin);
-  plan_row(table, two);
   for (size_t f = 0; f < FIGURES; f++) {
     const double a = figures[f].read(&two->files[0]), b = figures[f].read(&two->files[1]);
     if (a == 0 && b == 0) continue; /* unknown */
@@ -253,7 +240,9 @@ dp_status report_compare_runs_text(const char *a, const char *b, dp_str *out, dp
     if (!folder || !name)
       out->failed = true;
     else
-      dp_str_addf(out, "%c: %.60s (%.30s)\n", letters[i], folder, name);
+      dp_str_addf(out, "%c: %.60s: %.30s\n   ", letters[i], folder, name);
+    report_layout(&two.files[i].plan, out);
+    dp_str_addf(out, ", %d microbatches of %d\n", two.files[i].plan.microbatches, two.files[i].plan.microbatch_size);
     dp_arena_free(&arena);
   }
   make_figures(&two, &tables[0]);

@@ -24,9 +24,10 @@ enum {
   REPORT_COMPARED_COUNT
 };
 
-/* Tables of a comparison.json, for report_tables' printers; at most `top` units, the largest effect first, whose names
- * take at most `name_width` columns. What the file lacks is left out. Free each with report_table_free. */
-dp_status report_compared_tables(const dp_node *comparison, int top, int name_width,
+/* Tables of a comparison.json, for report_tables' printers; at most `top` units, the largest effect first. `narrow`: in
+ * REPORT_WIDTH columns, for which long names of units lose their middle. What the file lacks is left out. Free each
+ * with report_table_free. */
+dp_status report_compared_tables(const dp_node *comparison, int top, bool narrow,
                                  report_table tables[REPORT_COMPARED_COUNT], dp_error *error);
 
 /* Four figures, so that columns align: the digits after the point. */

@@ -7,7 +7,7 @@
 #include "reports/comparison.h"
 #include "reports/read.h"
 
-enum { MOST_WORKERS = 16, MOST_CHUNKS = 32 };
+enum { MOST_WORKERS = 16, MOST_CHUNKS = 32, NARROW_NAME = 43, WIDE_NAME = 90 };
 
 int report_digits(double value) {
   const double size = fabs(value);
@@ -31,15 +31,18 @@ static void sides_cell(report_table *table, const dp_node *row, const char *key)
     ms_cell(table, report_node_real(predicted, key), report_node_real(measured, key));
 }
 
+/* What would be printed as -0 is 0. */
+static double rounded(double value, double least) { return fabs(value) < least ? 0 : value; }
+
 /* What a row adds to the step, and its share where causes do not cancel each other. */
 static void effect_cells(report_table *table, double effect_s, double difference_s, bool share) {
-  const double part = difference_s != 0 ? effect_s / difference_s : 0;
-  report_table_cell(table, "%+.*f", report_digits(effect_s * 1e3), effect_s * 1e3);
+  const double effect_ms = rounded(effect_s * 1e3, 0.0005), part = difference_s != 0 ? effect_s / difference_s : 0;
+  report_table_cell(table, "%+.*f", report_digits(effect_ms), effect_ms);
   if (!share) return;
   if (difference_s == 0 || fabs(part) > 9.99)
     report_table_cell(table, "–");
   else
-    report_table_cell(table, "%.0f %%", 100 * part == 0 ? 0.0 : 100 * part);
+    report_table_cell(table, "%.0f %%", rounded(100 * part, 0.5));
 }
 
 /* ---- the result ---- */
@@ -92,7 +95,7 @@ static void add_pair(report_table *table, const dp_node *root, const char *key, 
 
 static void make_result(const dp_node *root, report_table *table) {
   const dp_node *steps = dp_node_get(root, "steps");
-  char median[32], p95[32], longest[32];
+  char p95[32], longest[32];
   report_table_column(table, "", REPORT_LEFT);
   report_table_column(table, "predicted", REPORT_RIGHT);
   report_table_column(table, "measured", REPORT_RIGHT);
@@ -104,9 +107,8 @@ static void make_result(const dp_node *root, report_table *table) {
   add_pair(table, root, "imbalance", "busiest worker's compute / mean", RATIO);
   add_pair(table, root, "peak_memory_bytes", "memory of the fullest worker", BYTES);
   if (report_node_integer(steps, "count") > 1)
-    report_table_note(table, "Measured: the median of the last %lld steps; median %s, 95th percentile %s, longest %s.",
+    report_table_note(table, "Measured: the median of the last %lld steps; 95th percentile %s, longest %s.",
                       (long long)report_node_integer(steps, "count"),
-                      dp_format_seconds(report_node_real(steps, "median_s"), median),
                       dp_format_seconds(report_node_real(steps, "p95_s"), p95),
                       dp_format_seconds(report_node_real(steps, "max_s"), longest));
 }
@@ -198,18 +200,19 @@ static void make_chunks(const dp_node *root, double difference_s, report_table *
 
 typedef struct unit_row {
   const dp_node *node;
-  double effect_s, apart_s;
+  double effect_s, apart_s; /* 0: as predicted */
 } unit_row;
 
-static double measured_less_predicted_s(const dp_node *direction) {
-  const double measured_s = report_node_real(direction, "measured_s");
-  return measured_s > 0 ? measured_s - report_node_real(direction, "predicted_s") : 0;
+static double apart_s(const dp_node *direction) {
+  const double measured_s = report_node_real(direction, "measured_s"),
+               predicted_s = report_node_real(direction, "predicted_s");
+  return measured_s > 0 && fabs(measured_s - predicted_s) > 1e-6 * predicted_s ? fabs(measured_s - predicted_s) : 0;
 }
 
 static int by_effect(const void *a, const void *b) {
   const unit_row *x = a, *y = b;
   if (fabs(x->effect_s) != fabs(y->effect_s)) return fabs(x->effect_s) > fabs(y->effect_s) ? -1 : 1;
-  if (fabs(x->apart_s) != fabs(y->apart_s)) return fabs(x->apart_s) > fabs(y->apart_s) ? -1 : 1;
+  if (x->apart_s != y->apart_s) return x->apart_s > y->apart_s ? -1 : 1;
   return (x->node->line > y->node->line) - (x->node->line < y->node->line);
 }
 
@@ -231,22 +234,25 @@ static void name_cell(report_table *table, const char *name, int width) {
     report_table_cell(table, "%.*s…%s", front, name, name + length - back);
 }
 
-static dp_status make_units(const dp_node *root, double difference_s, int top, int name_width, report_table *table,
+static dp_status make_units(const dp_node *root, double difference_s, int top, bool narrow, report_table *table,
                             dp_error *error) {
   const dp_node *list = report_node_list(root, "units");
-  const size_t count = list ? list->count : 0;
-  unit_row *rows = calloc(count + 1, sizeof *rows);
+  const size_t all = list ? list->count : 0;
+  size_t count = 0;
+  unit_row *rows = calloc(all + 1, sizeof *rows);
   if (!rows) return dp_fail_memory(error);
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < all; i++) {
     const dp_node *forward = dp_node_get(list->items[i], "forward"),
                   *backward = dp_node_get(list->items[i], "backward");
-    rows[i] = (unit_row){list->items[i], report_node_real(forward, "effect_s") + report_node_real(backward, "effect_s"),
-                         measured_less_predicted_s(forward) + measured_less_predicted_s(backward)};
+    rows[count] =
+        (unit_row){list->items[i], report_node_real(forward, "effect_s") + report_node_real(backward, "effect_s"),
+                   apart_s(forward) + apart_s(backward)};
+    if (rows[count].apart_s > 0) count++;
   }
   if (count) qsort(rows, count, sizeof *rows, by_effect);
   report_table_title(table, "By unit, mean ms of a microbatch, predicted → measured");
   report_table_column(table, "unit", REPORT_LEFT);
-  report_table_column(table, "mostly", REPORT_LEFT);
+  if (!narrow) report_table_column(table, "mostly", REPORT_LEFT);
   report_table_column(table, "chunk", REPORT_RIGHT);
   report_table_column(table, "forward", REPORT_RIGHT);
   report_table_column(table, "backward", REPORT_RIGHT);
@@ -255,27 +261,27 @@ static dp_status make_units(const dp_node *root, double difference_s, int top, i
     const dp_node *row = rows[i].node;
     const char *name = report_node_text(row, "name"), *class = report_node_text(row, "class");
     report_table_row(table, false);
-    name_cell(table, name ? name : "", name_width);
-    report_table_cell(table, "%.12s", class ? class : "");
+    name_cell(table, name ? name : "", narrow ? NARROW_NAME : WIDE_NAME);
+    if (!narrow) report_table_cell(table, "%.12s", class ? class : "");
     report_table_cell(table, "%lld", (long long)report_node_integer(row, "chunk"));
     unit_cell(table, dp_node_get(row, "forward"));
     unit_cell(table, dp_node_get(row, "backward"));
     effect_cells(table, rows[i].effect_s, difference_s, true);
   }
-  if ((int)count > top) report_table_note(table, "%d of %zu units, the largest effect first.", top, count);
+  if ((int)count > top) report_table_note(table, "%d of %zu units, the largest effect first.", top, all);
   free(rows);
   return DP_OK;
 }
 
-dp_status report_compared_tables(const dp_node *root, int top, int name_width,
-                                 report_table tables[REPORT_COMPARED_COUNT], dp_error *error) {
+dp_status report_compared_tables(const dp_node *root, int top, bool narrow, report_table tables[REPORT_COMPARED_COUNT],
+                                 dp_error *error) {
   const double difference_s = report_node_real(root, "difference_s");
   for (int t = 0; t < REPORT_COMPARED_COUNT; t++) tables[t] = (report_table){0};
   make_result(root, &tables[REPORT_COMPARED_RESULT]);
   make_kinds(root, difference_s, &tables[REPORT_COMPARED_KINDS]);
   make_workers(root, difference_s, &tables[REPORT_COMPARED_WORKERS]);
   make_chunks(root, difference_s, &tables[REPORT_COMPARED_CHUNKS]);
-  dp_status status = make_units(root, difference_s, top, name_width, &tables[REPORT_COMPARED_UNITS], error);
+  dp_status status = make_units(root, difference_s, top, narrow, &tables[REPORT_COMPARED_UNITS], error);
   for (int t = 0; t < REPORT_COMPARED_COUNT && status == DP_OK; t++)
     if (tables[t].failed) status = dp_fail_memory(error);
   for (int t = 0; t < REPORT_COMPARED_COUNT && status != DP_OK; t++) report_table_free(&tables[t]);

@@ -89,7 +89,7 @@ static const struct {
   void (*write)(report_page *page);
 } sections[] = {
     {"changes", "What would fit", has_remedies, report_page_remedies},
-    {"compared", "Predicted and measured", has_comparison, report_page_compared},
+    {"predicted-and-measured", "Predicted and measured", has_comparison, report_page_compared},
     {"training", "Training", has_log, report_page_training},
     {"plan", "The plan on the cluster", always, report_page_plan},
     {"time", "Timeline", always, timeline},

@@ -5,12 +5,12 @@
 #include "reports/page.h"
 #include "reports/plots.h"
 
-enum { TOP_UNITS = 20, NAME_WIDTH = 80 };
+enum { TOP_UNITS = 20 };
 
 void report_page_compared(report_page *page) {
   const dp_node *comparison = page->files->comparison, *why = report_node_list(comparison, "why");
   report_table tables[REPORT_COMPARED_COUNT];
-  if (report_compared_tables(comparison, TOP_UNITS, NAME_WIDTH, tables, NULL) != DP_OK) {
+  if (report_compared_tables(comparison, TOP_UNITS, false, tables, NULL) != DP_OK) {
     page->failed = true;
     return;
   }

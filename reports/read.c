@@ -431,8 +431,8 @@ dp_status report_files_read(const char *folder, report_files *files, dp_error *e
   return r.status;
 }
 
-dp_status report_files_parse(const char *metrics, const char *setup, const char *tune, report_files *files,
-                             dp_error *error) {
+dp_status report_files_parse(const char *metrics, const char *setup, const char *tune, const char *comparison,
+                             report_files *files, dp_error *error) {
   *files = (report_files){0};
   reader r = {.files = files, .error = error};
   r.status = dp_document_parse_json(metrics, strlen(metrics), "metrics.json", &files->metrics_document, error);
@@ -440,6 +440,9 @@ dp_status report_files_parse(const char *metrics, const char *setup, const char 
     r.status = dp_document_parse_json(setup, strlen(setup), "setup.json", &files->setup_document, error);
   if (r.status == DP_OK && tune)
     r.status = dp_document_parse_json(tune, strlen(tune), "tune.json", &files->tune_document, error);
+  if (r.status == DP_OK && comparison)
+    r.status =
+        dp_document_parse_json(comparison, strlen(comparison), "comparison.json", &files->comparison_document, error);
   if (r.status == DP_OK) return read_documents(&r);
   report_files_free(files);
   return r.status;

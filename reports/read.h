@@ -34,9 +34,9 @@ typedef struct report_files {
 
 /* DP_BAD_INPUT names file and line. */
 dp_status report_files_read(const char *folder, report_files *files, dp_error *error);
-/* The same from memory; `tune` may be NULL. */
-dp_status report_files_parse(const char *metrics, const char *setup, const char *tune, report_files *files,
-                             dp_error *error);
+/* The same from memory, without a log; `tune` and `comparison` may be NULL. */
+dp_status report_files_parse(const char *metrics, const char *setup, const char *tune, const char *comparison,
+                             report_files *files, dp_error *error);
 void report_files_free(report_files *files);
 
 /* NULL: the folder has none. */

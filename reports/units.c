@@ -76,7 +76,7 @@ void report_slow_units(const report_pair *pair, const plan_comparison *compariso
     }
     if (name) add_to_class(sums, &class_count, name, unit->predicted_s[d], unit->measured_s[d]);
   }
-  if (sum_s * most_s > 0 && fabs(most_s) >= 0.4 * fabs(sum_s)) {
+  if (sum_s * most_s > 0 && fabs(most_s) > 0.55 * fabs(sum_s)) {
     char measured[32], predicted[32];
     const char *name = report_unit_class(model, worst);
     dp_str_addf(out, "; most of it in %.60s%s%s%s, %s against %s", model->units.items[worst].name, name ? " (" : "",

@@ -177,16 +177,16 @@ static void add_transfer(const reason *r, dp_str *out) {
                 cause->worker, cause->peer);
 }
 
-/* "begin 0.11 ms after all that they wait for is done, predicted: at once" */
+/* " 0.11 ms after all that an instruction waits for is done (predicted: at once)" */
 static void add_delay(const reason *r, const char *when, dp_str *out) {
   char measured[32], predicted[32];
   const bool early = r->measured_s < 0; /* clocks of several hosts differ */
-  dp_str_addf(out, " %s %s %s, predicted: ", dp_format_seconds(fabs(r->measured_s), measured),
+  dp_str_addf(out, " %s %s %s (predicted: ", dp_format_seconds(fabs(r->measured_s), measured),
               early ? "before" : "after", when);
   if (fabs(r->predicted_s) < 1e-9)
-    dp_str_add(out, "at once");
+    dp_str_add(out, "at once)");
   else
-    dp_str_add(out, dp_format_seconds(r->predicted_s, predicted));
+    dp_str_addf(out, "%s)", dp_format_seconds(r->predicted_s, predicted));
 }
 
 static void add_subject(const reason *r, dp_str *out) {
@@ -321,7 +321,7 @@ static void write_balance(teller *t) {
   if (fabs(measured - predicted) < 0.05) return;
   dp_str_addf(&text, "The load is %s even than predicted: the busiest worker, %d, computes %.2f times the mean",
               measured > predicted ? "less" : "more", busy[1], measured);
-  if (busy[0] == busy[1])
+  if (busy[0] == busy[1] || predicted < 1.02)
     dp_str_addf(&text, ", predicted %.2f.", predicted);
   else
     dp_str_addf(&text, "; predicted was worker %d, %.2f times.", busy[0], predicted);

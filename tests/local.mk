@@ -226,3 +226,7 @@ CHECK_SUITES += tests/test_sim_profile
 tests_test_sim_profile_SOURCES = tests/test_sim_profile.c tests/fixtures.h tests/scratch.h tests/sim_efficiency.h tests/suite.h
 tests_test_sim_profile_LDADD = $(TEST_LIBS)
 SCRIPT_TESTS += tests/calibrate.sh
+CHECK_SUITES += tests/test_report_compare
+tests_test_report_compare_SOURCES = tests/test_report_compare.c tests/scratch.h tests/sim_efficiency.h tests/sim_texts.h tests/suite.h $(COMPARE_WORLD)
+tests_test_report_compare_LDADD = $(REPORTS_LIBS) $(CHECK_LIBS)
+SCRIPT_TESTS += tests/compare.sh

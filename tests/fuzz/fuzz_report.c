@@ -1,5 +1,5 @@
-/* Any bytes as the files of a run, metrics.json, setup.json and tune.json with a line of %% between: refused with one
- * line, or a page in both ways of writing it, whose tags are as many as they should be. */
+/* Any bytes as the files of a run, metrics.json, setup.json, tune.json and comparison.json with a line of %% between:
+ * refused with one line, or a page in both ways of writing it, whose tags are as many as they should be. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +27,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(text, data, size);
   text[size] = 0;
   char *setup = strstr(text, "\n%%\n"), *tune = setup ? strstr(setup + 4, "\n%%\n") : NULL;
+  char *comparison = tune ? strstr(tune + 4, "\n%%\n") : NULL;
   if (setup) *setup = 0;
   if (tune) *tune = 0;
-  if (report_files_parse(text, setup ? setup + 4 : "{}", tune ? tune + 4 : NULL, &files, &error) == DP_OK) {
+  if (comparison) *comparison = 0;
+  if (report_files_parse(text, setup ? setup + 4 : "{}", tune ? tune + 4 : NULL, comparison ? comparison + 4 : NULL,
+                         &files, &error) == DP_OK) {
     check_page(&files, false);
     check_page(&files, true);
     report_files_free(&files);
