@@ -61,7 +61,7 @@ static void distort(const void *how, uint32_t id, distortion *what) {
   const plan_lane *lane = &r->program->lanes[plan_instruction_lane(r->program, id)];
   dp_random random;
   dp_random_init(&random, r->step, id);
-  if (is_backward(i->opcode) && lane->worker == (uint32_t)r->worker) what->factor = r->backward;
+  if (is_backward(i->opcode) && (int)lane->worker == (int)r->worker) what->factor = r->backward;
   if (i->opcode == PLAN_SEND) what->factor = r->links;
   what->factor *= 1 + r->jitter * dp_random_uniform(&random);
   if (lane->kind == PLAN_LANE_COMPUTE) what->delay_s = r->delay_ms / 1e3;
