@@ -64,6 +64,13 @@ dp_status exec_checkpoint_begin(const char *run_folder, int64_t step, exec_check
 dp_status exec_checkpoint_write_part(const exec_checkpoint_output *output, const char *name,
                                      const exec_checkpoint_array *arrays, size_t count, exec_checkpoint_part *part,
                                      dp_error *error);
+/* Gives the values of array `index`, valid until the next call; called once for each, in order. */
+typedef dp_status (*exec_checkpoint_source)(void *context, size_t index, const float **values, dp_error *error);
+/* The same from arrays whose `values` are not looked at, so that no copy of all of them is needed. */
+dp_status exec_checkpoint_write_part_from(const exec_checkpoint_output *output, const char *name,
+                                          const exec_checkpoint_array *arrays, size_t count,
+                                          exec_checkpoint_source source, void *context, exec_checkpoint_part *part,
+                                          dp_error *error);
 /* Writes state.json over the parts and gives the folder its name; releases. Then removes old checkpoints but the `keep`
  * newest (0: all stay). Checkpoints of later steps are of a course of the run that this one has left: they are renamed
  * to stale-step-N, so that nobody resumes from them. bytes (may be NULL): of all files. */

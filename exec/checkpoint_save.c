@@ -55,16 +55,19 @@ static uint64_t array_bytes(const exec_checkpoint_array *array) {
   return bytes;
 }
 
-static dp_status write_arrays(const char *path, const exec_checkpoint_array *arrays, size_t count, dp_arena *arena,
-                              dp_error *error) {
+static dp_status write_arrays(const char *path, const exec_checkpoint_array *arrays, size_t count,
+                              exec_checkpoint_source source, void *context, dp_arena *arena, dp_error *error) {
   dp_safetensors_entry *entries = DP_ARENA_NEW(arena, dp_safetensors_entry, count);
   dp_safetensors_writer writer = {0};
   if (!entries) return dp_fail_memory(error);
   for (size_t i = 0; i < count; i++)
     entries[i] = (dp_safetensors_entry){arrays[i].name, DP_DTYPE_F32, arrays[i].rank, arrays[i].dims};
   dp_status status = dp_safetensors_create(path, entries, count, NULL, 0, &writer, error);
-  for (size_t i = 0; i < count && status == DP_OK; i++)
-    status = dp_safetensors_write(&writer, arrays[i].values, (size_t)array_bytes(&arrays[i]), error);
+  for (size_t i = 0; i < count && status == DP_OK; i++) {
+    const float *values = NULL;
+    status = source(context, i, &values, error);
+    if (status == DP_OK) status = dp_safetensors_write(&writer, values, (size_t)array_bytes(&arrays[i]), error);
+  }
   if (status == DP_OK) status = dp_safetensors_commit(&writer, NULL, error);
   dp_safetensors_abandon(&writer);
   return status;
@@ -76,21 +79,38 @@ static bool is_part_name(const char *name) {
   return length > 0 && length <= NAME_LENGTH && strspn(name, allowed) == length;
 }
 
-dp_status exec_checkpoint_write_part(const exec_checkpoint_output *output, const char *name,
-                                     const exec_checkpoint_array *arrays, size_t count, exec_checkpoint_part *part,
-                                     dp_error *error) {
+dp_status exec_checkpoint_write_part_from(const exec_checkpoint_output *output, const char *name,
+                                          const exec_checkpoint_array *arrays, size_t count,
+                                          exec_checkpoint_source source, void *context, exec_checkpoint_part *part,
+                                          dp_error *error) {
   exec_checkpoint_part made = {0};
   dp_arena arena = {0};
   if (!is_part_name(name))
     return dp_fail(error, DP_INTERNAL, "the part %.100s of a checkpoint, allowed: letters, digits, - and _", name);
   (void)snprintf(made.name, sizeof made.name, "%s.safetensors", name);
   const char *path = dp_arena_printf(&arena, "%s/%s", output->folder.temporary, made.name);
-  dp_status status = path ? write_arrays(path, arrays, count, &arena, error) : dp_fail_memory(error);
+  dp_status status = path ? write_arrays(path, arrays, count, source, context, &arena, error) : dp_fail_memory(error);
   if (status == DP_OK) status = exec_checkpoint_sum(path, &made.bytes, &made.crc32, error);
   status = dp_folder_output_blame(&output->folder, status, error);
   dp_arena_free(&arena);
   if (status == DP_OK) *part = made;
   return status;
+}
+
+static dp_status give_array(void *context, size_t index, const float **values, dp_error *error) {
+  (void)error;
+  *values = ((const exec_checkpoint_array *)context)[index].values;
+  return DP_OK;
+}
+
+dp_status exec_checkpoint_write_part(const exec_checkpoint_output *output, const char *name,
+                                     const exec_checkpoint_array *arrays, size_t count, exec_checkpoint_part *part,
+                                     dp_error *error) {
+  union { /* give_array only reads them */
+    const exec_checkpoint_array *given;
+    void *context;
+  } all = {.given = arrays};
+  return exec_checkpoint_write_part_from(output, name, arrays, count, give_array, all.context, part, error);
 }
 
 /* The JSON without the checksum of itself; NULL: no memory, or text that is not UTF-8. */

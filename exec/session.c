@@ -1,0 +1,253 @@
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "exec/session.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/session_parts.h"
+
+/* ---- what all share ---- */
+
+double exec_learning_rate(const plan_train *train, int64_t step, int64_t steps) {
+  const double pi = 3.14159265358979323846;
+  const int64_t warmup = train->warmup_steps;
+  if (step < warmup) return train->learning_rate * (double)(step + 1) / (double)warmup;
+  const int64_t falling = steps - 1 - warmup; /* steps in which it falls */
+  const double part = falling > 0 ? fmin(1, (double)(step - warmup) / (double)falling) : 0;
+  double share = 1;
+  if (train->rate_schedule == PLAN_RATE_COSINE) share = (1 + cos(pi * part)) / 2;
+  if (train->rate_schedule == PLAN_RATE_LINEAR) share = 1 - part;
+  if (train->rate_schedule == PLAN_RATE_CONSTANT) return train->learning_rate;
+  return train->learning_rate * (train->rate_floor + (1 - train->rate_floor) * share);
+}
+
+dp_status exec_agree(exec_transport *transport, dp_status mine, dp_error *error) {
+  if (!transport || transport->process_count == 1) return mine;
+  dp_error own = DP_ERROR_INIT;
+  int64_t gravest = mine;
+  if (mine != DP_OK) own = error ? *error : (dp_error){.status = mine};
+  own.status = mine;
+  DP_TRY(exec_maximum(transport, &gravest, error));
+  if (gravest == DP_OK) return DP_OK;
+  dp_error *all = calloc((size_t)transport->process_count, sizeof *all);
+  if (!all) return dp_fail_memory(error);
+  dp_status status = exec_gather(transport, &own, sizeof own, all, error);
+  for (int p = transport->process_count - 1; p >= 0 && transport->process == 0; p--)
+    if (all[p].status == (dp_status)gravest) own = all[p];
+  free(all);
+  if (status == DP_OK) status = exec_broadcast(transport, &own, sizeof own, error);
+  if (status != DP_OK) return status;
+  if (error) *error = own;
+  return own.status;
+}
+
+/* ---- making it ---- */
+
+static int process_of(const exec_session *s) { return s->options.transport ? s->options.transport->process : 0; }
+static int process_count(const exec_session *s) {
+  return s->options.transport ? s->options.transport->process_count : 1;
+}
+static int workers_here(const exec_session *s) { return s->options.program->worker_count / process_count(s); }
+
+static int threads_of(const exec_session *s) {
+  cpu_set_t processors;
+  if (s->options.threads > 0) return s->options.threads;
+  if (s->options.scenario->train.threads > 0) return (int)s->options.scenario->train.threads;
+  if (sched_getaffinity(0, sizeof processors, &processors) != 0) return 1;
+  const int each = CPU_COUNT(&processors) / (workers_here(s) > 0 ? workers_here(s) : 1);
+  return each > 0 ? each : 1;
+}
+
+/* What the executor cannot do, or the plan does not have. */
+static dp_status check(const exec_session *s, dp_error *error) {
+  const plan_scenario *scenario = s->options.scenario;
+  const plan_train *train = &scenario->train;
+  if (!scenario->training)
+    return dp_fail_at(error, plan_scenario_node(scenario, "task", "kind"),
+                      "task.kind: found \"sample\", allowed: \"train\"");
+  if (scenario->optimizer != PLAN_ADAMW)
+    return dp_fail_at(error, plan_scenario_node(scenario, "task", "optimizer"),
+                      "task.optimizer: found \"%s\", allowed: \"adamw\" on the CPU",
+                      plan_optimizer_names[scenario->optimizer]);
+  if (train->stage_rates && (int)train->stage_rate_count != s->plan->ranks)
+    return dp_fail_at(error, plan_scenario_node(scenario, "train", "stage_rates"),
+                      "train.stage_rates: found %zu factors, allowed: %d, one a stage", train->stage_rate_count,
+                      s->plan->ranks);
+  if (!scenario->data.path)
+    return dp_fail_at(error, plan_scenario_node(scenario, "data", "path"),
+                      "data: the key \"path\" is missing, needed: a data set's folder");
+  return DP_OK;
+}
+
+/* A program is of one size. */
+static dp_status check_buckets(const exec_session *s, dp_error *error) {
+  const plan_data *data = &s->options.scenario->data;
+  for (size_t b = 0; b < data->bucket_count; b++) {
+    if (data->bucket_count == 1 && data->buckets[b].height == s->graph->height &&
+        data->buckets[b].width == s->graph->width)
+      continue;
+    return dp_fail_at(
+        error, plan_scenario_node(s->options.scenario, "data", "buckets"),
+        "data.buckets: found %zu, the first [%lld, %lld], allowed: [[%lld, %lld]], the size that the plan is "
+        "made for",
+        data->bucket_count, (long long)data->buckets[0].height, (long long)data->buckets[0].width,
+        (long long)s->graph->height, (long long)s->graph->width);
+  }
+  return DP_OK;
+}
+
+static dp_status open_data(exec_session *s, dp_error *error) {
+  const plan_data *data = &s->options.scenario->data;
+  const exec_objective_sizes *sizes = &s->objective.sizes;
+  const int64_t bucket[1][2] = {{s->graph->height, s->graph->width}};
+  const int64_t each = s->plan->microbatches * s->plan->microbatch_size; /* samples of a replica */
+  const int first_worker = process_of(s) * workers_here(s);
+  const int first = plan_worker_replica(s->plan, first_worker),
+            last = plan_worker_replica(s->plan, first_worker + workers_here(s) - 1);
+  const exec_dataset_options options = {.path = data->path,
+                                        .buckets = bucket,
+                                        .bucket_count = 1,
+                                        .latent_channels = sizes->channels,
+                                        .text_tokens = sizes->text_tokens,
+                                        .text_channels = sizes->text_channels,
+                                        .pooled_channels = sizes->pooled_channels,
+                                        .wanted = {.model = s->graph->class_name},
+                                        .global_batch = s->objective.global_batch,
+                                        .first_sample = first * each,
+                                        .sample_count = (last - first + 1) * each,
+                                        .seed = (uint64_t)s->options.scenario->train.seed,
+                                        .shuffle = data->shuffle,
+                                        .trust_cache = data->trust_cache,
+                                        .prefetch = true};
+  return exec_dataset_open(&options, &s->dataset, error);
+}
+
+static dp_status make(exec_session *s, dp_error *error) {
+  const plan_train *train = &s->options.scenario->train;
+  DP_TRY(check(s, error));
+  DP_TRY(check_buckets(s, error));
+  DP_TRY(exec_objective_init(s->options.scenario, s->graph, s->plan, &s->objective, error));
+  s->squares = DP_ARENA_NEW(&s->arena, double, (size_t)s->objective.global_batch);
+  s->rank_norms = DP_ARENA_NEW(&s->arena, double, (size_t)s->plan->ranks);
+  if (!s->squares || !s->rank_norms) return dp_fail_memory(error);
+  DP_TRY(open_data(s, error));
+  const exec_pipeline_options options = {.threads = threads_of(s),
+                                         .feed = exec_objective_feed(&s->objective),
+                                         .transport = s->options.transport,
+                                         .lora_alpha = train->lora_alpha,
+                                         .means = s->means};
+  DP_TRY(exec_pipeline_create(s->options.program, s->graph, &options, &s->pipeline, error));
+  return exec_session_fill(s, error);
+}
+
+dp_status exec_session_create(const exec_session_options *options, exec_session **session, dp_error *error) {
+  exec_session *s = calloc(1, sizeof *s);
+  dp_status status = s ? DP_OK : dp_fail_memory(error);
+  if (s) {
+    s->options = *options;
+    s->plan = options->program->plan;
+    s->graph = options->graph;
+    s->saved = -1;
+    s->lora = options->scenario->model_options.trainable == GRAPH_TRAIN_LORA;
+    s->means = options->scenario->train.ema_decay > 0;
+    status = make(s, error);
+  }
+  status = exec_agree(options->transport, status, error);
+  if (status == DP_OK)
+    *session = s;
+  else
+    exec_session_free(s);
+  return status;
+}
+
+void exec_session_free(exec_session *s) {
+  if (!s) return;
+  exec_pipeline_free(s->pipeline);
+  exec_dataset_free(s->dataset);
+  exec_objective_free(&s->objective);
+  dp_str_free(&s->checkpoint);
+  dp_arena_free(&s->arena);
+  free(s);
+}
+
+int64_t exec_session_done(const exec_session *s) { return s->done; }
+exec_pipeline *exec_session_pipeline(exec_session *s) { return s->pipeline; }
+const char *exec_session_checkpoint(const exec_session *s) { return dp_str_text(&s->checkpoint); }
+
+exec_parameters *exec_session_parameters(exec_session *s, int worker) {
+  return exec_pipeline_has(s->pipeline, worker) ? exec_pipeline_parameters(s->pipeline, worker) : NULL;
+}
+
+/* ---- steps ---- */
+
+/* Says after the line which step it was, and what is left of the run. */
+static dp_status blame_step(const exec_session *s, dp_status status, dp_error *error) {
+  if (status == DP_OK || !error) return status;
+  const dp_error reason = *error;
+  const bool has = s->checkpoint.length > 0;
+  return dp_fail(error, status, "%s; step %lld, last good checkpoint: %s", reason.text, (long long)s->done + 1,
+                 has ? dp_str_text(&s->checkpoint) : "none");
+}
+
+static dp_status take_step(exec_session *s, exec_session_report *report, plan_timeline *timeline, dp_error *error) {
+  const plan_train *train = &s->options.scenario->train;
+  const exec_batch *batch = NULL;
+  DP_TRY(exec_agree(s->options.transport, exec_dataset_batch(s->dataset, s->done, &batch, error), error));
+  exec_objective_begin(&s->objective, s->done, batch);
+  const double rate = exec_learning_rate(train, s->done, s->options.steps);
+  const exec_step step = {.adamw = {.lr = rate,
+                                    .beta1 = train->betas[0],
+                                    .beta2 = train->betas[1],
+                                    .epsilon = train->epsilon,
+                                    .weight_decay = train->weight_decay,
+                                    .step = s->done + 1},
+                          .rank_rates = train->stage_rates,
+                          .clip_norm = train->clip_norm,
+                          .means_decay = train->ema_decay};
+  exec_step_result result = {.rank_norms = s->rank_norms};
+  DP_TRY(exec_pipeline_step(s->pipeline, &step, &result, timeline, error));
+  s->done++;
+  *report = (exec_session_report){.step = s->done,
+                                  .epoch = batch->epoch,
+                                  .loss = result.loss,
+                                  .learning_rate = rate,
+                                  .gradient_norm = result.gradient_norm,
+                                  .rank_norms = s->rank_norms};
+  return DP_OK;
+}
+
+dp_status exec_session_step(exec_session *s, exec_session_report *report, plan_timeline *timeline, dp_error *error) {
+  return blame_step(s, take_step(s, report, timeline, error), error);
+}
+
+static dp_status evaluate(exec_session *s, bool means, exec_evaluation *evaluation, dp_error *error) {
+  const int64_t each = s->objective.global_batch, wanted = s->options.scenario->train.evaluate_samples;
+  const int64_t batches = wanted > each ? (wanted + each - 1) / each : 1;
+  const exec_step step = {.evaluate = true, .use_means = means};
+  double sums[EXEC_QUANTILES] = {0}, total = 0;
+  int64_t counts[EXEC_QUANTILES] = {0};
+  for (int64_t b = 0; b < batches; b++) {
+    const exec_batch *batch = NULL;
+    exec_step_result result = {.squares = s->squares};
+    DP_TRY(exec_agree(s->options.transport, exec_dataset_batch(s->dataset, b, &batch, error), error));
+    exec_objective_begin_evaluation(&s->objective, b, batches, batch);
+    DP_TRY(exec_pipeline_step(s->pipeline, &step, &result, NULL, error));
+    for (int64_t i = 0; i < each; i++) {
+      const int quantile = (int)((b * each + i) % EXEC_QUANTILES);
+      sums[quantile] += s->squares[i];
+      total += s->squares[i];
+      counts[quantile]++;
+    }
+  }
+  *evaluation = (exec_evaluation){.samples = batches * each, .loss = total / (double)(batches * each)};
+  for (int q = 0; q < EXEC_QUANTILES; q++)
+    evaluation->quantiles[q] = counts[q] ? sums[q] / (double)counts[q] : (double)NAN;
+  return DP_OK;
+}
+
+dp_status exec_session_evaluate(exec_session *s, bool means, exec_evaluation *evaluation, dp_error *error) {
+  if (means && !s->means) return dp_fail(error, DP_INTERNAL, "an evaluation of running means that are not kept");
+  return blame_step(s, evaluate(s, means, evaluation, error), error);
+}

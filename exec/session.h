@@ -1,0 +1,78 @@
+/* A training session: a plan's program run step by step on data, with evaluation, checkpoints and export.
+ *
+ * The caller has made plan and program; a session makes the pipeline, fills it with weights, and from then on a step is
+ * a function of the weights, the moments, the number of steps done, the seed and the data alone: a session that resumes
+ * from a checkpoint goes on with the same bits. With a transport every process makes a session with the same options
+ * and calls the same functions in the same order; what fails on one of them fails on all, with its line. Process 0
+ * writes what there is one of; each process writes its own workers' part of a checkpoint, so all see one file system.
+ *
+ * First weights, without train.weights: as PyTorch makes them. A layer with a matrix or kernel has all its weights even
+ * between -1 / sqrt(n) and 1 / sqrt(n), n being the inputs of one output; norms have gain 1 and bias 0. Each is drawn
+ * from the seed and its own name. Of adapters A is drawn so and B is 0 (PEFT). Means begin as the weights.
+ */
+#ifndef DP_EXEC_SESSION_H
+#define DP_EXEC_SESSION_H
+
+#include "base/str.h"
+#include "exec/objective.h"
+#include "exec/pipeline.h"
+
+/* All borrowed for the life of the session. */
+typedef struct exec_session_options {
+  const plan_scenario *scenario; /* its files found: plan_scenario_find_training */
+  const graph *graph;
+  const plan_program *program;
+  exec_transport *transport; /* NULL: one process */
+  const char *folder;        /* of the run; NULL: nothing is saved */
+  int64_t steps;             /* of the whole job, for the learning rate; >= 1 */
+  int threads;               /* of each worker's kernels; 0: the processors of this process over its workers */
+} exec_session_options;
+
+typedef struct exec_session exec_session;
+
+/* Opens the data, makes the pipeline and its first weights. */
+dp_status exec_session_create(const exec_session_options *options, exec_session **session, dp_error *error);
+void exec_session_free(exec_session *session); /* NULL is fine */
+
+/* Goes on from the newest whole checkpoint of the folder. `notes` gets a line for each that was passed over, and for
+ * data that is another now. DP_BAD_INPUT: none is left, or it is of another plan, seed or number of workers. */
+dp_status exec_session_resume(exec_session *session, dp_str *notes, dp_error *error);
+int64_t exec_session_done(const exec_session *session); /* steps */
+exec_pipeline *exec_session_pipeline(exec_session *session);
+/* "" until one was read or written. */
+const char *exec_session_checkpoint(const exec_session *session);
+
+typedef struct exec_session_report {
+  int64_t step; /* steps done, with this one */
+  int64_t epoch;
+  double loss, learning_rate, gradient_norm;
+  const double *rank_norms; /* [ranks] of the session, until the next step */
+} exec_session_report;
+
+/* A failure leaves the run as it was before the step, or (DP_RUN_FAILED on several workers) without weights that could
+ * be trusted; the line names the step and the last checkpoint. */
+dp_status exec_session_step(exec_session *session, exec_session_report *report, plan_timeline *timeline,
+                            dp_error *error);
+
+/* Mean squared errors at fixed timesteps of fixed samples. */
+typedef struct exec_evaluation {
+  int64_t samples;
+  double loss, quantiles[EXEC_QUANTILES]; /* from little noise to all; a quantile without a sample: NaN */
+} exec_evaluation;
+/* `means`: with the running means of the weights, which the scenario must keep. */
+dp_status exec_session_evaluate(exec_session *session, bool means, exec_evaluation *evaluation, dp_error *error);
+
+/* Writes FOLDER/checkpoints/step-N; at once DP_OK when it is there. */
+dp_status exec_session_save(exec_session *session, dp_error *error);
+/* Writes FOLDER/model: a folder of diffusers, or its adapters; with means FOLDER/model-ema, too. */
+dp_status exec_session_export(exec_session *session, dp_error *error);
+
+/* ---- what sessions and those who run them share ---- */
+
+/* The rate of a step, from 0, of `steps`. */
+double exec_learning_rate(const plan_train *train, int64_t step, int64_t steps);
+
+/* Every process gives its own status (and its error); all get the gravest, and its line. */
+dp_status exec_agree(exec_transport *transport, dp_status mine, dp_error *error);
+
+#endif

@@ -1,0 +1,313 @@
+/* Checkpoints of a session: every trained array by its name in diffusers, written by who has it, once of all replicas.
+ * Frozen weights are those that the scenario begins from; they are not saved. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "exec/checkpoint.h"
+#include "exec/session_parts.h"
+#include "graph/op_table.h"
+
+/* ---- what a worker saves ---- */
+
+static const char *const kinds[] = {"weight", "adamw_m", "adamw_v", "ema"};
+enum { KINDS = 4 };
+
+static float *array_of(const exec_parameters *p, int kind) {
+  float *const arrays[KINDS] = {p->values, p->first, p->second, p->means};
+  return arrays[kind];
+}
+
+/* A saved array: a weight, or factor a or b of an op's adapter. */
+typedef struct item {
+  int kind, weight; /* weight -1: a factor */
+  int64_t at;       /* of a factor: in the arrays */
+} item;
+
+typedef struct inventory {
+  exec_session *session;
+  int worker;
+  exec_checkpoint_array *arrays;
+  item *items;
+  size_t count;
+  int64_t largest; /* floats */
+} inventory;
+
+static int64_t floats_of(const exec_checkpoint_array *array) {
+  int64_t n = 1;
+  for (int d = 0; d < array->rank; d++) n *= array->dims[d];
+  return n;
+}
+
+static dp_status add(inventory *list, const char *name, item what, int rank, const int64_t *dims, dp_arena *arena,
+                     dp_error *error) {
+  exec_checkpoint_array *array = &list->arrays[list->count];
+  *array = (exec_checkpoint_array){.rank = rank, .dims = dims};
+  array->name = dp_arena_printf(arena, "%s/%s", kinds[what.kind], name);
+  if (!array->name) return dp_fail_memory(error);
+  if (floats_of(array) > list->largest) list->largest = floats_of(array);
+  list->items[list->count++] = what;
+  return DP_OK;
+}
+
+static dp_status add_factors(inventory *list, int kind, int op_index, const exec_parameters *p, dp_arena *arena,
+                             dp_error *error) {
+  const graph_op *op = &list->session->graph->ops.items[op_index];
+  const int64_t rank = p->lora[op_index].rank, in = op->attributes.in_channels, out = op->attributes.out_channels;
+  int64_t *dims = DP_ARENA_NEW(arena, int64_t, 4);
+  const char *a = dp_arena_printf(arena, "%s.lora_A.weight", op->name),
+             *b = dp_arena_printf(arena, "%s.lora_B.weight", op->name);
+  if (!dims || !a || !b) return dp_fail_memory(error);
+  dims[0] = dims[3] = rank;
+  dims[1] = in;
+  dims[2] = out;
+  const int64_t at = p->lora_offset[op_index];
+  DP_TRY(add(list, a, (item){kind, -1, at}, 2, dims, arena, error));
+  return add(list, b, (item){kind, -1, at + rank * in}, 2, dims + 2, arena, error);
+}
+
+static dp_status take_stock(exec_session *s, int worker, dp_arena *arena, inventory *list, dp_error *error) {
+  const graph *g = s->graph;
+  const exec_parameters *p = exec_session_parameters(s, worker);
+  const size_t most = KINDS * (g->weights.count + 2 * g->ops.count);
+  *list = (inventory){.session = s, .worker = worker, .largest = 1};
+  list->arrays = DP_ARENA_NEW(arena, exec_checkpoint_array, most);
+  list->items = DP_ARENA_NEW(arena, item, most);
+  if (!list->arrays || !list->items) return dp_fail_memory(error);
+  for (int k = 0; k < KINDS; k++) {
+    if (!array_of(p, k)) continue;
+    for (size_t w = 0; w < g->weights.count; w++) {
+      const graph_weight *weight = &g->weights.items[w];
+      if (p->offset[w] >= 0 && p->trained[w])
+        DP_TRY(add(list, weight->name, (item){k, (int)w, 0}, weight->rank, weight->dims, arena, error));
+    }
+    for (size_t o = 0; p->lora && o < g->ops.count; o++)
+      if (p->lora[o].rank > 0) DP_TRY(add_factors(list, k, (int)o, p, arena, error));
+  }
+  return DP_OK;
+}
+
+/* ---- saving ---- */
+
+typedef struct giver {
+  const inventory *list;
+  float *buffer; /* of the largest array, in the layout of files */
+} giver;
+
+static dp_status give(void *context, size_t index, const float **values, dp_error *error) {
+  const giver *g = context;
+  const item *what = &g->list->items[index];
+  exec_session *s = g->list->session;
+  const exec_parameters *p = exec_session_parameters(s, g->list->worker);
+  (void)error;
+  *values = array_of(p, what->kind) + what->at;
+  if (what->weight < 0) return DP_OK;
+  exec_parameters_to_file(exec_pipeline_kernels(s->pipeline, g->list->worker), p, array_of(p, what->kind), what->weight,
+                          g->buffer);
+  *values = g->buffer;
+  return DP_OK;
+}
+
+static dp_status write_part(exec_session *s, int worker, const exec_checkpoint_output *output,
+                            exec_checkpoint_part *part, dp_error *error) {
+  dp_arena arena = {0};
+  inventory list;
+  char name[32];
+  (void)snprintf(name, sizeof name, "worker-%04d", worker);
+  dp_status status = take_stock(s, worker, &arena, &list, error);
+  giver g = {.list = &list};
+  if (status == DP_OK) {
+    g.buffer = DP_ARENA_NEW(&arena, float, (size_t)list.largest);
+    status = g.buffer ? exec_checkpoint_write_part_from(output, name, list.arrays, list.count, give, &g, part, error)
+                      : dp_fail_memory(error);
+  }
+  dp_arena_free(&arena);
+  return status;
+}
+
+/* Every process's parts, those of a process in a run; a part without a name is none. */
+static dp_status write_parts(exec_session *s, const exec_checkpoint_output *output, exec_checkpoint_part *all,
+                             dp_error *error) {
+  exec_transport *t = s->options.transport;
+  const int workers = s->options.program->worker_count, each = workers / (t ? t->process_count : 1);
+  const int first = t ? t->process * each : 0;
+  exec_checkpoint_part *mine = calloc((size_t)each, sizeof *mine);
+  dp_status status = mine ? DP_OK : dp_fail_memory(error);
+  for (int w = first; status == DP_OK && w < first + each; w++)
+    if (plan_worker_replica(s->plan, w) == 0) status = write_part(s, w, output, &mine[w - first], error);
+  status = exec_agree(t, status, error);
+  if (status == DP_OK) status = exec_gather(t, mine, (size_t)each * sizeof *mine, all, error);
+  free(mine);
+  return status;
+}
+
+/* Cut to fit a message; what differs between plans first. */
+static void fingerprint(const exec_session *s, char out[512]) {
+  const plan_plan *plan = s->plan;
+  size_t length = (size_t)snprintf(
+      out, 512, "%s, stages %d x %d, batch %d x %d x %d, skips %s; %s of %lld, %lld trained, %lld x %lld; cut at",
+      plan_schedule_names[plan->schedule], plan->ranks, plan->chunks_per_rank, plan->replicas, plan->microbatches,
+      plan->microbatch_size, plan_skip_policy_names[plan->skip_policy], s->graph->class_name,
+      (long long)s->graph->parameters, (long long)s->graph->trainable_parameters, (long long)s->graph->height,
+      (long long)s->graph->width);
+  for (int c = 1; c < plan->chunk_count && length < 500; c++)
+    length += (size_t)snprintf(out + length, 512 - length, " %d", plan->chunks[c].first_unit);
+}
+
+/* Of the data set's identity what a counter takes. */
+static int64_t identity_of(const exec_session *s) {
+  return (int64_t)(strtoull(exec_dataset_identity(s->dataset), NULL, 16) & INT64_MAX);
+}
+
+static dp_status commit(exec_session *s, exec_checkpoint_output *output, const exec_checkpoint_part *all,
+                        dp_error *error) {
+  const int workers = s->options.program->worker_count;
+  char plan[512];
+  fingerprint(s, plan);
+  const exec_checkpoint_counter counters[] = {
+      {"samples", s->done * s->objective.global_batch}, {"job_steps", s->options.steps}, {"data", identity_of(s)}};
+  const exec_checkpoint_state state = {.step = s->done,
+                                       .seed = s->objective.seed,
+                                       .world = workers,
+                                       .plan = plan,
+                                       .counters = counters,
+                                       .counter_count = sizeof counters / sizeof *counters};
+  exec_checkpoint_part *parts = calloc((size_t)workers, sizeof *parts);
+  size_t count = 0;
+  if (!parts) return dp_fail_memory(error);
+  for (int w = 0; w < workers; w++)
+    if (all[w].name[0]) parts[count++] = all[w];
+  const dp_status status = exec_checkpoint_commit(output, &state, parts, count,
+                                                  (int)s->options.scenario->train.keep_checkpoints, NULL, error);
+  free(parts);
+  return status;
+}
+
+/* The two paths of the folder that process 0 has made. */
+typedef struct paths {
+  char path[2048], temporary[2048];
+} paths;
+
+static dp_status begin(exec_session *s, exec_checkpoint_output *output, paths *where, dp_error *error) {
+  exec_transport *t = s->options.transport;
+  dp_status status = DP_OK;
+  if (!t || t->process == 0) {
+    status = exec_checkpoint_begin(s->options.folder, s->done, output, error);
+    if (status == DP_OK && (strlen(output->folder.path) >= sizeof where->path ||
+                            strlen(output->folder.temporary) >= sizeof where->temporary))
+      status = dp_fail(error, DP_BAD_INPUT, "%.200s...: found a path of %zu bytes, allowed: fewer than %zu",
+                       s->options.folder, strlen(output->folder.temporary), sizeof where->temporary);
+    if (status == DP_OK) {
+      (void)snprintf(where->path, sizeof where->path, "%s", output->folder.path);
+      (void)snprintf(where->temporary, sizeof where->temporary, "%s", output->folder.temporary);
+    }
+  }
+  DP_TRY(exec_agree(t, status, error));
+  return exec_broadcast(t, where, sizeof *where, error);
+}
+
+static dp_status save(exec_session *s, exec_checkpoint_output *own, exec_checkpoint_part *all, paths *where,
+                      dp_error *error) {
+  exec_transport *t = s->options.transport;
+  DP_TRY(begin(s, own, where, error));
+  const exec_checkpoint_output output = {.folder = {.path = where->path, .temporary = where->temporary},
+                                         .step = s->done};
+  DP_TRY(write_parts(s, &output, all, error));
+  const dp_status status = !t || t->process == 0 ? commit(s, own, all, error) : DP_OK;
+  return exec_agree(t, status, error);
+}
+
+dp_status exec_session_save(exec_session *s, dp_error *error) {
+  exec_checkpoint_output own = {.step = 0};
+  paths *where = calloc(1, sizeof *where);
+  exec_checkpoint_part *all = calloc((size_t)s->options.program->worker_count, sizeof *all);
+  if (s->saved == s->done) {
+    free(where);
+    free(all);
+    return DP_OK;
+  }
+  dp_status status = exec_agree(s->options.transport, where && all ? DP_OK : dp_fail_memory(error), error);
+  if (status == DP_OK) status = save(s, &own, all, where, error);
+  exec_checkpoint_abandon(&own);
+  if (status == DP_OK) {
+    s->saved = s->done;
+    dp_str_clear(&s->checkpoint);
+    dp_str_add(&s->checkpoint, where->path);
+  } else if (error) {
+    const dp_error reason = *error;
+    (void)dp_fail(error, status, "%s; step %lld, last good checkpoint: %s", reason.text, (long long)s->done,
+                  s->checkpoint.length ? dp_str_text(&s->checkpoint) : "none");
+  }
+  free(where);
+  free(all);
+  return status;
+}
+
+/* ---- resuming ---- */
+
+static dp_status read_worker(exec_session *s, int worker, const exec_checkpoint *checkpoint, dp_error *error) {
+  dp_arena arena = {0};
+  inventory list;
+  dp_status status = take_stock(s, worker, &arena, &list, error);
+  float *buffer = status == DP_OK ? DP_ARENA_NEW(&arena, float, (size_t)list.largest) : NULL;
+  if (status == DP_OK && !buffer) status = dp_fail_memory(error);
+  for (size_t i = 0; status == DP_OK && i < list.count; i++) {
+    const exec_checkpoint_array *array = &list.arrays[i];
+    const item *what = &list.items[i];
+    const exec_parameters *p = exec_session_parameters(s, worker);
+    status = exec_checkpoint_read(checkpoint, array->name, array->rank, array->dims, buffer, error);
+    if (status != DP_OK) break;
+    if (what->weight < 0)
+      memcpy(array_of(p, what->kind) + what->at, buffer, (size_t)floats_of(array) * sizeof *buffer);
+    else
+      exec_parameters_put(exec_pipeline_kernels(s->pipeline, worker), p, array_of(p, what->kind), what->weight, buffer);
+  }
+  dp_arena_free(&arena);
+  return status;
+}
+
+static dp_status take(exec_session *s, const exec_checkpoint *checkpoint, dp_str *notes, dp_error *error) {
+  char plan[512];
+  fingerprint(s, plan);
+  const exec_checkpoint_state run = {
+      .seed = s->objective.seed, .world = s->options.program->worker_count, .plan = plan};
+  DP_TRY(exec_checkpoint_check(checkpoint, &run, error));
+  const int64_t data = exec_checkpoint_counter_of(checkpoint, "data");
+  if (data >= 0 && data != identity_of(s))
+    dp_str_addf(notes, "%s: the data set was another when this was written: the order of samples goes on otherwise\n",
+                checkpoint->path);
+  const int64_t steps = exec_checkpoint_counter_of(checkpoint, "job_steps");
+  if (steps >= 0 && steps != s->options.steps && s->options.scenario->train.rate_schedule != PLAN_RATE_CONSTANT)
+    dp_str_addf(notes,
+                "%s: was written in a job of %" PRId64 " steps, now %" PRId64
+                ": the learning rate goes on "
+                "otherwise\n",
+                checkpoint->path, steps, s->options.steps);
+  for (int w = 0; w < s->options.program->worker_count; w++)
+    if (exec_pipeline_has(s->pipeline, w)) DP_TRY(read_worker(s, w, checkpoint, error));
+  s->done = s->saved = checkpoint->state.step;
+  dp_str_clear(&s->checkpoint);
+  dp_str_add(&s->checkpoint, checkpoint->path);
+  return DP_OK;
+}
+
+dp_status exec_session_resume(exec_session *s, dp_str *notes, dp_error *error) {
+  exec_transport *t = s->options.transport;
+  exec_checkpoint checkpoint = {.path = NULL};
+  char path[2048] = "";
+  dp_status status = DP_OK;
+  if (!t || t->process == 0) {
+    status = exec_checkpoint_find(s->options.folder, &checkpoint, notes, error);
+    if (status == DP_OK) (void)snprintf(path, sizeof path, "%s", checkpoint.path);
+  }
+  status = exec_agree(t, status, error);
+  if (status == DP_OK) status = exec_broadcast(t, path, sizeof path, error);
+  if (status == DP_OK) {
+    if (t && t->process > 0) status = exec_checkpoint_open(path, &checkpoint, error);
+    if (status == DP_OK) status = take(s, &checkpoint, notes, error);
+    status = exec_agree(t, status, error);
+  }
+  exec_checkpoint_close(&checkpoint);
+  return status;
+}
