@@ -9,8 +9,8 @@
 #include "cli/command.h"
 
 static const cli_command *const commands[] = {&cli_inspect, &cli_calibrate, &cli_simulate, &cli_tune,
-                                              &cli_whatif,  &cli_compare,   &cli_report,   &cli_advise,
-                                              &cli_data,    &cli_formats,   &cli_version};
+                                              &cli_whatif,  &cli_run,       &cli_compare,  &cli_report,
+                                              &cli_advise,  &cli_data,      &cli_formats,  &cli_version};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *out) {

@@ -25,6 +25,7 @@ libexec_a_SOURCES += \
 AM_CPPFLAGS += $(PNG_CFLAGS) $(JPEG_CFLAGS)
 libexec_a_SOURCES += exec/objective.c exec/objective.h
 libexec_a_SOURCES += exec/compress.c exec/compress.h exec/skips.c
+libexec_a_SOURCES += exec/run_lock.c exec/run_lock.h
 libexec_a_SOURCES += exec/session.c exec/session.h exec/session_parts.h exec/session_state.c exec/session_weights.c
 libexec_a_SOURCES += exec/transfer.c
 libexec_a_SOURCES += exec/transport.c exec/transport.h

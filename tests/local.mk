@@ -230,3 +230,6 @@ CHECK_SUITES += tests/test_report_compare
 tests_test_report_compare_SOURCES = tests/test_report_compare.c tests/scratch.h tests/sim_efficiency.h tests/sim_texts.h tests/suite.h $(COMPARE_WORLD)
 tests_test_report_compare_LDADD = $(REPORTS_LIBS) $(CHECK_LIBS)
 SCRIPT_TESTS += tests/compare.sh
+CHECK_SUITES += tests/test_exec_session
+tests_test_exec_session_SOURCES = tests/test_exec_session.c tests/fixtures.h tests/scratch.h tests/sim_efficiency.h tests/suite.h tests/train_world.h
+tests_test_exec_session_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS) -lm

@@ -1,0 +1,382 @@
+/* diffpipe run: trains by a plan, measures every step, and lays what was measured beside what was predicted. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/progress.h"
+#include "base/schema.h"
+#include "cli/command.h"
+#include "cli/run_plan.h"
+#include "cli/run_report.h"
+#include "exec/checkpoint.h"
+#include "exec/run_lock.h"
+
+enum {
+  SLOT_SET,
+  SLOT_STEPS,
+  SLOT_RESUME,
+  SLOT_EVAL,
+  SLOT_OUT,
+  SLOT_NO_PLOTS,
+  SLOT_THREADS,
+  SLOT_TRUST_CACHE,
+  SLOT_JSON
+};
+
+static const cli_option options[] = {
+    CLI_OPTION_SET(SLOT_SET),
+    {.name = "steps",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "train up to step N",
+     .fallback = "task.steps",
+     .slot = SLOT_STEPS,
+     .min = 1,
+     .max = 1000000000},
+    {.name = "resume", .type = CLI_FLAG, .help = "go on from the newest whole checkpoint", .slot = SLOT_RESUME},
+    {.name = "eval", .type = CLI_FLAG, .help = "train nothing; evaluate at fixed timesteps", .slot = SLOT_EVAL},
+    {.name = "out",
+     .letter = 'o',
+     .type = CLI_STRING,
+     .argument = "DIR",
+     .help = "the run's folder",
+     .fallback = "run-NAME of the scenario",
+     .slot = SLOT_OUT},
+    {.name = "no-plots",
+     .type = CLI_FLAG,
+     .help = "write the figures of the plots but do not draw them",
+     .slot = SLOT_NO_PLOTS},
+    {.name = "threads",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "threads of each worker's kernels; they change no bit",
+     .fallback = "train.threads, else the processors shared",
+     .slot = SLOT_THREADS,
+     .min = 1,
+     .max = 1024},
+    {.name = "trust-cache",
+     .type = CLI_FLAG,
+     .help = "take a cache that was made for another model or of other data",
+     .slot = SLOT_TRUST_CACHE},
+    {.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON},
+};
+
+/* ---- signals ---- */
+
+enum { WISH_NONE, WISH_SAVE, WISH_STOP }; /* the largest of all processes counts */
+
+static volatile sig_atomic_t asked_to_stop, asked_to_save;
+
+static void take_signal(int signal_number) {
+  if (signal_number == SIGUSR1)
+    asked_to_save = 1;
+  else
+    asked_to_stop = 1;
+}
+
+/* A second Ctrl-C ends the program at once. */
+static void listen(void) {
+  struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART};
+  (void)sigemptyset(&action.sa_mask);
+  (void)sigaction(SIGUSR1, &action, NULL);
+  (void)sigaction(SIGTERM, &action, NULL);
+  action.sa_flags |= (int)SA_RESETHAND;
+  (void)sigaction(SIGINT, &action, NULL);
+}
+
+static dp_status wish(exec_transport *transport, int64_t *wished, dp_error *error) {
+  *wished = asked_to_stop ? WISH_STOP : asked_to_save ? WISH_SAVE : WISH_NONE;
+  asked_to_save = 0;
+  return exec_maximum(transport, wished, error);
+}
+
+/* ---- a run ---- */
+
+typedef struct run {
+  const cli_values *values;
+  const plan_scenario *scenario;
+  const cli_folder_view *predicted;
+  exec_transport *transport; /* NULL: one process */
+  exec_session *session;
+  const char *folder; /* NULL: nothing is written */
+  int64_t steps;      /* to be done in all */
+  int64_t first;      /* done when this command began */
+  int64_t saved;      /* steps done at the last checkpoint of this command; -1: none yet */
+  bool interrupted;
+  cli_run_log log;
+  plan_timeline_samples samples;
+  dp_progress bar;
+} run;
+
+/* Only process 0 talks and writes what there is one of. */
+static bool speaks(const run *r) { return !r->transport || r->transport->process == 0; }
+static bool given(const run *r, int slot) { return r->values->slots[slot].given; }
+
+static dp_status log_event(run *r, const char *event, const char *path, dp_error *error) {
+  const dp_status status =
+      speaks(r) ? cli_run_log_event(&r->log, exec_session_done(r->session), event, path, error) : DP_OK;
+  return exec_agree(r->transport, status, error);
+}
+
+static dp_status save(run *r, dp_error *error) {
+  if (r->saved == exec_session_done(r->session)) return DP_OK;
+  DP_TRY(exec_session_save(r->session, error));
+  r->saved = exec_session_done(r->session);
+  return log_event(r, "checkpoint", exec_session_checkpoint(r->session), error);
+}
+
+static dp_status evaluate(run *r, dp_error *error) {
+  exec_evaluation plain, means;
+  const bool has_means = r->scenario->train.ema_decay > 0;
+  DP_TRY(exec_session_evaluate(r->session, false, &plain, error));
+  if (has_means) DP_TRY(exec_session_evaluate(r->session, true, &means, error));
+  const dp_status status = speaks(r) ? cli_run_log_evaluation(&r->log, exec_session_done(r->session), &plain,
+                                                              has_means ? &means : NULL, error)
+                                     : DP_OK;
+  return exec_agree(r->transport, status, error);
+}
+
+static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+static dp_status note_step(run *r, const exec_session_report *report, const plan_timeline *timeline, double step_s,
+                           dp_error *error) {
+  const plan_plan *plan = r->predicted->run.program->plan;
+  const double samples_per_s = (double)(plan->replicas * plan->microbatches * plan->microbatch_size) / step_s;
+  char note[96], duration[32];
+  if (!speaks(r)) return DP_OK;
+  /* the first step fills caches */
+  if (report->step > r->first + 1 || r->steps == r->first + 1) plan_timeline_samples_add(&r->samples, timeline);
+  (void)snprintf(note, sizeof note, "step %lld, loss %.4g, %s, %.4g samples/s", (long long)report->step, report->loss,
+                 dp_format_seconds(step_s, duration), samples_per_s);
+  dp_progress_update(&r->bar, (uint64_t)(report->step - r->first), note);
+  return cli_run_log_step(&r->log, report, plan->ranks, step_s, samples_per_s, error);
+}
+
+static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
+  const plan_train *train = &r->scenario->train;
+  exec_session_report report;
+  int64_t wished;
+  const double from_s = dp_clock_s();
+  DP_TRY(exec_session_step(r->session, &report, timeline, error));
+  DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, error), error));
+  if (is_due(train->evaluate_every, report.step)) DP_TRY(evaluate(r, error));
+  DP_TRY(wish(r->transport, &wished, error));
+  r->interrupted = wished == WISH_STOP && report.step < r->steps;
+  if (wished != WISH_NONE || is_due(train->checkpoint_every, report.step)) DP_TRY(save(r, error));
+  return DP_OK;
+}
+
+static dp_status train(run *r, dp_error *error) {
+  plan_timeline timeline = {0};
+  DP_TRY(plan_timeline_init(r->predicted->run.program, &timeline, error));
+  dp_status status = DP_OK;
+  listen();
+  if (speaks(r)) dp_progress_begin(&r->bar, "train", (uint64_t)(r->steps - r->first));
+  while (status == DP_OK && !r->interrupted && exec_session_done(r->session) < r->steps)
+    status = take_step(r, &timeline, error);
+  if (speaks(r)) dp_progress_end(&r->bar);
+  plan_timeline_free(&timeline);
+  if (status == DP_OK) status = save(r, error);
+  if (status == DP_OK && r->interrupted) return log_event(r, "interrupted", NULL, error);
+  return status == DP_OK ? exec_session_export(r->session, error) : status;
+}
+
+/* ---- before and after ---- */
+
+/* Whether the folder has checkpoints, whole or not. */
+static dp_status has_checkpoints(const char *folder, bool *has, dp_error *error) {
+  dp_arena arena = {0};
+  int64_t *steps = NULL;
+  size_t count = 0;
+  const char *inner = dp_arena_printf(&arena, "%s/checkpoints", folder);
+  const dp_status status = inner ? exec_checkpoint_steps(inner, &arena, &steps, &count, error) : dp_fail_memory(error);
+  *has = count > 0;
+  dp_arena_free(&arena);
+  return status;
+}
+
+/* Goes on, or begins; where nothing was saved yet, --resume begins. */
+static dp_status begin(run *r, dp_error *error) {
+  bool has = false;
+  dp_str notes = {0};
+  const char *folder = r->folder ? r->folder : "";
+  dp_status status = speaks(r) && folder[0] ? has_checkpoints(folder, &has, error) : DP_OK;
+  if (status == DP_OK && has && !given(r, SLOT_RESUME) && !given(r, SLOT_EVAL))
+    status =
+        dp_fail(error, DP_BAD_INPUT, "%s: found the checkpoints of a run, allowed: --resume, or another --out", folder);
+  DP_TRY(exec_agree(r->transport, status, error));
+  int64_t any = has;
+  DP_TRY(exec_maximum(r->transport, &any, error));
+  if (any && given(r, SLOT_RESUME)) {
+    status = exec_session_resume(r->session, &notes, error);
+    if (status == DP_OK && notes.failed) status = dp_fail_memory(error);
+    /* a line each */
+    for (const char *line = dp_str_text(&notes), *end; status == DP_OK && (end = strchr(line, '\n')); line = end + 1)
+      fprintf(stderr, "diffpipe: note: %.*s\n", (int)(end - line), line);
+    dp_str_free(&notes);
+    DP_TRY(status);
+  } else if (given(r, SLOT_RESUME) && speaks(r)) {
+    fprintf(stderr, "diffpipe: note: %s has no checkpoint: the run begins\n", folder);
+  }
+  r->first = exec_session_done(r->session);
+  status = speaks(r) ? cli_run_log_open(given(r, SLOT_EVAL) ? NULL : r->folder, r->first, &r->log, error) : DP_OK;
+  DP_TRY(exec_agree(r->transport, status, error));
+  return r->first > 0 && !given(r, SLOT_EVAL) ? log_event(r, "resumed", NULL, error) : DP_OK;
+}
+
+static dp_status tell(const run *r, const cli_run_report *report, dp_error *error) {
+  const cli_run_told told = {.name = r->scenario->name,
+                             .folder = given(r, SLOT_EVAL) ? NULL : r->folder,
+                             .checkpoint = exec_session_checkpoint(r->session),
+                             .first_step = r->first,
+                             .steps = exec_session_done(r->session),
+                             .interrupted = r->interrupted,
+                             .log = &r->log,
+                             .predicted = r->predicted,
+                             .report = report};
+  return given(r, SLOT_JSON) ? cli_run_print_json(&told, error) : cli_run_print_text(&told, error);
+}
+
+static dp_status report_run_of(const run *r, dp_error *error) {
+  cli_run_report report;
+  if (r->samples.count == 0) return tell(r, NULL, error);
+  DP_TRY(cli_run_report_make(r->predicted, &r->samples, &report, error));
+  dp_status status = cli_run_report_write(&report, &r->samples, r->folder, !given(r, SLOT_NO_PLOTS), error);
+  if (status == DP_OK) status = tell(r, &report, error);
+  cli_run_report_free(&report);
+  return status;
+}
+
+static dp_status work(run *r, dp_error *error) {
+  DP_TRY(begin(r, error));
+  if (given(r, SLOT_EVAL)) {
+    DP_TRY(evaluate(r, error));
+    return speaks(r) ? tell(r, NULL, error) : DP_OK;
+  }
+  DP_TRY(exec_agree(r->transport, speaks(r) ? cli_run_report_begin(r->predicted, r->folder, error) : DP_OK, error));
+  if (r->first >= r->steps && speaks(r))
+    fprintf(stderr, "diffpipe: note: %s has %lld steps already, allowed: more by --steps\n", r->folder,
+            (long long)r->first);
+  DP_TRY(train(r, error));
+  return speaks(r) ? report_run_of(r, error) : DP_OK;
+}
+
+/* Makes the session and runs it; the lock is held meanwhile. */
+static dp_status open_and_work(run *r, dp_error *error) {
+  const report_run *predicted = &r->predicted->run;
+  const exec_session_options how = {
+      .scenario = r->scenario,
+      .graph = predicted->graph,
+      .program = predicted->program,
+      .transport = r->transport,
+      .folder = r->folder,
+      .steps = r->steps,
+      .threads = given(r, SLOT_THREADS) ? (int)r->values->slots[SLOT_THREADS].integer : 0};
+  dp_status status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
+  status = exec_agree(r->transport, status, error);
+  if (status == DP_OK) status = exec_session_create(&how, &r->session, error);
+  if (status == DP_OK) status = work(r, error);
+  exec_session_free(r->session);
+  cli_run_log_close(&r->log);
+  plan_timeline_samples_free(&r->samples);
+  return status;
+}
+
+static dp_status lock_and_work(run *r, dp_error *error) {
+  int lock = -1;
+  dp_status status = DP_OK;
+  if (speaks(r) && !given(r, SLOT_EVAL)) {
+    status = dp_folder_make(r->folder, error);
+    if (status == DP_OK) status = exec_run_lock(r->folder, &lock, error);
+  }
+  status = exec_agree(r->transport, status, error);
+  if (status == DP_OK) status = open_and_work(r, error);
+  exec_run_unlock(lock);
+  return status;
+}
+
+/* ---- from the command line to a plan ---- */
+
+static dp_status note_differences(const cli_run_source *source, const plan_scenario *scenario,
+                                  const sim_prediction *prediction, dp_error *error) {
+  dp_str lines = {0};
+  const dp_status status = cli_run_differences(source, prediction, &scenario->cluster, &lines, error);
+  for (const char *line = dp_str_text(&lines), *end; status == DP_OK && (end = strchr(line, '\n')); line = end + 1)
+    fprintf(stderr, "diffpipe: note: %.*s\n", (int)(end - line), line);
+  dp_str_free(&lines);
+  return status;
+}
+
+static dp_status run_prediction(const cli_values *values, const cli_run_source *source, const plan_scenario *scenario,
+                                const sim_efficiency *efficiency, const sim_prediction *prediction, dp_error *error) {
+  cli_folder_view view;
+  dp_arena arena = {0};
+  cli_values as_read = *values; /* what the reports name: the scenario, with all assignments */
+  const char *const argument = source->scenario;
+  as_read.arguments = &argument;
+  as_read.sets = source->sets;
+  as_read.set_count = source->set_count;
+  DP_TRY(note_differences(source, scenario, prediction, error));
+  DP_TRY(cli_folder_view_of(scenario, efficiency, prediction, &as_read, &view, error));
+  run r = {.values = values, .scenario = scenario, .predicted = &view, .steps = scenario->steps, .saved = -1};
+  if (values->slots[SLOT_STEPS].given) r.steps = values->slots[SLOT_STEPS].integer;
+  view.run.job_steps = r.steps;
+  r.folder = values->slots[SLOT_OUT].given ? values->slots[SLOT_OUT].string
+                                           : dp_arena_printf(&arena, "run-%s", scenario->name);
+  const dp_status status = r.folder ? lock_and_work(&r, error) : dp_fail_memory(error);
+  cli_folder_view_free(&view);
+  dp_arena_free(&arena);
+  return status;
+}
+
+static dp_status run_scenario(const cli_values *values, const cli_run_source *source, plan_scenario *scenario,
+                              dp_error *error) {
+  sim_efficiency *efficiency = NULL;
+  sim_prediction prediction;
+  if (values->slots[SLOT_TRUST_CACHE].given) scenario->data.trust_cache = true;
+  DP_TRY(plan_scenario_find_training(scenario, error));
+  DP_TRY(sim_efficiency_read(NULL, &efficiency, error));
+  dp_status status = sim_predict(scenario, efficiency, &prediction, error);
+  if (status == DP_OK) {
+    status = run_prediction(values, source, scenario, efficiency, &prediction, error);
+    sim_prediction_free(&prediction);
+  }
+  sim_efficiency_free(efficiency);
+  return status;
+}
+
+static dp_status run_command(const cli_values *values, dp_error *error) {
+  if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
+    return dp_fail(error, DP_BAD_INPUT, "run: --out: found \"\", allowed: a folder");
+  cli_run_source source;
+  plan_scenario scenario;
+  DP_TRY(cli_run_source_of(values, &source, error));
+  dp_status status = plan_scenario_read(source.scenario, source.sets, source.set_count, &scenario, error);
+  if (status == DP_OK) {
+    status = run_scenario(values, &source, &scenario, error);
+    plan_scenario_free(&scenario);
+  }
+  cli_run_source_free(&source);
+  return status;
+}
+
+const cli_command cli_run = {
+    .name = "run",
+    .arguments = "PLAN|SCENARIO",
+    .takes = "one, a plan or a scenario",
+    .summary = "Train by a plan on this machine, and lay what was measured beside the prediction.",
+    .help =
+        "SCENARIO is a TOML file with [data]; PLAN the plan.json of a folder that simulate, tune or run wrote:\n"
+        "its setup.json says of which scenario. The folder of a run gets log.jsonl (a line a step),\n"
+        "checkpoints/, plan.json, setup.json, metrics.json, timeline.json, report.html, and at the end model/.\n"
+        "\n"
+        "SIGINT and SIGTERM end the run after the step, with a checkpoint and exit status 0; --resume goes on\n"
+        "with the same bits. SIGUSR1 saves and goes on. doc/training.md tells the rest.",
+    .options = options,
+    .option_count = (int)DP_COUNT_OF(options),
+    .run = run_command};

@@ -1,0 +1,189 @@
+#define _DEFAULT_SOURCE
+#include "cli/run_report.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/file.h"
+#include "cli/json.h"
+#include "reports/json.h"
+
+/* ---- the folder ---- */
+
+static dp_status write_json(void *json, const char *folder, const char *name, dp_error *error) {
+  dp_str path = {0};
+  dp_str_addf(&path, "%s/%s", folder, name);
+  dp_status status = path.failed || !json ? dp_fail_memory(error) : DP_OK;
+  if (status == DP_OK) status = report_json_write(json, dp_str_text(&path), error);
+  json_decref(json);
+  dp_str_free(&path);
+  return status;
+}
+
+dp_status cli_run_report_begin(const cli_folder_view *predicted, const char *folder, dp_error *error) {
+  const report_run *run = &predicted->run;
+  void *setup = NULL;
+  DP_TRY(report_setup_json(run, &setup, error));
+  DP_TRY(write_json(setup, folder, "setup.json", error));
+  return write_json(plan_plan_json(run->program->plan, run->graph, run->cluster), folder, "plan.json", error);
+}
+
+static int64_t peak_rss_bytes(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timeline_samples *samples,
+                              cli_run_report *report, dp_error *error) {
+  cli_run_report made = {.predicted = predicted, .measured = predicted->run, .peak_rss_bytes = peak_rss_bytes()};
+  DP_TRY(plan_timeline_samples_median(samples, &made.timeline, error));
+  const dp_status status = plan_metrics_of(&made.timeline, &made.metrics, error);
+  if (status != DP_OK) {
+    plan_timeline_free(&made.timeline);
+    return status;
+  }
+  *report = made;
+  report_run *run = &report->measured;
+  const double predicted_rate = predicted->run.metrics->throughput_samples_per_s;
+  run->origin = "measured";
+  run->timeline = &report->timeline;
+  run->metrics = &report->metrics;
+  run->bounds = NULL;
+  run->bound_count = 0;
+  run->error_band = 0;
+  run->joules_per_sample = 0; /* nothing measures power here */
+  run->usd_per_million_samples *= predicted_rate / report->metrics.throughput_samples_per_s;
+  run->assumptions = NULL;
+  run->assumption_count = 0;
+  return DP_OK;
+}
+
+void cli_run_report_free(cli_run_report *report) {
+  plan_timeline_free(&report->timeline);
+  plan_metrics_free(&report->metrics);
+  *report = (cli_run_report){.predicted = NULL};
+}
+
+dp_status cli_run_report_write(const cli_run_report *report, const plan_timeline_samples *samples, const char *folder,
+                               bool plots, dp_error *error) {
+  (void)samples;
+  return cli_folder_write(&report->measured, NULL, folder, plots, error);
+}
+
+/* ---- what is printed ---- */
+
+static int64_t largest_peak(const plan_memory *memory) {
+  int64_t most = 0;
+  for (int w = 0; w < memory->worker_count; w++)
+    if (memory->workers[w].peak_bytes > most) most = memory->workers[w].peak_bytes;
+  return most;
+}
+
+static int64_t sum_of_peaks(const plan_memory *memory) {
+  int64_t sum = 0;
+  for (int w = 0; w < memory->worker_count; w++) sum += memory->workers[w].peak_bytes;
+  return sum;
+}
+
+static double ratio(double predicted, double measured) { return measured > 0 ? predicted / measured - 1 : 0; }
+
+static json_t *losses_json(const cli_run_log *log) {
+  json_t *list = json_array();
+  for (size_t i = 0; list && i < log->losses.count; i++) {
+    const double loss = log->losses.items[i];
+    if (json_array_append_new(list, isfinite(loss) ? json_real(loss) : json_null()) != 0) {
+      json_decref(list);
+      return NULL;
+    }
+  }
+  return list;
+}
+
+static dp_status add_sides(json_t *root, const cli_run_told *told, dp_error *error) {
+  void *predicted = NULL, *measured = NULL;
+  DP_TRY(report_metrics_json(&told->predicted->run, &predicted, error));
+  if (!cli_json_put(root, "predicted", predicted)) return dp_fail_memory(error);
+  if (!told->report)
+    return cli_json_put(root, "measured", json_null()) && cli_json_put(root, "error", json_null())
+               ? DP_OK
+               : dp_fail_memory(error);
+  const plan_metrics *p = told->predicted->run.metrics, *m = &told->report->metrics;
+  const double memory = ratio((double)sum_of_peaks(told->predicted->run.memory), (double)told->report->peak_rss_bytes);
+  DP_TRY(report_metrics_json(&told->report->measured, &measured, error));
+  const bool done = cli_json_put(root, "measured", measured) &&
+                    cli_json_put(measured, "peak_rss_bytes", json_integer(told->report->peak_rss_bytes)) &&
+                    cli_json_put(root, "error",
+                                 json_pack("{sf sf sf}", "step", ratio(p->step_s, m->step_s), "bubble",
+                                           p->bubble_ratio - m->bubble_ratio, "memory", memory));
+  return done ? DP_OK : dp_fail_memory(error);
+}
+
+dp_status cli_run_print_json(const cli_run_told *told, dp_error *error) {
+  json_t *root = json_pack("{ss si ss sI sI sb}", "format", "diffpipe-run", "version", 1, "scenario", told->name,
+                           "steps", (json_int_t)told->steps, "resumed_from", (json_int_t)told->first_step,
+                           "interrupted", (int)told->interrupted);
+  bool done = root && cli_json_put(root, "folder", told->folder ? json_string(told->folder) : json_null()) &&
+              cli_json_put(root, "checkpoint", told->checkpoint[0] ? json_string(told->checkpoint) : json_null()) &&
+              cli_json_put(root, "loss", losses_json(told->log)) &&
+              cli_json_put(root, "evaluations", json_incref(told->log->evaluations));
+  dp_status status = done ? add_sides(root, told, error) : dp_fail_memory(error);
+  if (status == DP_OK) status = cli_json_print(root, error);
+  json_decref(root);
+  return status;
+}
+
+/* Mean of the losses [first, end) that are known. */
+static double mean_loss(const cli_run_log *log, size_t first, size_t end) {
+  double sum = 0;
+  size_t count = 0;
+  for (size_t i = first; i < end; i++) {
+    if (!isfinite(log->losses.items[i])) continue;
+    sum += log->losses.items[i];
+    count++;
+  }
+  return count ? sum / (double)count : (double)NAN;
+}
+
+static void print_evaluation(const json_t *row) {
+  const json_t *quantiles = json_object_get(row, "eval_quantiles"), *means = json_object_get(row, "eval_ema_loss");
+  printf("evaluation after %lld steps: loss %.5g; by quarters of the timesteps, from little noise:",
+         (long long)json_integer_value(json_object_get(row, "step")),
+         json_number_value(json_object_get(row, "eval_loss")));
+  for (size_t q = 0; q < json_array_size(quantiles); q++) {
+    const json_t *value = json_array_get(quantiles, q);
+    if (json_is_number(value))
+      printf(" %.4g", json_number_value(value));
+    else
+      printf(" -");
+  }
+  if (json_is_number(means)) printf("; running means: loss %.5g", json_number_value(means));
+  printf("\n");
+}
+
+dp_status cli_run_print_text(const cli_run_told *told, dp_error *error) {
+  char a[32], b[32];
+  const size_t count = told->log->losses.count, part = count < 20 ? (count + 1) / 2 : 10;
+  (void)error;
+  printf("%s: %lld step%s", told->name, (long long)told->steps, told->steps == 1 ? "" : "s");
+  if (told->first_step) printf(", %lld of them before", (long long)told->first_step);
+  if (count)
+    printf(", loss %.4g in the first %zu, %.4g in the last %zu", mean_loss(told->log, 0, part), part,
+           mean_loss(told->log, count - part, count), part);
+  printf("\n");
+  if (told->report) {
+    const plan_metrics *p = told->predicted->run.metrics, *m = &told->report->metrics;
+    printf("  step      %s measured, %s predicted (%+.1f %%)\n", dp_format_seconds(m->step_s, a),
+           dp_format_seconds(p->step_s, b), 100 * ratio(p->step_s, m->step_s));
+    printf("  bubbles   %.1f %% measured, %.1f %% predicted\n", 100 * m->bubble_ratio, 100 * p->bubble_ratio);
+    printf("  samples   %.4g/s measured, %.4g/s predicted\n", m->throughput_samples_per_s, p->throughput_samples_per_s);
+    printf("  memory    %s of this process at most, %s predicted for %d workers, the largest %s\n",
+           dp_format_bytes((double)told->report->peak_rss_bytes, a),
+           dp_format_bytes((double)sum_of_peaks(told->predicted->run.memory), b), m->worker_count,
+           dp_format_bytes((double)largest_peak(told->predicted->run.memory), (char[32]){0}));
+  }
+  const size_t evaluations = json_array_size(told->log->evaluations);
+  if (evaluations) print_evaluation(json_array_get(told->log->evaluations, evaluations - 1));
+  if (told->checkpoint[0]) printf("checkpoint: %s\n", told->checkpoint);
+  return DP_OK;
+}

@@ -1,0 +1,46 @@
+/* What a run leaves in its folder beside log and checkpoints, and what it prints: predicted beside measured. */
+#ifndef DP_CLI_RUN_REPORT_H
+#define DP_CLI_RUN_REPORT_H
+
+#include "cli/folder.h"
+#include "cli/run_log.h"
+#include "plan/samples.h"
+
+/* Steps of which the timelines are kept: the run is reported by the one of median duration. */
+enum { CLI_RUN_STEPS_KEPT = 15 };
+
+/* A run as it is reported. `predicted` is the caller's view; all else is made here. */
+typedef struct cli_run_report {
+  const cli_folder_view *predicted;
+  report_run measured;
+  plan_timeline timeline;
+  plan_metrics metrics;
+  int64_t peak_rss_bytes; /* of this process */
+} cli_run_report;
+
+/* plan.json and setup.json, before the first step, so that the folder can be run again whatever happens. */
+dp_status cli_run_report_begin(const cli_folder_view *predicted, const char *folder, dp_error *error);
+
+/* From the steps that were kept; at least one. */
+dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timeline_samples *samples,
+                              cli_run_report *report, dp_error *error);
+void cli_run_report_free(cli_run_report *report);
+
+/* The folder's report; says so on stderr. */
+dp_status cli_run_report_write(const cli_run_report *report, const plan_timeline_samples *samples, const char *folder,
+                               bool plots, dp_error *error);
+
+/* What is printed of a run. report NULL: no step was measured. */
+typedef struct cli_run_told {
+  const char *name, *folder; /* folder NULL: none was written */
+  const char *checkpoint;    /* "": none */
+  int64_t first_step, steps; /* steps done before this command, and in all */
+  bool interrupted;
+  const cli_run_log *log;
+  const cli_folder_view *predicted;
+  const cli_run_report *report;
+} cli_run_told;
+dp_status cli_run_print_json(const cli_run_told *told, dp_error *error);
+dp_status cli_run_print_text(const cli_run_told *told, dp_error *error);
+
+#endif

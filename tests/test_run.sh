@@ -1,0 +1,218 @@
+#!/usr/bin/env bash
+# diffpipe run from the outside: killed, stopped and resumed runs have the bits of one that was left alone; plans of other
+# commands run; what goes wrong is one line and costs nothing.
+set -u
+. "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
+"$diffpipe" help run >/dev/null 2>&1 || exit 77
+
+cd "$scratch" || exit 1
+cat >small.toml <<END
+format = "diffpipe-scenario"
+version = 1
+
+[model]
+config = "$top/tests/fixtures/sd15/config.json"
+height = 128
+width = 128
+text_tokens = 7
+precision = "fp32"
+
+[task]
+global_batch = 8
+implementation = "cpu"
+steps = 40
+
+[cluster]
+file = "clusters/2xcpu.toml"
+
+[plan]
+stages = 2
+schedule = "folded"
+
+[data]
+path = "data"
+
+[train]
+seed = 5
+learning_rate = 1e-3
+lr_schedule = "cosine"
+warmup_steps = 5
+ema_decay = 0.95
+checkpoint_every = 3
+keep_checkpoints = 2
+evaluate_every = 10
+END
+{ "$diffpipe" data shapes data --count 20 && "$diffpipe" data manifest data &&
+  "$diffpipe" data cache data --for small.toml; } >made 2>&1 || { cat made; exit 1; }
+
+run() { "$diffpipe" run small.toml --no-plots "$@"; }
+losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*\|"eval_loss":[^,]*' "$1/log.jsonl"; }
+lines() { [ -f "$1/log.jsonl" ] && wc -l <"$1/log.jsonl" || echo 0; }
+# until_lines DIR N PID: until the log has so many lines; fails when the process has ended before
+until_lines() { until [ "$(lines "$1")" -ge "$2" ]; do kill -0 "$3" 2>/dev/null || return 1; done; }
+
+# interrupt SIGNAL N DIR ARGUMENTS...: runs until the log has N lines, sends the signal; the exit status of the run
+interrupt() {
+  local signal=$1 count=$2 folder=$3 status=0
+  shift 3
+  run --out "$folder" "$@" >out 2>err &
+  local process=$!
+  until_lines "$folder" "$count" $process || { echo "the run ended before it was interrupted"; cat err; return 99; }
+  kill "-$signal" $process
+  wait $process 2>/dev/null || status=$?
+  return $status
+}
+
+# same A B: the same losses, weights, running means, moments
+same() {
+  diff <(losses "$1") <(losses "$2") && cmp "$1/model/diffusion_pytorch_model.safetensors" \
+    "$2/model/diffusion_pytorch_model.safetensors" && cmp "$1/model-ema/diffusion_pytorch_model.safetensors" \
+    "$2/model-ema/diffusion_pytorch_model.safetensors" && cmp "$1/checkpoints/step-40/worker-0000.safetensors" \
+    "$2/checkpoints/step-40/worker-0000.safetensors" && cmp "$1/checkpoints/step-40/worker-0001.safetensors" \
+    "$2/checkpoints/step-40/worker-0001.safetensors"
+}
+
+whole() {
+  run --out whole --json >whole.json 2>err || { cat err; return 1; }
+  [ "$(losses whole | grep -c epoch)" -eq 40 ] && [ "$(losses whole | grep -c eval)" -eq 4 ] &&
+    [ "$(echo whole/checkpoints/*)" = "whole/checkpoints/step-39 whole/checkpoints/step-40" ] &&
+    grep -q '"steps": 40' whole.json && grep -q '"interrupted": false' whole.json &&
+    [ "$(grep -cE '^  "(steps|loss|measured|predicted|error|evaluations)"' whole.json)" -eq 6 ] &&
+    [ "$(sed -n '/^  "loss": \[/,/^  \]/p' whole.json | grep -c '[0-9]')" -eq 40 ] &&
+    [ -f whole/report.html ] && [ -f whole/timeline.json ] && grep -q '"measured"' whole/metrics.json
+}
+one 'a run of 40 steps has its log, checkpoints, report and JSON' whole
+
+killed() {
+  local at status
+  for at in 8 19 31; do
+    status=0
+    interrupt KILL $at killed --resume || status=$?
+    [ $status -eq 137 ] || { echo "exit status $status"; return 1; }
+  done
+  run --out killed --resume >out 2>err || { cat err; return 1; }
+  grep -q resumed killed/log.jsonl && same whole killed
+}
+one 'a run that was killed three times has the bits of one that was not' killed
+
+stopped() {
+  interrupt INT 9 stopped --json || { echo "exit status $?"; cat err; return 1; }
+  grep -q '"interrupted": true' out && ! [ -e stopped/model ] || { cat out; return 1; }
+  local done
+  done=$(grep -o '"steps": [0-9]*' out | grep -o '[0-9]*')
+  [ -f "stopped/checkpoints/step-$done/state.json" ] || return 1
+  interrupt TERM 20 stopped --resume || { cat err; return 1; }
+  run --out stopped --resume >out 2>err && same whole stopped
+}
+one 'SIGINT and SIGTERM end the run with a checkpoint and exit status 0' stopped
+
+saved() {
+  run --out saved --set train.checkpoint_every=0 >out 2>err &
+  local process=$!
+  until_lines saved 6 $process || return 1
+  kill -USR1 $process
+  until grep -q checkpoint saved/log.jsonl; do kill -0 $process 2>/dev/null || return 1; done
+  wait $process || { cat err; return 1; }
+  # one for the signal, one at the end; the run went on
+  [ "$(grep -c checkpoint saved/log.jsonl)" -eq 2 ] && [ "$(echo saved/checkpoints/* | wc -w)" -eq 2 ] && same whole saved
+}
+one 'SIGUSR1 saves and goes on' saved
+
+cut_off() {
+  cp -r whole cut && rm -r cut/model cut/model-ema
+  truncate -s 5000 cut/checkpoints/step-40/worker-0001.safetensors
+  run --out cut --resume >out 2>err || { cat err; return 1; }
+  grep -q 'note: cut/checkpoints/step-40' err && grep -q '39 of them before' out && same whole cut
+}
+one 'a checkpoint that is cut is passed over for the one before' cut_off
+
+finished() {
+  run --out whole --resume >out 2>err && grep -q 'has 40 steps already' err && same whole saved
+}
+one 'a run that is done does nothing more' finished
+
+evaluated() {
+  rm -rf run-small
+  "$diffpipe" run small.toml --eval --resume --out whole --json >out 2>err || { cat err; return 1; }
+  [ "$(grep -o '"eval_loss": [^,]*' out | sed 's/ //')" = "$(losses whole | grep eval | tail -1)" ] || return 1
+  "$diffpipe" run small.toml --eval >out 2>err && grep -q '^evaluation after 0 steps' out && ! [ -e run-small ]
+}
+one '--eval gives what the run gave, and writes nothing' evaluated
+
+plans() {
+  "$diffpipe" simulate small.toml --set plan.schedule=1f1b --set plan.microbatch_size=2 --set train.evaluate_every=0 \
+    --out planned --no-plots >out 2>err || return 1
+  "$diffpipe" run planned/plan.json --steps 3 --out from-plan --no-plots >out 2>err || { cat err; return 1; }
+  ! grep -q note err && cmp planned/plan.json from-plan/plan.json || { cat err; return 1; }
+  run --steps 3 --out from-scenario --set plan.schedule=1f1b --set plan.microbatch_size=2 --set train.evaluate_every=0 \
+    >out 2>err && diff <(losses from-plan) <(losses from-scenario) || return 1
+  # the folder of a run holds a plan, too; the order of folded is made by costs
+  "$diffpipe" run whole/plan.json --out again --steps 3 --no-plots >out 2>err && ! grep -q note err &&
+    cmp whole/plan.json again/plan.json
+}
+one 'plan.json of simulate and of a run are run as they are' plans
+
+tuned() {
+  "$diffpipe" tune small.toml --set 'search.microbatch_sizes=[2,4]' --set 'search.schedules=["1f1b","zb-h1"]' \
+    --out tuned --no-plots >out 2>err || { cat err; return 1; }
+  "$diffpipe" run tuned/plan.json --steps 2 --out from-tuned --no-plots >out 2>err && ! grep -q note: err &&
+    cmp tuned/plan.json from-tuned/plan.json || { cat err; return 1; }
+}
+one 'plan.json of tune is run as it is' tuned
+
+lora() {
+  run --set task.trainable=lora --set task.lora_rank=4 --set 'train.lora_targets=["to_q","to_v"]' --steps 4 --out lora \
+    >out 2>err || { cat err; return 1; }
+  [ -f lora/model/pytorch_lora_weights.safetensors ] && ! [ -e lora/model/config.json ]
+}
+one 'adapters come out as adapters' lora
+
+# fails STATUS PATTERN ARGUMENTS...: that exit status, and one line like that after notes
+fails() {
+  local wanted=$1 pattern=$2 status=0
+  shift 2
+  run "$@" >out 2>err || status=$?
+  [ "$status" -eq "$wanted" ] && [ "$(grep -vc '^diffpipe: note' err)" -eq 1 ] && grep -qE -e "$pattern" err ||
+    { echo "exit status $status, no line like: $pattern"; cat err; return 1; }
+}
+
+one 'a folder with a run is not begun anew' refuses '^diffpipe: whole: found the checkpoints of a run, allowed: --resume' \
+  run small.toml --out whole
+one 'another world is refused' fails 2 'found a run of 1 worker, allowed: 2, as the checkpoint was written by$' \
+  --out whole --resume --set plan.schedule=1f1b --set plan.stages=1
+one 'another seed is refused' fails 2 'found the seed 6, allowed: 5, that of the checkpoint$' --out whole --resume \
+  --set train.seed=6
+one 'no data' refuses '^diffpipe: .*nowhere", which cannot be opened' run small.toml --set data.path=nowhere --out none
+
+two_runs() {
+  run --out shared --set train.checkpoint_every=0 >out1 2>err1 &
+  local process=$! status=0
+  until_lines shared 2 $process || return 1
+  refuses '^diffpipe: shared: another run is at work there, process [0-9]+, allowed: one run a folder$' \
+    run small.toml --out shared || status=1
+  kill -INT $process
+  wait $process && return $status
+}
+one 'two runs in one folder' two_runs
+
+spoilt_data() {
+  cp -r data spoilt && truncate -s -100 spoilt/latents-128x128.safetensors
+  fails 2 '^diffpipe: spoilt/latents-128x128.safetensors: ' --set data.path=spoilt --out none
+}
+one 'data that cannot be read' spoilt_data
+
+one 'a loss that is not finite names unit, step and checkpoint' fails 1 \
+  'not finite.*; step [0-9]+, last good checkpoint: wild/checkpoints/step-[0-9]+$' --out wild \
+  --set train.learning_rate=100 --set train.weight_decay=100 --set train.checkpoint_every=1 --set train.warmup_steps=0
+
+full_disk() {
+  run --out full --steps 4 >out 2>err || return 1
+  local status=0
+  (trap '' XFSZ; ulimit -f 64; exec "$diffpipe" run small.toml --no-plots --out full --resume >out 2>err) || status=$?
+  [ $status -eq 1 ] && [ "$(grep -vc '^diffpipe: note' err)" -eq 1 ] &&
+    grep -q 'File too large; step 6, last good checkpoint: full/checkpoints/step-4$' err || { cat err; return 1; }
+  run --out full --resume >out 2>err && same whole full
+}
+one 'a full disk costs nothing but the steps since the last checkpoint' full_disk
+
+finish
