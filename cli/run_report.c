@@ -38,7 +38,8 @@ dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timel
                               cli_run_report *report, dp_error *error) {
   cli_run_report made = {.predicted = predicted, .measured = predicted->run, .peak_rss_bytes = peak_rss_bytes()};
   DP_TRY(plan_timeline_samples_median(samples, &made.timeline, error));
-  const dp_status status = plan_metrics_of(&made.timeline, &made.metrics, error);
+  dp_status status = plan_timeline_samples_spread(samples, &made.spread, error);
+  if (status == DP_OK) status = plan_metrics_of(&made.timeline, &made.metrics, error);
   if (status != DP_OK) {
     plan_timeline_free(&made.timeline);
     return status;
@@ -49,8 +50,9 @@ dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timel
   run->origin = "measured";
   run->timeline = &report->timeline;
   run->metrics = &report->metrics;
-  run->bounds = NULL;
-  run->bound_count = 0;
+  run->steps = &report->spread;
+  run->bounds = report->bounds;
+  report_bounds_of(&report->metrics, report->bounds, &run->bound_count);
   run->error_band = 0;
   run->joules_per_sample = 0; /* nothing measures power here */
   run->usd_per_million_samples *= predicted_rate / report->metrics.throughput_samples_per_s;
@@ -67,8 +69,16 @@ void cli_run_report_free(cli_run_report *report) {
 
 dp_status cli_run_report_write(const cli_run_report *report, const plan_timeline_samples *samples, const char *folder,
                                bool plots, dp_error *error) {
-  (void)samples;
-  return cli_folder_write(&report->measured, NULL, folder, plots, error);
+  const report_pair pair = {.predicted = &report->predicted->run, .measured = &report->measured, .samples = samples};
+  const report_options how = {.gnuplot = plots ? cli_folder_gnuplot() : NULL};
+  dp_str notes = {0};
+  const dp_status status = report_run_folder_write(&pair, folder, &how, &notes, error);
+  if (status == DP_OK && plots && notes.length) fprintf(stderr, "diffpipe: note: %s", dp_str_text(&notes));
+  dp_str_free(&notes);
+  if (status == DP_OK)
+    fprintf(stderr, "diffpipe: wrote %s: report.html, log.jsonl, timeline.json (for Perfetto), comparison.json\n",
+            folder);
+  return status;
 }
 
 /* ---- what is printed ---- */

@@ -15,6 +15,8 @@ typedef struct cli_run_report {
   report_run measured;
   plan_timeline timeline;
   plan_metrics metrics;
+  plan_step_spread spread;
+  report_bound bounds[REPORT_MAX_BOUNDS];
   int64_t peak_rss_bytes; /* of this process */
 } cli_run_report;
 

@@ -233,3 +233,4 @@ SCRIPT_TESTS += tests/compare.sh
 CHECK_SUITES += tests/test_exec_session
 tests_test_exec_session_SOURCES = tests/test_exec_session.c tests/fixtures.h tests/scratch.h tests/sim_efficiency.h tests/suite.h tests/train_world.h
 tests_test_exec_session_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS) -lm
+SCRIPT_TESTS += tests/test_run.sh
