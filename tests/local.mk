@@ -35,7 +35,7 @@ EXTRA_PROGRAMS += $(BENCHES)
 EXTRA_DIST += tests/bench.h tests/bench.sh
 CLEANFILES += $(BENCHES) bench.json
 bench: $(BENCHES)
-	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios' $(srcdir)/tests/bench.sh bench.json $(BENCHES)
+	SRCDIR='$(abs_top_srcdir)' DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios' $(srcdir)/tests/bench.sh bench.json $(BENCHES)
 .PHONY: bench
 CHECK_SUITES += tests/test_plan_cluster
 tests_test_plan_cluster_SOURCES = tests/test_plan_cluster.c tests/suite.h
@@ -234,3 +234,7 @@ CHECK_SUITES += tests/test_exec_session
 tests_test_exec_session_SOURCES = tests/test_exec_session.c tests/fixtures.h tests/scratch.h tests/sim_efficiency.h tests/suite.h tests/train_world.h
 tests_test_exec_session_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS) -lm
 SCRIPT_TESTS += tests/test_run.sh
+BENCHES += tests/bench_step
+tests_bench_step_SOURCES = tests/bench_step.c tests/bench.h tests/bench_peer.h tests/fixtures.h
+tests_bench_step_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
+EXTRA_DIST += tests/bench_step.json
