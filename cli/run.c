@@ -13,8 +13,10 @@
 #include "cli/command.h"
 #include "cli/run_plan.h"
 #include "cli/run_report.h"
+#include "cli/run_units.h"
 #include "exec/checkpoint.h"
 #include "exec/run_lock.h"
+#include "sim/unit_times.h"
 
 enum {
   SLOT_SET,
@@ -100,7 +102,9 @@ static dp_status wish(exec_transport *transport, int64_t *wished, dp_error *erro
 typedef struct run {
   const cli_values *values;
   const plan_scenario *scenario;
-  const cli_folder_view *predicted;
+  const cli_folder_view *predicted;  /* of the model's own size */
+  const plan_unit_times *unit_costs; /* as predicted */
+  const cli_run_sizes *sizes;
   exec_transport *transport; /* NULL: one process */
   exec_session *session;
   const char *folder; /* NULL: nothing is written */
@@ -110,6 +114,7 @@ typedef struct run {
   bool interrupted;
   cli_run_log log;
   plan_timeline_samples samples;
+  cli_run_units units;
   dp_progress bar;
 } run;
 
@@ -144,26 +149,29 @@ static dp_status evaluate(run *r, dp_error *error) {
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 static dp_status note_step(run *r, const exec_session_report *report, const plan_timeline *timeline, double step_s,
-                           dp_error *error) {
+                           bool observed, dp_error *error) {
   const plan_plan *plan = r->predicted->run.program->plan;
   const double samples_per_s = (double)(plan->replicas * plan->microbatches * plan->microbatch_size) / step_s;
   char note[96], duration[32];
   if (!speaks(r)) return DP_OK;
+  if (report->timed && observed) cli_run_units_count(&r->units);
   /* the first step fills caches */
-  if (report->step > r->first + 1 || r->steps == r->first + 1) plan_timeline_samples_add(&r->samples, timeline);
+  if (report->timed && !observed && (report->step > r->first + 1 || r->steps == r->first + 1))
+    plan_timeline_samples_add(&r->samples, timeline);
   (void)snprintf(note, sizeof note, "step %lld, loss %.4g, %s, %.4g samples/s", (long long)report->step, report->loss,
                  dp_format_seconds(step_s, duration), samples_per_s);
   dp_progress_update(&r->bar, (uint64_t)(report->step - r->first), note);
-  return cli_run_log_step(&r->log, report, plan->ranks, step_s, samples_per_s, error);
+  return cli_run_log_step(&r->log, r->session, report, plan->ranks, step_s, samples_per_s, error);
 }
 
 static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   const plan_train *train = &r->scenario->train;
   exec_session_report report;
   int64_t wished;
+  const bool observed = cli_run_units_begin(&r->units, exec_session_done(r->session) + 1);
   const double from_s = dp_clock_s();
   DP_TRY(exec_session_step(r->session, &report, timeline, error));
-  DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, error), error));
+  DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, observed, error), error));
   if (is_due(train->evaluate_every, report.step)) DP_TRY(evaluate(r, error));
   DP_TRY(wish(r->transport, &wished, error));
   r->interrupted = wished == WISH_STOP && report.step < r->steps;
@@ -246,7 +254,8 @@ static dp_status report_run_of(const run *r, dp_error *error) {
   cli_run_report report;
   if (r->samples.count == 0) return tell(r, NULL, error);
   DP_TRY(cli_run_report_make(r->predicted, &r->samples, &report, error));
-  dp_status status = cli_run_report_write(&report, &r->samples, r->folder, !given(r, SLOT_NO_PLOTS), error);
+  dp_status status = cli_run_report_write(&report, &r->samples, r->unit_costs, &r->units.times, r->folder,
+                                          !given(r, SLOT_NO_PLOTS), error);
   if (status == DP_OK) status = tell(r, &report, error);
   cli_run_report_free(&report);
   return status;
@@ -271,19 +280,22 @@ static dp_status open_and_work(run *r, dp_error *error) {
   const report_run *predicted = &r->predicted->run;
   const exec_session_options how = {
       .scenario = r->scenario,
-      .graph = predicted->graph,
-      .program = predicted->program,
+      .sizes = r->sizes->sizes,
+      .size_count = r->sizes->count,
       .transport = r->transport,
       .folder = r->folder,
       .steps = r->steps,
+      .observer = &r->units.observer,
       .threads = given(r, SLOT_THREADS) ? (int)r->values->slots[SLOT_THREADS].integer : 0};
   dp_status status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
+  if (status == DP_OK) status = cli_run_units_init(predicted->graph, predicted->program, &r->units, error);
   status = exec_agree(r->transport, status, error);
   if (status == DP_OK) status = exec_session_create(&how, &r->session, error);
   if (status == DP_OK) status = work(r, error);
   exec_session_free(r->session);
   cli_run_log_close(&r->log);
   plan_timeline_samples_free(&r->samples);
+  cli_run_units_free(&r->units);
   return status;
 }
 
@@ -313,7 +325,8 @@ static dp_status note_differences(const cli_run_source *source, const plan_scena
 }
 
 static dp_status run_prediction(const cli_values *values, const cli_run_source *source, const plan_scenario *scenario,
-                                const sim_efficiency *efficiency, const sim_prediction *prediction, dp_error *error) {
+                                const sim_efficiency *efficiency, const sim_prediction *prediction,
+                                const cli_run_sizes *sizes, dp_error *error) {
   cli_folder_view view;
   dp_arena arena = {0};
   cli_values as_read = *values; /* what the reports name: the scenario, with all assignments */
@@ -321,15 +334,27 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   as_read.arguments = &argument;
   as_read.sets = source->sets;
   as_read.set_count = source->set_count;
+  plan_unit_times unit_costs = {0};
   DP_TRY(note_differences(source, scenario, prediction, error));
-  DP_TRY(cli_folder_view_of(scenario, efficiency, prediction, &as_read, &view, error));
-  run r = {.values = values, .scenario = scenario, .predicted = &view, .steps = scenario->steps, .saved = -1};
+  DP_TRY(sim_unit_times(scenario, NULL, prediction, &unit_costs, error));
+  dp_status status = cli_folder_view_of(scenario, efficiency, prediction, &as_read, &view, error);
+  if (status != DP_OK) {
+    plan_unit_times_free(&unit_costs);
+    return status;
+  }
+  run r = {.values = values,
+           .scenario = scenario,
+           .predicted = &view,
+           .sizes = sizes,
+           .steps = scenario->steps,
+           .saved = -1};
   if (values->slots[SLOT_STEPS].given) r.steps = values->slots[SLOT_STEPS].integer;
   view.run.job_steps = r.steps;
   r.folder = values->slots[SLOT_OUT].given ? values->slots[SLOT_OUT].string
                                            : dp_arena_printf(&arena, "run-%s", scenario->name);
-  const dp_status status = r.folder ? lock_and_work(&r, error) : dp_fail_memory(error);
+  status = r.folder ? lock_and_work(&r, error) : dp_fail_memory(error);
   cli_folder_view_free(&view);
+  plan_unit_times_free(&unit_costs);
   dp_arena_free(&arena);
   return status;
 }
@@ -343,7 +368,12 @@ static dp_status run_scenario(const cli_values *values, const cli_run_source *so
   DP_TRY(sim_efficiency_read(NULL, &efficiency, error));
   dp_status status = sim_predict(scenario, efficiency, &prediction, error);
   if (status == DP_OK) {
-    status = run_prediction(values, source, scenario, efficiency, &prediction, error);
+    cli_run_sizes sizes;
+    status = cli_run_sizes_of(scenario, efficiency, &prediction, &sizes, error);
+    if (status == DP_OK) {
+      status = run_prediction(values, source, scenario, efficiency, &prediction, &sizes, error);
+      cli_run_sizes_free(&sizes);
+    }
     sim_prediction_free(&prediction);
   }
   sim_efficiency_free(efficiency);

@@ -46,6 +46,10 @@ static dp_status take_line(cli_run_log *log, const char *line, size_t length, in
     dp_str_add(kept, "\n");
     if (loss && number_of > 0)
       status = keep_loss(log, number_of, json_is_number(loss) ? json_number_value(loss) : (double)NAN, error);
+    if (json_object_get(row, "psnr")) {
+      json_decref(log->psnr);
+      log->psnr = json_incref(json_object_get(row, "psnr"));
+    }
     if (json_object_get(row, "eval_loss") && json_array_append(log->evaluations, row) != 0)
       status = dp_fail_memory(error);
   }
@@ -107,6 +111,7 @@ dp_status cli_run_log_open(const char *folder, int64_t done, cli_run_log *log, d
 void cli_run_log_close(cli_run_log *log) {
   if (log->stream) (void)fclose(log->stream);
   json_decref(log->evaluations);
+  json_decref(log->psnr);
   dp_array_free(&log->losses);
   free(log->path);
   *log = (cli_run_log){.stream = NULL};
@@ -130,16 +135,26 @@ static dp_status add(cli_run_log *log, json_t *row, dp_error *error) {
   return done ? DP_OK : dp_fail(error, DP_IO_FAILED, "%s: cannot be written: %s", log->path, strerror(errno));
 }
 
-dp_status cli_run_log_step(cli_run_log *log, const exec_session_report *report, int stages, double step_s,
-                           double samples_per_s, dp_error *error) {
+static dp_status keep_psnr(cli_run_log *log, const exec_session *session, const double *psnr, dp_error *error) {
+  json_decref(log->psnr);
+  log->psnr = json_object();
+  bool done = log->psnr != NULL;
+  for (int s = 0; done && s < exec_session_skips(session); s++)
+    done = cli_json_put(log->psnr, exec_session_skip_name(session, s), number(psnr[s]));
+  return done ? DP_OK : dp_fail_memory(error);
+}
+
+dp_status cli_run_log_step(cli_run_log *log, const exec_session *session, const exec_session_report *report, int stages,
+                           double step_s, double samples_per_s, dp_error *error) {
   DP_TRY(keep_loss(log, report->step, report->loss, error));
-  return add(
-      log,
-      json_pack("{sI sI so so so so so so}", "step", (json_int_t)report->step, "epoch", (json_int_t)report->epoch,
-                "loss", number(report->loss), "lr", number(report->learning_rate), "gradient_norm",
-                number(report->gradient_norm), "stage_norms", numbers(report->rank_norms, stages), "step_s",
-                number(step_s), "samples_per_s", number(samples_per_s)),
-      error);
+  if (report->psnr) DP_TRY(keep_psnr(log, session, report->psnr, error));
+  return add(log,
+             json_pack("{sI sI so so so so so so so*}", "step", (json_int_t)report->step, "epoch",
+                       (json_int_t)report->epoch, "loss", number(report->loss), "lr", number(report->learning_rate),
+                       "gradient_norm", number(report->gradient_norm), "stage_norms",
+                       numbers(report->rank_norms, stages), "step_s", number(step_s), "samples_per_s",
+                       number(samples_per_s), "psnr", report->psnr ? json_incref(log->psnr) : NULL),
+             error);
 }
 
 dp_status cli_run_log_evaluation(cli_run_log *log, int64_t step, const exec_evaluation *evaluation,

@@ -209,3 +209,56 @@ dp_status cli_run_differences(const cli_run_source *source, const sim_prediction
   json_decref(made);
   return lines->failed ? dp_fail_memory(error) : DP_OK;
 }
+
+/* ---- sizes ---- */
+
+static dp_status predict_size(const plan_scenario *scenario, const sim_efficiency *efficiency, const plan_plan *plan,
+                              const plan_bucket *bucket, sim_prediction *made, int64_t *split, dp_error *error) {
+  plan_scenario other = *scenario; /* a view: what it points to stays the scenario's */
+  other.model_options.height = bucket->height;
+  other.model_options.width = bucket->width;
+  for (int c = 1; c < plan->chunk_count; c++) split[c - 1] = plan->chunks[c].first_unit;
+  other.split = split;
+  other.split_count = (size_t)plan->chunk_count - 1;
+  other.even_split = false;
+  return sim_predict(&other, efficiency, made, error);
+}
+
+static dp_status add_sizes(const plan_scenario *scenario, const sim_efficiency *efficiency,
+                           const sim_prediction *prediction, cli_run_sizes *made, dp_error *error) {
+  const size_t buckets = scenario->data.bucket_count;
+  int64_t *split = DP_ARENA_NEW(&made->arena, int64_t, (size_t)prediction->plan.chunk_count);
+  made->sizes = DP_ARENA_NEW(&made->arena, exec_session_size, buckets + 1);
+  made->made = DP_ARENA_NEW(&made->arena, sim_prediction, buckets + 1);
+  if (!split || !made->sizes || !made->made) return dp_fail_memory(error);
+  for (size_t b = 0; b < (buckets ? buckets : 1); b++) {
+    const sim_prediction *own = prediction;
+    if (buckets && (scenario->data.buckets[b].height != prediction->graph.height ||
+                    scenario->data.buckets[b].width != prediction->graph.width)) {
+      DP_TRY(predict_size(scenario, efficiency, &prediction->plan, &scenario->data.buckets[b], &made->made[b], split,
+                          error));
+      own = &made->made[b];
+    }
+    made->sizes[b] = (exec_session_size){&own->graph, &own->program};
+    made->count = b + 1;
+  }
+  return DP_OK;
+}
+
+dp_status cli_run_sizes_of(const plan_scenario *scenario, const sim_efficiency *efficiency,
+                           const sim_prediction *prediction, cli_run_sizes *sizes, dp_error *error) {
+  cli_run_sizes made = {.count = 0};
+  const dp_status status = add_sizes(scenario, efficiency, prediction, &made, error);
+  if (status == DP_OK)
+    *sizes = made;
+  else
+    cli_run_sizes_free(&made);
+  return status;
+}
+
+void cli_run_sizes_free(cli_run_sizes *sizes) {
+  for (size_t b = 0; b < sizes->count; b++)
+    if (sizes->sizes[b].graph == &sizes->made[b].graph) sim_prediction_free(&sizes->made[b]);
+  dp_arena_free(&sizes->arena);
+  *sizes = (cli_run_sizes){.count = 0};
+}

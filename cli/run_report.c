@@ -67,9 +67,20 @@ void cli_run_report_free(cli_run_report *report) {
   *report = (cli_run_report){.predicted = NULL};
 }
 
-dp_status cli_run_report_write(const cli_run_report *report, const plan_timeline_samples *samples, const char *folder,
+static bool was_timed(const plan_unit_times *times) {
+  for (size_t i = 0; i < times->unit_count * PLAN_UNIT_DIRECTION_COUNT; i++)
+    if (times->runs[i] > 0) return true;
+  return false;
+}
+
+dp_status cli_run_report_write(const cli_run_report *report, const plan_timeline_samples *samples,
+                               const plan_unit_times *unit_costs, const plan_unit_times *unit_times, const char *folder,
                                bool plots, dp_error *error) {
-  const report_pair pair = {.predicted = &report->predicted->run, .measured = &report->measured, .samples = samples};
+  report_pair pair = {.predicted = &report->predicted->run, .measured = &report->measured, .samples = samples};
+  if (was_timed(unit_times)) {
+    pair.predicted_units = unit_costs;
+    pair.measured_units = unit_times;
+  }
   const report_options how = {.gnuplot = plots ? cli_folder_gnuplot() : NULL};
   dp_str notes = {0};
   const dp_status status = report_run_folder_write(&pair, folder, &how, &notes, error);
@@ -136,7 +147,8 @@ dp_status cli_run_print_json(const cli_run_told *told, dp_error *error) {
   bool done = root && cli_json_put(root, "folder", told->folder ? json_string(told->folder) : json_null()) &&
               cli_json_put(root, "checkpoint", told->checkpoint[0] ? json_string(told->checkpoint) : json_null()) &&
               cli_json_put(root, "loss", losses_json(told->log)) &&
-              cli_json_put(root, "evaluations", json_incref(told->log->evaluations));
+              cli_json_put(root, "evaluations", json_incref(told->log->evaluations)) &&
+              cli_json_put(root, "psnr", told->log->psnr ? json_incref(told->log->psnr) : json_null());
   dp_status status = done ? add_sides(root, told, error) : dp_fail_memory(error);
   if (status == DP_OK) status = cli_json_print(root, error);
   json_decref(root);

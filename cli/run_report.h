@@ -28,8 +28,9 @@ dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timel
                               cli_run_report *report, dp_error *error);
 void cli_run_report_free(cli_run_report *report);
 
-/* The folder's report; says so on stderr. */
-dp_status cli_run_report_write(const cli_run_report *report, const plan_timeline_samples *samples, const char *folder,
+/* The folder's report; says so on stderr. Times of units: predicted, and measured of some. */
+dp_status cli_run_report_write(const cli_run_report *report, const plan_timeline_samples *samples,
+                               const plan_unit_times *unit_costs, const plan_unit_times *unit_times, const char *folder,
                                bool plots, dp_error *error);
 
 /* What is printed of a run. report NULL: no step was measured. */

@@ -49,7 +49,7 @@ static int process_of(const exec_session *s) { return s->options.transport ? s->
 static int process_count(const exec_session *s) {
   return s->options.transport ? s->options.transport->process_count : 1;
 }
-static int workers_here(const exec_session *s) { return s->options.program->worker_count / process_count(s); }
+static int workers_here(const exec_session *s) { return s->program->worker_count / process_count(s); }
 
 static int threads_of(const exec_session *s) {
   cpu_set_t processors;
@@ -81,64 +81,122 @@ static dp_status check(const exec_session *s, dp_error *error) {
   return DP_OK;
 }
 
-/* A program is of one size. */
-static dp_status check_buckets(const exec_session *s, dp_error *error) {
-  const plan_data *data = &s->options.scenario->data;
-  for (size_t b = 0; b < data->bucket_count; b++) {
-    if (data->bucket_count == 1 && data->buckets[b].height == s->graph->height &&
-        data->buckets[b].width == s->graph->width)
-      continue;
-    return dp_fail_at(
-        error, plan_scenario_node(s->options.scenario, "data", "buckets"),
-        "data.buckets: found %zu, the first [%lld, %lld], allowed: [[%lld, %lld]], the size that the plan is "
-        "made for",
-        data->bucket_count, (long long)data->buckets[0].height, (long long)data->buckets[0].width,
-        (long long)s->graph->height, (long long)s->graph->width);
+/* The sizes are the buckets, and one of them is the model's own, of which the prediction is. */
+static dp_status check_sizes(exec_session *s, dp_error *error) {
+  const plan_scenario *scenario = s->options.scenario;
+  const size_t count = s->options.size_count, buckets = scenario->data.bucket_count;
+  if (count != (buckets ? buckets : 1))
+    return dp_fail(error, DP_INTERNAL, "a session of %zu sizes and %zu buckets", count, buckets);
+  s->base = count;
+  for (size_t i = 0; i < count; i++) {
+    const graph *g = s->options.sizes[i].graph;
+    if (buckets && (g->height != scenario->data.buckets[i].height || g->width != scenario->data.buckets[i].width))
+      return dp_fail(error, DP_INTERNAL, "a program of %lld x %lld for another bucket", (long long)g->height,
+                     (long long)g->width);
+    const graph_model_options *own = &scenario->model_options;
+    if (!buckets || ((!own->height || g->height == own->height) && (!own->width || g->width == own->width)))
+      s->base = i;
   }
+  if (s->base == count)
+    return dp_fail_at(
+        error, plan_scenario_node(scenario, "data", "buckets"),
+        "data.buckets: found %zu without the model's own size, needed: [%lld, %lld] among them, which the "
+        "plan is made for",
+        count, (long long)scenario->model_options.height, (long long)scenario->model_options.width);
+  s->graph = s->options.sizes[s->base].graph;
+  s->program = s->options.sizes[s->base].program;
+  s->plan = s->program->plan;
+  if (count > 1 && plan_skip_is_used(s->plan, s->graph, PLAN_SKIP_COMPRESS))
+    return dp_fail_at(
+        error, plan_scenario_node(scenario, "data", "buckets"),
+        "data.buckets: found %zu with compressed skips, allowed: one, since what compresses is of one size", count);
   return DP_OK;
 }
 
 static dp_status open_data(exec_session *s, dp_error *error) {
   const plan_data *data = &s->options.scenario->data;
-  const exec_objective_sizes *sizes = &s->objective.sizes;
-  const int64_t bucket[1][2] = {{s->graph->height, s->graph->width}};
+  const exec_objective_sizes *sizes = &s->lanes[s->base].objective.sizes;
+  int64_t(*buckets)[2] = dp_arena_alloc(&s->arena, s->options.size_count, sizeof *buckets);
+  if (!buckets) return dp_fail_memory(error);
+  for (size_t i = 0; i < s->options.size_count; i++) {
+    buckets[i][0] = s->options.sizes[i].graph->height;
+    buckets[i][1] = s->options.sizes[i].graph->width;
+  }
   const int64_t each = s->plan->microbatches * s->plan->microbatch_size; /* samples of a replica */
   const int first_worker = process_of(s) * workers_here(s);
   const int first = plan_worker_replica(s->plan, first_worker),
             last = plan_worker_replica(s->plan, first_worker + workers_here(s) - 1);
   const exec_dataset_options options = {.path = data->path,
-                                        .buckets = bucket,
-                                        .bucket_count = 1,
+                                        .buckets = (const int64_t(*)[2])buckets,
+                                        .bucket_count = s->options.size_count,
                                         .latent_channels = sizes->channels,
                                         .text_tokens = sizes->text_tokens,
                                         .text_channels = sizes->text_channels,
                                         .pooled_channels = sizes->pooled_channels,
                                         .wanted = {.model = s->graph->class_name},
-                                        .global_batch = s->objective.global_batch,
+                                        .global_batch = s->global_batch,
                                         .first_sample = first * each,
                                         .sample_count = (last - first + 1) * each,
-                                        .seed = (uint64_t)s->options.scenario->train.seed,
+                                        .seed = s->seed,
                                         .shuffle = data->shuffle,
                                         .trust_cache = data->trust_cache,
                                         .prefetch = true};
   return exec_dataset_open(&options, &s->dataset, error);
 }
 
-static dp_status make(exec_session *s, dp_error *error) {
+/* The base first: the others take its parameters. */
+static dp_status make_pipelines(exec_session *s, dp_error *error) {
   const plan_train *train = &s->options.scenario->train;
+  for (size_t i = 0; i < s->options.size_count; i++) {
+    const size_t at = i == 0 ? s->base : i <= s->base ? i - 1 : i;
+    exec_session_lane *lane = &s->lanes[at];
+    const exec_pipeline_options options = {.threads = threads_of(s),
+                                           .feed = exec_objective_feed(&lane->objective),
+                                           .transport = s->options.transport,
+                                           .lora_alpha = train->lora_alpha,
+                                           .means = s->means,
+                                           .observer = at == s->base ? s->options.observer : NULL,
+                                           .shared = s->pipeline};
+    const exec_session_size *size = &s->options.sizes[at];
+    DP_TRY(exec_pipeline_create(size->program, size->graph, &options, &lane->pipeline, error));
+    if (at == s->base) s->pipeline = lane->pipeline;
+  }
+  return DP_OK;
+}
+
+/* Compressed skips begin fitted to what the first batch brings. */
+static dp_status begin_skips(exec_session *s, dp_error *error) {
+  const int count = exec_pipeline_skips(s->pipeline);
+  const exec_batch *batch = NULL;
+  if (count == 0) return DP_OK;
+  s->psnr = DP_ARENA_NEW(&s->arena, double, (size_t)count);
+  s->skip_names = DP_ARENA_NEW(&s->arena, const char *, (size_t)count);
+  if (!s->psnr || !s->skip_names) return dp_fail_memory(error);
+  for (int i = 0; i < count; i++) {
+    const plan_compressor *c = exec_pipeline_skip(s->pipeline, i, 0).compressor;
+    s->skip_names[i] = dp_arena_printf(&s->arena, "%s to %s", s->graph->tensors.items[c->tensor].name,
+                                       s->graph->units.items[c->up_unit].name);
+    if (!s->skip_names[i]) return dp_fail_memory(error);
+  }
+  DP_TRY(exec_dataset_batch(s->dataset, 0, &batch, error));
+  exec_objective_begin(&s->lanes[s->base].objective, 0, batch);
+  return exec_pipeline_fit_skips(s->pipeline, error);
+}
+
+static dp_status make(exec_session *s, dp_error *error) {
+  DP_TRY(check_sizes(s, error));
   DP_TRY(check(s, error));
-  DP_TRY(check_buckets(s, error));
-  DP_TRY(exec_objective_init(s->options.scenario, s->graph, s->plan, &s->objective, error));
-  s->squares = DP_ARENA_NEW(&s->arena, double, (size_t)s->objective.global_batch);
+  s->seed = (uint64_t)s->options.scenario->train.seed;
+  s->lanes = DP_ARENA_NEW(&s->arena, exec_session_lane, s->options.size_count);
+  if (!s->lanes) return dp_fail_memory(error);
+  for (size_t i = 0; i < s->options.size_count; i++)
+    DP_TRY(exec_objective_init(s->options.scenario, s->options.sizes[i].graph, s->plan, &s->lanes[i].objective, error));
+  s->global_batch = s->lanes[s->base].objective.global_batch;
+  s->squares = DP_ARENA_NEW(&s->arena, double, (size_t)s->global_batch);
   s->rank_norms = DP_ARENA_NEW(&s->arena, double, (size_t)s->plan->ranks);
   if (!s->squares || !s->rank_norms) return dp_fail_memory(error);
   DP_TRY(open_data(s, error));
-  const exec_pipeline_options options = {.threads = threads_of(s),
-                                         .feed = exec_objective_feed(&s->objective),
-                                         .transport = s->options.transport,
-                                         .lora_alpha = train->lora_alpha,
-                                         .means = s->means};
-  DP_TRY(exec_pipeline_create(s->options.program, s->graph, &options, &s->pipeline, error));
+  DP_TRY(make_pipelines(s, error));
   return exec_session_fill(s, error);
 }
 
@@ -147,26 +205,28 @@ dp_status exec_session_create(const exec_session_options *options, exec_session 
   dp_status status = s ? DP_OK : dp_fail_memory(error);
   if (s) {
     s->options = *options;
-    s->plan = options->program->plan;
-    s->graph = options->graph;
     s->saved = -1;
     s->lora = options->scenario->model_options.trainable == GRAPH_TRAIN_LORA;
     s->means = options->scenario->train.ema_decay > 0;
     status = make(s, error);
   }
   status = exec_agree(options->transport, status, error);
-  if (status == DP_OK)
+  if (status == DP_OK) status = exec_agree(options->transport, begin_skips(s, error), error);
+  if (status == DP_OK) {
+    exec_session_begin_means(s);
     *session = s;
-  else
-    exec_session_free(s);
+  }
+  if (status != DP_OK) exec_session_free(s);
   return status;
 }
 
 void exec_session_free(exec_session *s) {
   if (!s) return;
-  exec_pipeline_free(s->pipeline);
+  for (size_t i = 0; s->lanes && i < s->options.size_count; i++)
+    if (i != s->base) exec_pipeline_free(s->lanes[i].pipeline);
+  exec_pipeline_free(s->pipeline); /* the others worked on its parameters */
   exec_dataset_free(s->dataset);
-  exec_objective_free(&s->objective);
+  for (size_t i = 0; s->lanes && i < s->options.size_count; i++) exec_objective_free(&s->lanes[i].objective);
   dp_str_free(&s->checkpoint);
   dp_arena_free(&s->arena);
   free(s);
@@ -174,6 +234,8 @@ void exec_session_free(exec_session *s) {
 
 int64_t exec_session_done(const exec_session *s) { return s->done; }
 exec_pipeline *exec_session_pipeline(exec_session *s) { return s->pipeline; }
+int exec_session_skips(const exec_session *s) { return exec_pipeline_skips(s->pipeline); }
+const char *exec_session_skip_name(const exec_session *s, int skip) { return s->skip_names[skip]; }
 const char *exec_session_checkpoint(const exec_session *s) { return dp_str_text(&s->checkpoint); }
 
 exec_parameters *exec_session_parameters(exec_session *s, int worker) {
@@ -195,7 +257,10 @@ static dp_status take_step(exec_session *s, exec_session_report *report, plan_ti
   const plan_train *train = &s->options.scenario->train;
   const exec_batch *batch = NULL;
   DP_TRY(exec_agree(s->options.transport, exec_dataset_batch(s->dataset, s->done, &batch, error), error));
-  exec_objective_begin(&s->objective, s->done, batch);
+  exec_session_lane *lane = &s->lanes[batch->bucket];
+  exec_objective_begin(&lane->objective, s->done, batch);
+  const bool looks = s->psnr && train->psnr_every > 0 && (s->done + 1) % train->psnr_every == 0;
+  const bool timed = lane->pipeline == s->pipeline;
   const double rate = exec_learning_rate(train, s->done, s->options.steps);
   const exec_step step = {.adamw = {.lr = rate,
                                     .beta1 = train->betas[0],
@@ -205,16 +270,19 @@ static dp_status take_step(exec_session *s, exec_session_report *report, plan_ti
                                     .step = s->done + 1},
                           .rank_rates = train->stage_rates,
                           .clip_norm = train->clip_norm,
+                          .measure_skips = looks,
                           .means_decay = train->ema_decay};
-  exec_step_result result = {.rank_norms = s->rank_norms};
-  DP_TRY(exec_pipeline_step(s->pipeline, &step, &result, timeline, error));
+  exec_step_result result = {.rank_norms = s->rank_norms, .psnr = looks ? s->psnr : NULL};
+  DP_TRY(exec_pipeline_step(lane->pipeline, &step, &result, timed ? timeline : NULL, error));
   s->done++;
   *report = (exec_session_report){.step = s->done,
                                   .epoch = batch->epoch,
                                   .loss = result.loss,
                                   .learning_rate = rate,
                                   .gradient_norm = result.gradient_norm,
-                                  .rank_norms = s->rank_norms};
+                                  .rank_norms = s->rank_norms,
+                                  .psnr = looks ? s->psnr : NULL,
+                                  .timed = timed && timeline};
   return DP_OK;
 }
 
@@ -223,7 +291,7 @@ dp_status exec_session_step(exec_session *s, exec_session_report *report, plan_t
 }
 
 static dp_status evaluate(exec_session *s, bool means, exec_evaluation *evaluation, dp_error *error) {
-  const int64_t each = s->objective.global_batch, wanted = s->options.scenario->train.evaluate_samples;
+  const int64_t each = s->global_batch, wanted = s->options.scenario->train.evaluate_samples;
   const int64_t batches = wanted > each ? (wanted + each - 1) / each : 1;
   const exec_step step = {.evaluate = true, .use_means = means};
   double sums[EXEC_QUANTILES] = {0}, total = 0;
@@ -232,8 +300,9 @@ static dp_status evaluate(exec_session *s, bool means, exec_evaluation *evaluati
     const exec_batch *batch = NULL;
     exec_step_result result = {.squares = s->squares};
     DP_TRY(exec_agree(s->options.transport, exec_dataset_batch(s->dataset, b, &batch, error), error));
-    exec_objective_begin_evaluation(&s->objective, b, batches, batch);
-    DP_TRY(exec_pipeline_step(s->pipeline, &step, &result, NULL, error));
+    exec_session_lane *lane = &s->lanes[batch->bucket];
+    exec_objective_begin_evaluation(&lane->objective, b, batches, batch);
+    DP_TRY(exec_pipeline_step(lane->pipeline, &step, &result, NULL, error));
     for (int64_t i = 0; i < each; i++) {
       const int quantile = (int)((b * each + i) % EXEC_QUANTILES);
       sums[quantile] += s->squares[i];

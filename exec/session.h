@@ -8,7 +8,8 @@
  *
  * First weights, without train.weights: as PyTorch makes them. A layer with a matrix or kernel has all its weights even
  * between -1 / sqrt(n) and 1 / sqrt(n), n being the inputs of one output; norms have gain 1 and bias 0. Each is drawn
- * from the seed and its own name. Of adapters A is drawn so and B is 0 (PEFT). Means begin as the weights.
+ * from the seed and its own name. Of adapters A is drawn so and B is 0 (PEFT). What compresses skips is fitted to the
+ * activations of the first batch. Means begin as the weights.
  */
 #ifndef DP_EXEC_SESSION_H
 #define DP_EXEC_SESSION_H
@@ -17,15 +18,22 @@
 #include "exec/objective.h"
 #include "exec/pipeline.h"
 
-/* All borrowed for the life of the session. */
-typedef struct exec_session_options {
-  const plan_scenario *scenario; /* its files found: plan_scenario_find_training */
+/* A program of one size of images. All of a session's are of one split, schedule and batch. */
+typedef struct exec_session_size {
   const graph *graph;
   const plan_program *program;
-  exec_transport *transport; /* NULL: one process */
-  const char *folder;        /* of the run; NULL: nothing is saved */
-  int64_t steps;             /* of the whole job, for the learning rate; >= 1 */
-  int threads;               /* of each worker's kernels; 0: the processors of this process over its workers */
+} exec_session_size;
+
+/* All borrowed for the life of the session. */
+typedef struct exec_session_options {
+  const plan_scenario *scenario;  /* its files found: plan_scenario_find_training */
+  const exec_session_size *sizes; /* one a bucket: those of data.buckets in that order, else the model's own */
+  size_t size_count;
+  exec_transport *transport;     /* NULL: one process */
+  const char *folder;            /* of the run; NULL: nothing is saved */
+  int64_t steps;                 /* of the whole job, for the learning rate; >= 1 */
+  int threads;                   /* of each worker's kernels; 0: the processors of this process over its workers */
+  const exec_observer *observer; /* of the ops of steps of the model's own size; NULL: none */
 } exec_session_options;
 
 typedef struct exec_session exec_session;
@@ -38,7 +46,11 @@ void exec_session_free(exec_session *session); /* NULL is fine */
  * data that is another now. DP_BAD_INPUT: none is left, or it is of another plan, seed or number of workers. */
 dp_status exec_session_resume(exec_session *session, dp_str *notes, dp_error *error);
 int64_t exec_session_done(const exec_session *session); /* steps */
+/* Of the model's own size; it owns the parameters. */
 exec_pipeline *exec_session_pipeline(exec_session *session);
+/* Compressed skips: how many, and what each is called, "TENSOR to UNIT". */
+int exec_session_skips(const exec_session *session);
+const char *exec_session_skip_name(const exec_session *session, int skip);
 /* "" until one was read or written. */
 const char *exec_session_checkpoint(const exec_session *session);
 
@@ -47,10 +59,13 @@ typedef struct exec_session_report {
   int64_t epoch;
   double loss, learning_rate, gradient_norm;
   const double *rank_norms; /* [ranks] of the session, until the next step */
+  const double *psnr;       /* [exec_session_skips] dB, the same; NULL: not measured in this step */
+  bool timed;               /* the step was of the model's own size: the timeline is filled */
 } exec_session_report;
 
-/* A failure leaves the run as it was before the step, or (DP_RUN_FAILED on several workers) without weights that could
- * be trusted; the line names the step and the last checkpoint. */
+/* timeline: of the program of the model's own size, or NULL. A failure leaves the run as it was before the step, or
+ * (DP_RUN_FAILED on several workers) without weights that could be trusted; the line names the step and the last
+ * checkpoint. */
 dp_status exec_session_step(exec_session *session, exec_session_report *report, plan_timeline *timeline,
                             dp_error *error);
 

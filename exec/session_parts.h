@@ -4,24 +4,38 @@
 
 #include "exec/session.h"
 
+/* A size of images at work. */
+typedef struct exec_session_lane {
+  exec_objective objective;
+  exec_pipeline *pipeline;
+} exec_session_lane;
+
 struct exec_session {
   exec_session_options options;
-  const plan_plan *plan;
+  exec_session_lane *lanes; /* [size] */
+  size_t base;              /* the model's own size: its pipeline has the parameters, the others work on them */
+  const plan_plan *plan;    /* of it, as these: */
+  const plan_program *program;
   const graph *graph;
-  exec_objective objective;
-  exec_dataset *dataset;
   exec_pipeline *pipeline;
+  int64_t global_batch;
+  uint64_t seed;
+  exec_dataset *dataset;
   int64_t done;
   int64_t saved; /* steps done at the last checkpoint; -1: none */
   bool lora, means;
   double *squares;    /* [global_batch] */
   double *rank_norms; /* [rank] */
-  dp_str checkpoint;  /* the last one's path */
+  double *psnr;       /* [skip] */
+  const char **skip_names;
+  dp_str checkpoint; /* the last one's path */
   dp_arena arena;
 };
 
-/* The weights of the workers here: first ones, and the constants of the model. */
+/* The weights of the workers here: first ones, and the constants of the model in all sizes. */
 dp_status exec_session_fill(exec_session *session, dp_error *error);
+/* The running means begin as what is trained now. */
+void exec_session_begin_means(exec_session *session);
 
 /* Whether a worker is here, and then its parameters and kernels; else NULL. */
 exec_parameters *exec_session_parameters(exec_session *session, int worker);

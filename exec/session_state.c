@@ -67,10 +67,27 @@ static dp_status add_factors(inventory *list, int kind, int op_index, const exec
   return add(list, b, (item){kind, -1, at + rank * in}, 2, dims + 2, arena, error);
 }
 
+/* The ends of compressed skips that are here: their matrices, one behind the other. */
+static dp_status add_skips(inventory *list, int kind, dp_arena *arena, dp_error *error) {
+  static const char *const ends_names[] = {"down", "up"};
+  exec_session *s = list->session;
+  for (int i = 0; i < exec_pipeline_skips(s->pipeline); i++) {
+    const exec_skip ends = exec_pipeline_skip(s->pipeline, i, plan_worker_replica(s->plan, list->worker));
+    for (int e = 0; e < 2; e++) {
+      if (ends.worker[e] != list->worker || (kind > 0 && !ends.compressor->trained)) continue;
+      const char *name = dp_arena_printf(arena, "skip.%s.%s", s->skip_names[i], ends_names[e]);
+      if (!name) return dp_fail_memory(error);
+      DP_TRY(add(list, name, (item){kind, -1, ends.offset[e]}, 1, &ends.compressor->parameters, arena, error));
+    }
+  }
+  return DP_OK;
+}
+
 static dp_status take_stock(exec_session *s, int worker, dp_arena *arena, inventory *list, dp_error *error) {
   const graph *g = s->graph;
   const exec_parameters *p = exec_session_parameters(s, worker);
-  const size_t most = KINDS * (g->weights.count + 2 * g->ops.count);
+  const size_t skips = (size_t)exec_pipeline_skips(s->pipeline);
+  const size_t most = KINDS * (g->weights.count + 2 * g->ops.count + 2 * skips);
   *list = (inventory){.session = s, .worker = worker, .largest = 1};
   list->arrays = DP_ARENA_NEW(arena, exec_checkpoint_array, most);
   list->items = DP_ARENA_NEW(arena, item, most);
@@ -84,6 +101,7 @@ static dp_status take_stock(exec_session *s, int worker, dp_arena *arena, invent
     }
     for (size_t o = 0; p->lora && o < g->ops.count; o++)
       if (p->lora[o].rank > 0) DP_TRY(add_factors(list, k, (int)o, p, arena, error));
+    DP_TRY(add_skips(list, k, arena, error));
   }
   return DP_OK;
 }
@@ -130,7 +148,7 @@ static dp_status write_part(exec_session *s, int worker, const exec_checkpoint_o
 static dp_status write_parts(exec_session *s, const exec_checkpoint_output *output, exec_checkpoint_part *all,
                              dp_error *error) {
   exec_transport *t = s->options.transport;
-  const int workers = s->options.program->worker_count, each = workers / (t ? t->process_count : 1);
+  const int workers = s->program->worker_count, each = workers / (t ? t->process_count : 1);
   const int first = t ? t->process * each : 0;
   exec_checkpoint_part *mine = calloc((size_t)each, sizeof *mine);
   dp_status status = mine ? DP_OK : dp_fail_memory(error);
@@ -146,9 +164,9 @@ static dp_status write_parts(exec_session *s, const exec_checkpoint_output *outp
 static void fingerprint(const exec_session *s, char out[512]) {
   const plan_plan *plan = s->plan;
   size_t length = (size_t)snprintf(
-      out, 512, "%s, stages %d x %d, batch %d x %d x %d, skips %s; %s of %lld, %lld trained, %lld x %lld; cut at",
+      out, 512, "%s, stages %d x %d, batch %d x %d x %d, skips %s %lld; %s of %lld, %lld trained, %lld x %lld; cut at",
       plan_schedule_names[plan->schedule], plan->ranks, plan->chunks_per_rank, plan->replicas, plan->microbatches,
-      plan->microbatch_size, plan_skip_policy_names[plan->skip_policy], s->graph->class_name,
+      plan->microbatch_size, plan_skip_policy_names[plan->skip_policy], (long long)plan->k, s->graph->class_name,
       (long long)s->graph->parameters, (long long)s->graph->trainable_parameters, (long long)s->graph->height,
       (long long)s->graph->width);
   for (int c = 1; c < plan->chunk_count && length < 500; c++)
@@ -162,13 +180,13 @@ static int64_t identity_of(const exec_session *s) {
 
 static dp_status commit(exec_session *s, exec_checkpoint_output *output, const exec_checkpoint_part *all,
                         dp_error *error) {
-  const int workers = s->options.program->worker_count;
+  const int workers = s->program->worker_count;
   char plan[512];
   fingerprint(s, plan);
   const exec_checkpoint_counter counters[] = {
-      {"samples", s->done * s->objective.global_batch}, {"job_steps", s->options.steps}, {"data", identity_of(s)}};
+      {"samples", s->done * s->global_batch}, {"job_steps", s->options.steps}, {"data", identity_of(s)}};
   const exec_checkpoint_state state = {.step = s->done,
-                                       .seed = s->objective.seed,
+                                       .seed = s->seed,
                                        .world = workers,
                                        .plan = plan,
                                        .counters = counters,
@@ -221,7 +239,7 @@ static dp_status save(exec_session *s, exec_checkpoint_output *own, exec_checkpo
 dp_status exec_session_save(exec_session *s, dp_error *error) {
   exec_checkpoint_output own = {.step = 0};
   paths *where = calloc(1, sizeof *where);
-  exec_checkpoint_part *all = calloc((size_t)s->options.program->worker_count, sizeof *all);
+  exec_checkpoint_part *all = calloc((size_t)s->program->worker_count, sizeof *all);
   if (s->saved == s->done) {
     free(where);
     free(all);
@@ -270,8 +288,7 @@ static dp_status read_worker(exec_session *s, int worker, const exec_checkpoint 
 static dp_status take(exec_session *s, const exec_checkpoint *checkpoint, dp_str *notes, dp_error *error) {
   char plan[512];
   fingerprint(s, plan);
-  const exec_checkpoint_state run = {
-      .seed = s->objective.seed, .world = s->options.program->worker_count, .plan = plan};
+  const exec_checkpoint_state run = {.seed = s->seed, .world = s->program->worker_count, .plan = plan};
   DP_TRY(exec_checkpoint_check(checkpoint, &run, error));
   const int64_t data = exec_checkpoint_counter_of(checkpoint, "data");
   if (data >= 0 && data != identity_of(s))
@@ -284,7 +301,7 @@ static dp_status take(exec_session *s, const exec_checkpoint *checkpoint, dp_str
                 ": the learning rate goes on "
                 "otherwise\n",
                 checkpoint->path, steps, s->options.steps);
-  for (int w = 0; w < s->options.program->worker_count; w++)
+  for (int w = 0; w < s->program->worker_count; w++)
     if (exec_pipeline_has(s->pipeline, w)) DP_TRY(read_worker(s, w, checkpoint, error));
   s->done = s->saved = checkpoint->state.step;
   dp_str_clear(&s->checkpoint);

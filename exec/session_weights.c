@@ -36,7 +36,7 @@ static bool ends_with(const char *name, const char *end) {
 /* In the layout of files. */
 static void draw_weight(const exec_session *s, const graph_op *op, int weight, float *out) {
   const graph_weight *w = &s->graph->weights.items[weight], *first = &s->graph->weights.items[op->first_weight];
-  const uint64_t seed = (uint64_t)s->options.scenario->train.seed;
+  const uint64_t seed = s->seed;
   if (first->rank < 2) { /* of a norm */
     for (int64_t i = 0; i < w->parameters; i++) out[i] = ends_with(w->name, ".bias") ? 0 : 1;
     return;
@@ -48,8 +48,7 @@ static void draw_lora(const exec_session *s, const exec_parameters *p, int op) {
   const exec_lora *lora = &p->lora[op];
   if (lora->rank == 0) return;
   const int64_t in = s->graph->ops.items[op].attributes.in_channels;
-  draw((uint64_t)s->options.scenario->train.seed, s->graph->ops.items[op].name, 1 / sqrt((double)in), lora->rank * in,
-       lora->a);
+  draw(s->seed, s->graph->ops.items[op].name, 1 / sqrt((double)in), lora->rank * in, lora->a);
 }
 
 static int64_t largest_weight(const graph *g) {
@@ -74,18 +73,24 @@ static dp_status fill_worker(exec_session *s, int worker, const exec_weights *we
     }
     if (p->lora) draw_lora(s, p, (int)o);
   }
-  if (p->means) memcpy(p->means, p->values, (size_t)p->trained_count * sizeof *p->means);
   return DP_OK;
 }
 
-static dp_status fill_constants(exec_session *s, int worker, const exec_weights *weights, const dp_node *config,
-                                dp_error *error) {
-  for (size_t t = 0; t < s->graph->tensors.count; t++) {
-    const graph_tensor *tensor = &s->graph->tensors.items[t];
-    float *constant = tensor->is_constant ? exec_pipeline_constant(s->pipeline, worker, (int)t) : NULL;
+void exec_session_begin_means(exec_session *s) {
+  for (int w = 0; w < s->program->worker_count; w++) {
+    exec_parameters *p = exec_session_parameters(s, w);
+    if (p && p->means) memcpy(p->means, p->values, (size_t)p->trained_count * sizeof *p->means);
+  }
+}
+
+static dp_status fill_constants(const graph *g, exec_pipeline *pipeline, int worker, const exec_weights *weights,
+                                const dp_node *config, dp_error *error) {
+  for (size_t t = 0; t < g->tensors.count; t++) {
+    const graph_tensor *tensor = &g->tensors.items[t];
+    float *constant = tensor->is_constant ? exec_pipeline_constant(pipeline, worker, (int)t) : NULL;
     if (!constant) continue;
     const dp_safetensor *buffer = weights ? exec_weights_buffer(weights, tensor->name) : NULL;
-    DP_TRY(exec_table_fill(s->graph, (int)t, config, weights ? weights->files : NULL, buffer, constant, error));
+    DP_TRY(exec_table_fill(g, (int)t, config, weights ? weights->files : NULL, buffer, constant, error));
   }
   return DP_OK;
 }
@@ -95,10 +100,11 @@ static dp_status fill_all(exec_session *s, const exec_weights *weights, dp_error
   float *file = malloc((size_t)largest_weight(s->graph) * sizeof *file);
   if (!file) return dp_fail_memory(error);
   dp_status status = dp_document_read(s->graph->config_file, &config, error);
-  for (int w = 0; status == DP_OK && w < s->options.program->worker_count; w++) {
+  for (int w = 0; status == DP_OK && w < s->program->worker_count; w++) {
     if (!exec_pipeline_has(s->pipeline, w)) continue;
     status = fill_worker(s, w, weights, file, error);
-    if (status == DP_OK) status = fill_constants(s, w, weights, config.root, error);
+    for (size_t i = 0; status == DP_OK && i < s->options.size_count; i++)
+      status = fill_constants(s->options.sizes[i].graph, s->lanes[i].pipeline, w, weights, config.root, error);
   }
   dp_document_free(&config);
   free(file);
@@ -192,7 +198,7 @@ static dp_status pass(const exporter *e, int peer, int index, dp_error *error) {
 /* Brings one to process 0. */
 static dp_status bring(exporter *e, int index, dp_error *error) {
   const int worker = owner_of(e, index), here = process_here(e);
-  const int each = e->session->options.program->worker_count / (transport_of(e) ? transport_of(e)->process_count : 1);
+  const int each = e->session->program->worker_count / (transport_of(e) ? transport_of(e)->process_count : 1);
   const int process = worker / each;
   e->next = index + 1;
   if (process == here) take_own(e, index, worker);

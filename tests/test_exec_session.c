@@ -199,6 +199,63 @@ START_TEST(training_learns) {
 }
 END_TEST
 
+/* ---- several sizes, and skips that are compressed ---- */
+
+#define BUCKETS DATA "buckets = [[128, 128], [64, 192]]\n[train]\nlearning_rate = 1e-3\nema_decay = 0.9\n"
+
+/* Pictures of two shapes are trained at two sizes, by one set of weights. */
+START_TEST(buckets_train_one_model_whatever_the_plan) {
+  static const char *const plans[] = {"[plan]\nstages = 1\n", "[plan]\nstages = 2\nschedule = \"folded\"\n"};
+  enum { STEPS = 6 };
+  double losses[STEPS];
+  for (int p = 0; p < 2; p++) {
+    char lines[500];
+    world w;
+    exec_session_report report;
+    exec_evaluation evaluation;
+    int timed = 0;
+    (void)snprintf(lines, sizeof lines, BUCKETS "%s", plans[p]);
+    world_plan("sd15", "", lines, &w);
+    world_bucket(&w, 64, 192);
+    plan_timeline timeline;
+    MUST(plan_timeline_init(&w.prediction.program, &timeline, &must_error));
+    MUST(world_try_open(&w, NULL, STEPS, &must_error));
+    for (int s = 0; s < STEPS; s++) {
+      MUST(exec_session_step(w.session, &report, &timeline, &must_error));
+      timed += report.timed;
+      if (p == 0) losses[s] = report.loss;
+      ck_assert_msg(fabs(losses[s] - report.loss) < 1e-6, "step %d: %.9g and %.9g", s, losses[s], report.loss);
+    }
+    ck_assert(timed > 0 && timed < STEPS); /* both sizes came */
+    MUST(exec_session_evaluate(w.session, true, &evaluation, &must_error));
+    ck_assert(isfinite(evaluation.loss));
+    plan_timeline_free(&timeline);
+    world_close(&w);
+  }
+}
+END_TEST
+
+#define COMPRESSED                                                                                          \
+  DATA "[train]\nlearning_rate = 1e-3\nema_decay = 0.9\npsnr_every = 2\n[plan]\nstages = 2\nskip_policy = " \
+       "\"compress\"\nk = 300\n"
+
+START_TEST(compressed_skips_are_measured) {
+  world w;
+  exec_session_report report;
+  world_open("sd15", "", COMPRESSED, NULL, 4, &w);
+  const int skips = exec_session_skips(w.session);
+  ck_assert_int_gt(skips, 0);
+  for (int i = 0; i < skips; i++) ck_assert_ptr_nonnull(strstr(exec_session_skip_name(w.session, i), " to up_blocks."));
+  for (int s = 1; s <= 4; s++) {
+    MUST(exec_session_step(w.session, &report, NULL, &must_error));
+    ck_assert_int_eq(report.psnr != NULL, s % 2 == 0);
+    /* fitted, not drawn: more than half of the signal comes through from the beginning */
+    for (int i = 0; i < skips && report.psnr; i++) ck_assert_msg(report.psnr[i] > 10, "%g dB", report.psnr[i]);
+  }
+  world_close(&w);
+}
+END_TEST
+
 /* ---- stopping and going on ---- */
 
 /* `stop` steps, a checkpoint, and the rest by another session: the same as without a break. */
@@ -238,6 +295,7 @@ START_TEST(a_run_that_was_stopped_has_the_same_bits) {
   check_resume("sd15", "", FULL "[plan]\nstages = 2\nschedule = \"folded\"\n");
   check_resume("sd15", "", FULL "stage_rates = [1, 0.3]\n[plan]\nstages = 2\ndata_parallel = 2\n");
   check_resume("sd3", "trainable = \"lora\"\nlora_rank = 3", FULL "lora_alpha = 6\n[plan]\nstages = 2\n");
+  check_resume("sd15", "", COMPRESSED "data_parallel = 2\n");
 }
 END_TEST
 
@@ -383,15 +441,21 @@ START_TEST(what_cannot_be_trained_is_refused) {
       {"", "[train]\nseed = 1\n", "world.toml:1: data: the key \"path\" is missing, needed: a data set's folder"},
       {"", DATA "[train]\nstage_rates = [1, 1]\n[plan]\nstages = 1\n",
        "world.toml:20: train.stage_rates: found 2 factors, allowed: 1, one a stage"},
-      {"", DATA "buckets = [[128, 128], [64, 64]]\n",
-       "world.toml:19: data.buckets: found 2, the first [128, 128], allowed: [[128, 128]], the size that the plan is "
-       "made "
-       "for"},
+      {"", DATA "buckets = [[64, 64]]\n",
+       "world.toml:19: data.buckets: found 1 without the model's own size, needed: [128, 128] among them, which the "
+       "plan "
+       "is made for"},
+      {"", DATA "buckets = [[128, 128], [64, 64]]\n[plan]\nstages = 2\nskip_policy = \"compress\"\nk = 300\n",
+       "world.toml:19: data.buckets: found 2 with compressed skips, allowed: one, since what compresses is of one "
+       "size"},
       {"", "[data]\npath = \"nowhere\"\n", "nowhere: cannot be read: No such file or directory"},
       {"", DATA "[train]\nweights = \"data\"\n", "data: "}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     world w;
     world_plan("sd15", cases[i].task, cases[i].lines, &w);
+    if (w.scenario.data.bucket_count) world_bucket(&w, 64, 64);
+    if (w.scenario.data.bucket_count == 1) w.sizes[0] = w.sizes[1];
+    w.size_count = w.scenario.data.bucket_count ? w.scenario.data.bucket_count : 1;
     ck_assert_msg(world_try_open(&w, "run", 1, &error) == DP_BAD_INPUT, "case %zu", i);
     ck_assert_msg(strncmp(error.text, cases[i].says, strlen(cases[i].says)) == 0, "case %zu: %s", i, error.text);
     world_close(&w);
@@ -449,6 +513,8 @@ int main(void) {
                                 rates_follow_their_schedule,
                                 every_plan_has_the_same_course,
                                 training_learns,
+                                buckets_train_one_model_whatever_the_plan,
+                                compressed_skips_are_measured,
                                 a_run_that_was_stopped_has_the_same_bits,
                                 checkpoints_hold_the_run_to_its_plan_and_pass_over_what_is_cut,
                                 evaluation_changes_nothing_and_adds_up,

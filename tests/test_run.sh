@@ -169,6 +169,22 @@ lora() {
 }
 one 'adapters come out as adapters' lora
 
+buckets() {
+  { "$diffpipe" data shapes wide --count 12 --sizes 128x128,64x192 && "$diffpipe" data manifest wide &&
+    "$diffpipe" data cache wide --for small.toml --buckets 128x128,64x192; } >made 2>&1 || { cat made; return 1; }
+  run --set data.path=wide --set 'data.buckets=[[64,192],[128,128]]' --steps 6 --out buckets --json >out 2>err ||
+    { cat err; return 1; }
+  [ "$(losses buckets | grep -c epoch)" -eq 6 ] && [ -f buckets/comparison.json ]
+}
+one 'buckets of two sizes' buckets
+
+compressed() {
+  run --set plan.skip_policy=compress --set plan.k=300 --set train.psnr_every=2 --steps 4 --out compressed --json >out \
+    2>err || { cat err; return 1; }
+  [ "$(grep -c '"psnr":{".* to up_blocks' compressed/log.jsonl)" -eq 2 ] && grep -q ' to up_blocks.*": [0-9]' out
+}
+one 'compressed skips are measured' compressed
+
 # fails STATUS PATTERN ARGUMENTS...: that exit status, and one line like that after notes
 fails() {
   local wanted=$1 pattern=$2 status=0

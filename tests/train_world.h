@@ -18,7 +18,10 @@ enum { WORLD_PICTURES = 10, WORLD_BATCH = 4 };
 
 typedef struct world {
   plan_scenario scenario;
-  sim_prediction prediction;
+  sim_prediction prediction, other;
+  exec_session_size sizes[2]; /* the second is `other`'s, a bucket of another size */
+  size_t size_count;
+  bool has_other;
   exec_session *session;
 } world;
 
@@ -28,17 +31,23 @@ typedef struct world {
     ck_assert_msg((call) == DP_OK, "%s: %s", #call, must_error.text); \
   } while (0)
 
-/* Writes the folder `data` for the model of a graph. */
-static inline void world_data(const exec_objective_sizes *sizes) {
+/* Writes the folder `data` for the model of a graph; with `wide` every third picture is 64 x 192 and has a bucket. */
+static inline void world_data(const exec_objective_sizes *sizes, bool wide) {
   exec_manifest manifest = {0};
-  int64_t members[WORLD_PICTURES];
-  const int64_t size[1][2] = {{sizes->height * EXEC_LATENT_PIXELS, sizes->width * EXEC_LATENT_PIXELS}};
-  for (int i = 0; i < WORLD_PICTURES; i++) members[i] = i;
-  MUST(exec_shapes_write("data", 1, WORLD_PICTURES, size, 1, NULL, NULL, &must_error));
+  int64_t members[2][WORLD_PICTURES];
+  size_t counts[2] = {0, 0};
+  const int64_t own[] = {sizes->height * EXEC_LATENT_PIXELS, sizes->width * EXEC_LATENT_PIXELS};
+  const int64_t size[3][2] = {{own[0], own[1]}, {own[0], own[1]}, {64, 192}};
+  const exec_image_encoder *encoder = exec_image_encoder_of_channels(sizes->channels);
+  for (int i = 0; i < WORLD_PICTURES; i++) {
+    const int bucket = wide && i % 3 == 2;
+    members[bucket][counts[bucket]++] = i;
+  }
+  MUST(exec_shapes_write("data", 1, WORLD_PICTURES, size, wide ? 3 : 1, NULL, NULL, &must_error));
   MUST(exec_manifest_make("data", NULL, NULL, &manifest, &must_error));
   MUST(exec_manifest_write(&manifest, &must_error));
-  const exec_cache_latents latents = {
-      "data", "", exec_image_encoder_of_channels(sizes->channels), size[0][0], size[0][1], members, WORLD_PICTURES};
+  const exec_cache_latents latents = {"data", "", encoder, own[0], own[1], members[0], counts[0]};
+  const exec_cache_latents others = {"data", "", encoder, 64, 192, members[1], counts[1]};
   const exec_cache_text text = {"data",
                                 "",
                                 exec_text_encoder_find("hashed-words"),
@@ -46,6 +55,7 @@ static inline void world_data(const exec_objective_sizes *sizes) {
                                 sizes->text_channels,
                                 sizes->pooled_channels};
   MUST(exec_cache_write_latents(&manifest, &latents, NULL, NULL, NULL, &must_error));
+  if (wide) MUST(exec_cache_write_latents(&manifest, &others, NULL, NULL, NULL, &must_error));
   MUST(exec_cache_write_text(&manifest, &text, NULL, NULL, NULL, &must_error));
   exec_manifest_free(&manifest);
 }
@@ -63,6 +73,8 @@ static inline void world_plan(const char *model, const char *task, const char *l
                  fixture_path(model, "config.json"), height, height, WORLD_BATCH, task, lines);
   MUST(plan_scenario_parse(text, strlen(text), "world.toml", &w->scenario, &must_error));
   MUST(sim_predict(&w->scenario, efficiency, &w->prediction, &must_error));
+  w->sizes[0] = (exec_session_size){&w->prediction.graph, &w->prediction.program};
+  w->size_count = 1;
   FILE *data = fopen("data/text.safetensors", "rb");
   if (data) {
     (void)fclose(data);
@@ -70,14 +82,29 @@ static inline void world_plan(const char *model, const char *task, const char *l
   }
   exec_objective objective;
   MUST(exec_objective_init(&w->scenario, &w->prediction.graph, &w->prediction.plan, &objective, &must_error));
-  world_data(&objective.sizes);
+  world_data(&objective.sizes, w->scenario.data.bucket_count == 2);
   exec_objective_free(&objective);
+}
+
+/* Adds the program of another bucket, of the same split. */
+static inline void world_bucket(world *w, int64_t height, int64_t width) {
+  int64_t cuts[16];
+  plan_scenario other = w->scenario;
+  other.model_options.height = height;
+  other.model_options.width = width;
+  for (int c = 1; c < w->prediction.plan.chunk_count; c++) cuts[c - 1] = w->prediction.plan.chunks[c].first_unit;
+  other.split = cuts;
+  other.split_count = (size_t)w->prediction.plan.chunk_count - 1;
+  MUST(sim_predict(&other, efficiency, &w->other, &must_error));
+  w->sizes[1] = (exec_session_size){&w->other.graph, &w->other.program};
+  w->size_count = 2;
+  w->has_other = true;
 }
 
 static inline dp_status world_try_open(world *w, const char *folder, int64_t steps, dp_error *error) {
   const exec_session_options options = {.scenario = &w->scenario,
-                                        .graph = &w->prediction.graph,
-                                        .program = &w->prediction.program,
+                                        .sizes = w->sizes,
+                                        .size_count = w->size_count,
                                         .folder = folder,
                                         .steps = steps,
                                         .threads = 1};
@@ -93,6 +120,7 @@ static inline void world_open(const char *model, const char *task, const char *l
 static inline void world_close(world *w) {
   exec_session_free(w->session);
   sim_prediction_free(&w->prediction);
+  if (w->has_other) sim_prediction_free(&w->other);
   plan_scenario_free(&w->scenario);
 }
 
