@@ -238,3 +238,6 @@ BENCHES += tests/bench_step
 tests_bench_step_SOURCES = tests/bench_step.c tests/bench.h tests/bench_peer.h tests/fixtures.h
 tests_bench_step_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
 EXTRA_DIST += tests/bench_step.json
+BENCHES += tests/bench_loop
+tests_bench_loop_SOURCES = tests/bench_loop.c tests/bench.h
+tests_bench_loop_LDADD = libsim.a $(EXEC_LIBS)
