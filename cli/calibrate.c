@@ -10,16 +10,23 @@
 #include "base/schema.h"
 #include "cli/command.h"
 #include "cli/json.h"
+#include "cli/recalibrate.h"
 #include "exec/measure.h"
 #include "sim/tune.h"
 
-enum { SLOT_SET, SLOT_BACKEND, SLOT_OUT, SLOT_SECONDS, SLOT_THREADS, SLOT_JSON };
+enum { SLOT_SET, SLOT_PROFILE, SLOT_FROM, SLOT_BACKEND, SLOT_OUT, SLOT_SECONDS, SLOT_THREADS, SLOT_JSON };
 enum { MICROBATCHES = 4, DEFAULT_SECONDS = 20, MAX_SIZES = 32 };
 
 static const char *const backends[] = {"cpu", "cuda", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_SET(SLOT_SET),
+    {.name = "from",
+     .type = CLI_STRING,
+     .argument = "DIR",
+     .help = "measure nothing: correct --profile by a run that it predicted",
+     .slot = SLOT_FROM},
+    CLI_OPTION_PROFILE(SLOT_PROFILE),
     {.name = "backend",
      .type = CLI_CHOICE,
      .argument = "NAME",
@@ -227,8 +234,12 @@ static void print_summary(const plan_profile *profile, const char *path, const c
 
 /* ---- the command ---- */
 
+static const char *path_of(const cli_values *values) {
+  return values->slots[SLOT_OUT].given ? values->slots[SLOT_OUT].string : "profile.json";
+}
+
 static dp_status calibrate(calibration *c, const cli_values *values) {
-  const char *path = values->slots[SLOT_OUT].given ? values->slots[SLOT_OUT].string : "profile.json";
+  const char *path = path_of(values);
   const int64_t seconds = values->slots[SLOT_SECONDS].given ? values->slots[SLOT_SECONDS].integer : DEFAULT_SECONDS;
   plan_profile profile = {.device = NULL};
   DP_TRY(check(c));
@@ -253,7 +264,39 @@ static dp_status calibrate(calibration *c, const cli_values *values) {
   return status;
 }
 
+/* ---- from a run ---- */
+
+static dp_status print_factors(const plan_profile_factors *factors, const char *path, bool json, dp_error *error) {
+  if (!json) {
+    printf("%s: forward times %.3f, backward times %.3f, the optimizer times %.3f\n", path, factors->forward,
+           factors->backward, factors->optimizer);
+    return DP_OK;
+  }
+  json_t *root = json_pack("{s:s, s:f, s:f, s:f}", "profile", path, "forward_factor", factors->forward,
+                           "backward_factor", factors->backward, "optimizer_factor", factors->optimizer);
+  if (!root) return dp_fail_memory(error);
+  const dp_status status = cli_json_print(root, error);
+  json_decref(root);
+  return status;
+}
+
+static dp_status correct(const calibration *c, const cli_values *values) {
+  plan_profile_factors factors;
+  plan_profile *profile = c->scenario->profile;
+  if (!profile)
+    return dp_fail(
+        c->error, DP_BAD_INPUT,
+        "calibrate: found --from without a profile, needed: --profile FILE, which the run was predicted with");
+  DP_TRY(cli_recalibrate(c->scenario, values->slots[SLOT_FROM].string, &factors, c->error));
+  plan_profile_scale(profile, &factors);
+  DP_TRY(plan_profile_write(profile, path_of(values), c->error));
+  return print_factors(&factors, path_of(values), values->slots[SLOT_JSON].given, c->error);
+}
+
 static dp_status run_command(const cli_values *values, dp_error *error) {
+  const bool from = values->slots[SLOT_FROM].given;
+  if (!from && values->slots[SLOT_PROFILE].given)
+    return dp_fail(error, DP_BAD_INPUT, "calibrate: found --profile without --from, allowed: together");
   if (values->slots[SLOT_BACKEND].integer == 1)
     return dp_fail(error, DP_UNSUPPORTED, "calibrate: --backend cuda is not there yet, allowed: cpu");
   plan_scenario scenario;
@@ -262,7 +305,7 @@ static dp_status run_command(const cli_values *values, dp_error *error) {
   calibration c = {.scenario = &scenario, .error = error};
   dp_status status = sim_efficiency_read(NULL, &efficiency, error);
   c.efficiency = efficiency;
-  if (status == DP_OK) status = calibrate(&c, values);
+  if (status == DP_OK) status = from ? correct(&c, values) : calibrate(&c, values);
   exec_measure_free(c.measure);
   dp_arena_free(&c.arena);
   sim_efficiency_free(efficiency);

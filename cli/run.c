@@ -15,11 +15,13 @@
 #include "cli/run_report.h"
 #include "cli/run_units.h"
 #include "exec/checkpoint.h"
+#include "exec/measure.h"
 #include "exec/run_lock.h"
 #include "sim/unit_times.h"
 
 enum {
   SLOT_SET,
+  SLOT_PROFILE,
   SLOT_STEPS,
   SLOT_RESUME,
   SLOT_EVAL,
@@ -32,6 +34,7 @@ enum {
 
 static const cli_option options[] = {
     CLI_OPTION_SET(SLOT_SET),
+    CLI_OPTION_PROFILE(SLOT_PROFILE),
     {.name = "steps",
      .type = CLI_INTEGER,
      .argument = "N",
@@ -57,7 +60,7 @@ static const cli_option options[] = {
      .type = CLI_INTEGER,
      .argument = "N",
      .help = "of each worker's kernels",
-     .fallback = "train.threads, else all processors",
+     .fallback = "train.threads, else a device's cores",
      .slot = SLOT_THREADS,
      .min = 1,
      .max = 1024},
@@ -324,6 +327,26 @@ static dp_status note_differences(const cli_run_source *source, const plan_scena
   return status;
 }
 
+/* A profile of another machine, or of other threads, predicts another run. */
+static dp_status note_profile(const cli_values *values, const plan_scenario *scenario, dp_error *error) {
+  const plan_profile *profile = scenario->profile;
+  dp_arena arena = {0};
+  const char *processor = "";
+  int cores = 0;
+  if (!profile) return DP_OK;
+  const dp_status status = exec_measure_machine(&arena, &processor, &cores, error);
+  if (status == DP_OK && (strcmp(processor, profile->processor) != 0 || cores != profile->cores))
+    fprintf(stderr, "diffpipe: note: the profile is of %s with %lld cores; this is %s with %d\n", profile->processor,
+            (long long)profile->cores, processor, cores);
+  dp_arena_free(&arena);
+  const int64_t threads =
+      values->slots[SLOT_THREADS].given ? values->slots[SLOT_THREADS].integer : scenario->train.threads;
+  if (threads > 0 && threads != profile->threads)
+    fprintf(stderr, "diffpipe: note: the profile is of workers with %lld threads, not %lld\n",
+            (long long)profile->threads, (long long)threads);
+  return status;
+}
+
 static dp_status run_prediction(const cli_values *values, const cli_run_source *source, const plan_scenario *scenario,
                                 const sim_efficiency *efficiency, const sim_prediction *prediction,
                                 const cli_run_sizes *sizes, dp_error *error) {
@@ -336,6 +359,7 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   as_read.set_count = source->set_count;
   plan_unit_times unit_costs = {0};
   DP_TRY(note_differences(source, scenario, prediction, error));
+  DP_TRY(note_profile(values, scenario, error));
   DP_TRY(sim_unit_times(scenario, NULL, prediction, &unit_costs, error));
   dp_status status = cli_folder_view_of(scenario, efficiency, prediction, &as_read, &view, error);
   if (status != DP_OK) {

@@ -51,12 +51,17 @@ static int process_count(const exec_session *s) {
 }
 static int workers_here(const exec_session *s) { return s->program->worker_count / process_count(s); }
 
+/* Where the cluster's devices are processors, as many as the prediction speaks of: a device's cores. */
 static int threads_of(const exec_session *s) {
+  const plan_device *device = &s->options.scenario->cluster.devices.items[s->program->plan->devices[0]];
   cpu_set_t processors;
   if (s->options.threads > 0) return s->options.threads;
   if (s->options.scenario->train.threads > 0) return (int)s->options.scenario->train.threads;
   if (sched_getaffinity(0, sizeof processors, &processors) != 0) return 1;
-  const int each = CPU_COUNT(&processors) / (workers_here(s) > 0 ? workers_here(s) : 1);
+  const int here = CPU_COUNT(&processors);
+  if (plan_device_is_processor(device->model))
+    return device->model->sm_count < here ? (int)device->model->sm_count : here;
+  const int each = here / (workers_here(s) > 0 ? workers_here(s) : 1);
   return each > 0 ? each : 1;
 }
 

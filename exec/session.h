@@ -29,10 +29,11 @@ typedef struct exec_session_options {
   const plan_scenario *scenario;  /* its files found: plan_scenario_find_training */
   const exec_session_size *sizes; /* one a bucket: those of data.buckets in that order, else the model's own */
   size_t size_count;
-  exec_transport *transport;     /* NULL: one process */
-  const char *folder;            /* of the run; NULL: nothing is saved */
-  int64_t steps;                 /* of the whole job, for the learning rate; >= 1 */
-  int threads;                   /* of each worker's kernels; 0: the processors of this process over its workers */
+  exec_transport *transport; /* NULL: one process */
+  const char *folder;        /* of the run; NULL: nothing is saved */
+  int64_t steps;             /* of the whole job, for the learning rate; >= 1 */
+  int threads; /* of each worker's kernels; 0: train.threads, else a device's cores; of a GPU, the processors shared
+                  evenly */
   const exec_observer *observer; /* of the ops of steps of the model's own size; NULL: none */
 } exec_session_options;
 

@@ -105,3 +105,22 @@ plan_profile_point plan_profile_at(const plan_profile_point *points, size_t coun
   found.busy_s = between(points[i - 1].busy_s, points[i].busy_s, t);
   return found;
 }
+
+void plan_profile_scale(plan_profile *profile, const plan_profile_factors *factors) {
+  for (size_t i = 0; i < profile->ops.count; i++) {
+    plan_profile_op *op = &profile->ops.items[i];
+    const double factor = op->direction == PLAN_DIRECTION_FORWARD ? factors->forward : factors->backward;
+    op->alone_s *= factor;
+    op->busy_s *= factor;
+  }
+  for (size_t i = 0; i < profile->laws.count; i++) {
+    plan_profile_law *law = &profile->laws.items[i];
+    const double factor = law->direction == PLAN_DIRECTION_FORWARD ? factors->forward : factors->backward;
+    law->overhead_s *= factor;
+    law->s_per_matrix_flop *= factor;
+    law->s_per_flop *= factor;
+    law->s_per_byte *= factor;
+  }
+  profile->optimizer_s *= factors->optimizer;
+  profile->optimizer_s_per_parameter *= factors->optimizer;
+}

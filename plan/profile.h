@@ -129,6 +129,12 @@ double plan_profile_law_s(const plan_profile_law *law, const plan_profile_work *
 /* Both times for a size; 0 without points. */
 plan_profile_point plan_profile_at(const plan_profile_point *points, size_t count, double bytes);
 
+/* What all ops, alone and busy, and the laws of a pass take times a factor, and the optimizer; all positive. */
+typedef struct plan_profile_factors {
+  double forward, backward, optimizer;
+} plan_profile_factors;
+void plan_profile_scale(plan_profile *profile, const plan_profile_factors *factors);
+
 /* Sorts the ops; DP_BAD_INPUT when one is there twice. */
 dp_status plan_profile_finish(plan_profile *profile, dp_error *error);
 /* Makes `laws` from `ops`, which stand sorted: one for each kind and direction, and one for each class and direction.

@@ -46,7 +46,7 @@ const dp_field plan_train_fields[PLAN_TRAIN_FIELD_COUNT] = {
     ROW(seed, DP_FIELD_INTEGER, 0, 9e15, "of noise, timesteps, order of the data and first weights; default 0"),
     ROW(weights, DP_FIELD_STRING, 0, 0,
         "a folder of diffusers to begin from; default drawn by the seed, doc/training.md"),
-    ROW(threads, DP_FIELD_INTEGER, 1, 1024, "of each worker's kernels; default the processors, shared evenly"),
+    ROW(threads, DP_FIELD_INTEGER, 1, 1024, "of each worker's kernels; default its device's cores; of a GPU, the processors shared evenly"),
     ROW(checkpoint_every, DP_FIELD_INTEGER, 0, 1e9, "steps; default 0: one at the end"),
     ROW(keep_checkpoints, DP_FIELD_INTEGER, 0, 1e6, "the newest so many; default 3; 0: all"),
     ROW(evaluate_every, DP_FIELD_INTEGER, 0, 1e9, "steps; default 0: never"),

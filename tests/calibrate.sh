@@ -5,17 +5,18 @@ set -uo pipefail
 # shellcheck source=tests/lib.sh
 . "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
 cd "$scratch" || exit 1
-unet=$top/scenarios/tiny-unet-2xcpu.toml
-# four blocks of 8 to 16 channels: a step takes about a millisecond
-small=(--set "model.config=$top/tests/fixtures/sd15/config.json" --set model.height=64 --set model.width=64
-  --set 'search.microbatch_sizes=[1, 2]')
+# as the scenario, with four blocks of 8 to 16 channels: a step takes about a millisecond
+unet=$scratch/small.toml
+sed -e "s,^config = .*,config = \"$top/tests/fixtures/sd15/config.json\"," -e 's/^height = .*/height = 64/' -e 's/^width = .*/width = 64/' \
+  -e "s,^file = .*,file = \"$top/scenarios/clusters/2xcpu.toml\"," -e 's/^microbatch_sizes = .*/microbatch_sizes = [1, 2]/' \
+  "$top/scenarios/tiny-unet-2xcpu.toml" >"$unet"
 
 number() { sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" "$2"; }
 positive() { awk -v x="$(number "$1" "$2")" 'BEGIN { exit !(x > 0) }' || { echo "$1 is not above 0"; return 1; }; }
 
 measure() {
-  "$diffpipe" calibrate "$unet" "${small[@]}" --seconds 1 --out profile.json --json >said.json 2>talk || { cat talk; return 1; }
-  [ ! -s talk ] || { cat talk; return 1; }
+  "$diffpipe" calibrate "$unet" --seconds 1 --out profile.json --json >said.json 2>talk.txt || { cat talk.txt; return 1; }
+  [ ! -s talk.txt ] || { cat talk.txt; return 1; }
   positive measurements said.json && positive held_out said.json && positive optimizer_s_per_parameter said.json &&
     grep -q '"held_out_error": [0-9]' said.json && grep -q '"threads": 1,' said.json &&
     [ "$(grep -c '"op"' profile.json)" -eq "$(number measurements said.json)" ] || { cat said.json; return 1; }
@@ -27,8 +28,8 @@ measure() {
 
 # without the profile nothing is measured; with it all is, since every shape was
 predict() {
-  "$diffpipe" simulate "$unet" "${small[@]}" --json >before.json && "$diffpipe" simulate "$unet" "${small[@]}" \
-    --profile profile.json --json --out answer >after.json 2>talk || { cat talk; return 1; }
+  "$diffpipe" simulate "$unet" --json >before.json && "$diffpipe" simulate "$unet" \
+    --profile profile.json --json --out answer >after.json 2>talk.txt || { cat talk.txt; return 1; }
   positive step_s after.json || return 1
   [ "$(number step_s before.json)" != "$(number step_s after.json)" ] || { echo "the profile changes nothing"; return 1; }
   grep -q 'of the ops. time 100 % measured for these shapes, 0 % interpolated' answer/setup.json || { grep measured answer/setup.json; return 1; }
@@ -36,12 +37,29 @@ predict() {
 
 # a resolution that was not measured
 interpolate() {
-  "$diffpipe" simulate "$unet" "${small[@]}" --set model.height=128 --profile profile.json --json --out answer >after.json 2>talk ||
-    { cat talk; return 1; }
+  "$diffpipe" simulate "$unet" --set model.height=128 --profile profile.json --json --out answer >after.json 2>talk.txt ||
+    { cat talk.txt; return 1; }
   positive step_s after.json && grep -qE '% measured for these shapes, [1-9][0-9]* % interpolated' answer/setup.json
 }
 
-search() { "$diffpipe" tune "$unet" "${small[@]}" --profile profile.json --json >tune.json && grep -q '"best": {' tune.json; }
+search() { "$diffpipe" tune "$unet" --profile profile.json --json >tune.json && grep -q '"best": {' tune.json; }
+
+# a run that the profile predicted corrects it: the factors stand in what the corrected profile says of each op
+correct() {
+  local factor
+  "$diffpipe" data shapes demo --count 8 --height 64 --width 64 >talk.txt 2>&1 && "$diffpipe" data manifest demo >talk.txt 2>&1 &&
+    "$diffpipe" data cache demo --for "$unet" >talk.txt 2>&1 || { cat talk.txt; return 1; }
+  "$diffpipe" run "$unet" --set data.path="$PWD/demo" --profile profile.json --steps 3 --out run --no-plots >talk.txt 2>&1 ||
+    { cat talk.txt; return 1; }
+  "$diffpipe" calibrate "$unet" --from run --profile profile.json --out better.json --json >said.json 2>talk.txt ||
+    { cat talk.txt; return 1; }
+  positive forward_factor said.json && positive backward_factor said.json && positive optimizer_factor said.json || return 1
+  factor=$(number forward_factor said.json)
+  paste <(grep '"direction": "forward", "matrix' profile.json) <(grep '"direction": "forward", "matrix' better.json) |
+    sed 's/.*"alone_s": \([^,]*\),.*"alone_s": \([^,]*\),.*/\1 \2/' |
+    awk -v f="$factor" '{ if ($2 / $1 > f * 1.000001 || $2 / $1 < f * 0.999999) wrong = 1 } END { exit wrong || NR < 100 }' ||
+    { echo "the ops are not $factor times what they were"; return 1; }
+}
 
 printf 'format = "diffpipe-cluster"\nversion = 1\n[[node]]\n[[node.device]]\nmodel = "CPU-8-cores"\ncount = 2\n' >large.toml
 
@@ -55,6 +73,12 @@ one "a profile is measured and written" measure
 one "a prediction rests on it" predict
 one "other shapes are interpolated" interpolate
 one "a search takes it" search
+one "a run corrects it" correct
+one "a correction needs the profile" refuses 'found --from without a profile, needed: --profile FILE' calibrate "$unet" --from run
+one "a correction needs the run's profile" refuses 'setup.json:[0-9]+: calibrate: the run was predicted with another profile' calibrate "$unet" --from run --profile better.json
+one "a correction needs the run's scenario" refuses 'found a run of small, allowed: of other' calibrate "$unet" --set name=other --from run --profile profile.json
+one "a correction needs a run" refuses 'demo/comparison.json: cannot be read' calibrate "$unet" --from demo --profile profile.json
+one "a profile alone is refused" refuses 'found --profile without --from' calibrate "$unet" --profile profile.json
 one "there is no CUDA yet" no_cuda
 one "cards are refused" refuses 'calibrate: found RTX-3090, allowed with --backend cpu: a processor' calibrate "$top/scenarios/sd15-4xrtx3090.toml"
 one "synthetic units are refused" refuses 'calibrate: found synthetic units, allowed: a model' calibrate "$top/scenarios/study-1f1b.toml"

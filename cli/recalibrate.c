@@ -1,0 +1,100 @@
+#include "cli/recalibrate.h"
+
+#include <string.h>
+
+#include "base/node.h"
+
+/* Sums of one kind of instruction over the chunks, each by its median: a few slow ones do not count. */
+typedef struct sum {
+  double predicted_s, measured_s;
+} sum;
+
+static double real_of(const dp_node *table, const char *key) {
+  const dp_node *node = dp_node_get(table, key);
+  return node && (node->kind == DP_NODE_REAL || node->kind == DP_NODE_INTEGER) ? node->real : 0;
+}
+
+/* One of "forward", "backward", or a row of "kinds". */
+static void add(const dp_node *compared, sum *to) {
+  const double count = real_of(compared, "count");
+  to->predicted_s += count * real_of(dp_node_get(compared, "predicted"), "median_s");
+  to->measured_s += count * real_of(dp_node_get(compared, "measured"), "median_s");
+}
+
+static dp_status factor_of(const dp_node *root, const char *what, const sum *s, double *factor, dp_error *error) {
+  const double found = s->predicted_s > 0 ? s->measured_s / s->predicted_s : 0;
+  if (!(found >= 0.1 && found <= 10))
+    return dp_fail_at(error, root, "calibrate: %s took %.3g times what was predicted, allowed: 0.1 to 10 times", what,
+                      found);
+  *factor = found;
+  return DP_OK;
+}
+
+static dp_status read_factors(const dp_node *root, plan_profile_factors *factors, dp_error *error) {
+  const dp_node *chunks = dp_node_get(root, "chunks"), *kinds = dp_node_get(root, "kinds");
+  sum forward = {0, 0}, backward = {0, 0}, optimizer = {0, 0};
+  plan_profile_factors found;
+  for (size_t i = 0; chunks && i < chunks->count; i++) {
+    add(dp_node_get(chunks->items[i], "forward"), &forward);
+    add(dp_node_get(chunks->items[i], "backward"), &backward);
+  }
+  for (size_t i = 0; kinds && i < kinds->count; i++) {
+    const dp_node *kind = dp_node_get(kinds->items[i], "kind");
+    if (kind && kind->kind == DP_NODE_STRING && strcmp(kind->string, "OPTIMIZER_STEP") == 0)
+      add(kinds->items[i], &optimizer);
+  }
+  DP_TRY(factor_of(root, "forward", &forward, &found.forward, error));
+  DP_TRY(factor_of(root, "backward", &backward, &found.backward, error));
+  DP_TRY(factor_of(root, "the optimizer", &optimizer, &found.optimizer, error));
+  *factors = found;
+  return DP_OK;
+}
+
+static bool names(const char *assignment, const char *profile) {
+  static const char key[] = "cluster.profile=";
+  if (strncmp(assignment, key, sizeof key - 1) != 0) return false;
+  const char *value = assignment + sizeof key - 1;
+  const size_t length = strlen(profile), quoted = value[0] == '"';
+  return strncmp(value + quoted, profile, length) == 0 && strcmp(value + quoted + length, quoted ? "\"" : "") == 0;
+}
+
+/* The run was given the profile as it is given here, or has it from the scenario as here. */
+static dp_status check_setup(const dp_document *setup, const plan_scenario *scenario, dp_error *error) {
+  const dp_node *given = plan_scenario_node(scenario, "cluster", "profile");
+  const dp_node *list = dp_node_get(setup->root, "assignments");
+  bool any = false, same = false;
+  for (size_t i = 0; list && i < list->count; i++) {
+    if (list->items[i]->kind != DP_NODE_STRING || strncmp(list->items[i]->string, "cluster.profile=", 16) != 0)
+      continue;
+    any = true;
+    same = names(list->items[i]->string, given->string);
+  }
+  if (any ? same : given->line > 0) return DP_OK;
+  return dp_fail_at(error, list ? list : setup->root,
+                    "calibrate: the run was predicted %s, allowed: with %.200s, as given here",
+                    any ? "with another profile" : "without a profile", given->string);
+}
+
+static dp_status check_scenario(const dp_document *comparison, const plan_scenario *scenario, dp_error *error) {
+  const dp_node *name = dp_node_get(comparison->root, "scenario");
+  if (name && name->kind == DP_NODE_STRING && strcmp(name->string, scenario->name) == 0) return DP_OK;
+  return dp_fail_at(error, name ? name : comparison->root, "calibrate: found a run of %s, allowed: of %s",
+                    name && name->kind == DP_NODE_STRING ? name->string : "nothing", scenario->name);
+}
+
+dp_status cli_recalibrate(const plan_scenario *scenario, const char *folder, plan_profile_factors *factors,
+                          dp_error *error) {
+  dp_arena arena = {0};
+  dp_document comparison = {0}, setup = {0};
+  const char *path = dp_arena_printf(&arena, "%s/comparison.json", folder);
+  const char *setup_path = dp_arena_printf(&arena, "%s/setup.json", folder);
+  dp_status status = path && setup_path ? dp_document_read(path, &comparison, error) : dp_fail_memory(error);
+  if (status == DP_OK) status = dp_document_read(setup_path, &setup, error);
+  if (status == DP_OK) status = check_scenario(&comparison, scenario, error);
+  if (status == DP_OK) status = check_setup(&setup, scenario, error);
+  if (status == DP_OK) status = read_factors(comparison.root, factors, error);
+  dp_document_free(&setup);
+  dp_document_free(&comparison);
+  dp_arena_free(&arena);
+  return status;
+}
