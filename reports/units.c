@@ -1,6 +1,7 @@
 #include "reports/units.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 const char *report_unit_class(const graph *model, size_t unit) {
   int64_t flops[GRAPH_CLASS_COUNT] = {0};
@@ -29,16 +30,19 @@ typedef struct class_sum {
   double predicted_s, measured_s;
 } class_sum;
 
-/* Names classes that got slower by unlike factors, where two or more do. */
-static void add_classes(const class_sum *sums, int count, dp_str *out) {
-  double least = INFINITY, most = 0;
-  for (int c = 0; c < count; c++) {
-    const double ratio = sums[c].measured_s / sums[c].predicted_s;
-    least = fmin(least, ratio);
-    most = fmax(most, ratio);
-  }
-  if (count < 2 || most < 1.1 * least) return;
-  dp_str_add(out, "; of units that are mostly ");
+static int by_ratio(const void *a, const void *b) {
+  const class_sum *x = a, *y = b;
+  const double one = x->measured_s / x->predicted_s, other = y->measured_s / y->predicted_s;
+  return (one < other) - (one > other);
+}
+
+/* Names classes that differ by unlike factors, where there are two or more. */
+static void add_classes(class_sum *sums, int count, dp_str *out) {
+  qsort(sums, (size_t)count, sizeof *sums, by_ratio);
+  if (count < 2 ||
+      sums[0].measured_s / sums[0].predicted_s < 1.1 * sums[count - 1].measured_s / sums[count - 1].predicted_s)
+    return;
+  dp_str_add(out, "; by what its units mostly are: ");
   for (int c = 0; c < count; c++)
     dp_str_addf(out, "%s%s %.2f times",
                 c == 0          ? ""
@@ -84,5 +88,5 @@ void report_slow_units(const report_pair *pair, const plan_comparison *compariso
                 dp_format_seconds(comparison->units[worst].predicted_s[d], predicted));
     return;
   }
-  add_classes(sums, class_count, out);
+  if (class_count) add_classes(sums, class_count, out);
 }

@@ -7,6 +7,32 @@ static int worker_of(const plan_plan *plan, size_t unit) {
   return 0;
 }
 
+/* Seconds of a chunk's forward, or of all parts of its backward, of a microbatch on the first copy, on average. */
+static double instructions_s(const sim_prediction *prediction, int chunk, bool backward) {
+  const plan_program *program = &prediction->program;
+  const uint32_t l = program->worker_lane[prediction->plan.chunks[chunk].rank];
+  const plan_lane *lane = &program->lanes[l];
+  double sum_s = 0;
+  for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+    const plan_instruction *one = &program->instructions[i];
+    if (one->chunk != chunk || one->opcode == PLAN_OPTIMIZER_STEP || (one->opcode != PLAN_FORWARD) != backward)
+      continue;
+    sum_s += prediction->timeline.end_s[i] - prediction->timeline.start_s[i];
+  }
+  return sum_s / (prediction->plan.microbatches * (double)prediction->plan.denoise_steps);
+}
+
+static void stretch(const sim_prediction *prediction, int chunk, bool backward, plan_unit_times *times) {
+  const plan_chunk *units = &prediction->plan.chunks[chunk];
+  double sum_s = 0;
+  for (int u = units->first_unit; u < units->first_unit + units->unit_count; u++)
+    sum_s += backward ? plan_unit_backward_s(times, (size_t)u) : plan_unit_forward_s(times, (size_t)u);
+  const double whole_s = instructions_s(prediction, chunk, backward), factor = sum_s > 0 ? whole_s / sum_s : 1;
+  for (int u = units->first_unit; u < units->first_unit + units->unit_count; u++)
+    for (int d = 0; d < PLAN_UNIT_DIRECTION_COUNT; d++)
+      if ((d != PLAN_UNIT_FORWARD) == backward) times->total_s[u * PLAN_UNIT_DIRECTION_COUNT + d] *= factor;
+}
+
 dp_status sim_unit_times(const plan_scenario *scenario, const sim_prepared *prepared, const sim_prediction *prediction,
                          plan_unit_times *times, dp_error *error) {
   const plan_plan *plan = &prediction->plan;
@@ -27,6 +53,10 @@ dp_status sim_unit_times(const plan_scenario *scenario, const sim_prepared *prep
     if (!plan->training) continue;
     plan_unit_times_add(times, u, PLAN_UNIT_BACKWARD_INPUT, cost->device_s[SIM_BACKWARD_INPUT] + again_s);
     plan_unit_times_add(times, u, PLAN_UNIT_BACKWARD_WEIGHT, cost->device_s[SIM_BACKWARD_WEIGHT]);
+  }
+  for (int c = 0; c < plan->chunk_count; c++) {
+    stretch(prediction, c, false, times);
+    if (plan->training) stretch(prediction, c, true, times);
   }
   return DP_OK;
 }

@@ -245,7 +245,7 @@ START_TEST(a_slow_unit) {
   json_t *json = compare(&w);
   SAID(json, "A step takes 72.6 ms, predicted were 65.8 ms: 6.80 ms or 10.3 % more.",
        "Worker 1's BACKWARD takes 8.50 ms against 6.80 ms predicted: +6.80 ms a step, 100 % of the difference; most of "
-       "it in up_blocks.1.upsamplers.0 (convolution), 776.3 us against 258.8 us.",
+       "it in up_blocks.1.upsamplers.0 (convolution), 776.9 us against 259.0 us.",
        "The load is more even than predicted: the busiest worker, 0, computes 1.03 times the mean, predicted 1.10.",
        "Workers wait 27.0 % of the time, predicted 24.6 %.");
   json_decref(json);

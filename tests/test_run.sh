@@ -83,6 +83,12 @@ whole() {
 }
 one 'a run of 40 steps has its log, checkpoints, report and JSON' whole
 
+compared() {
+  "$diffpipe" compare whole --top 100 >told.txt && grep -q '^Why$' told.txt && grep -q '^By unit' told.txt && grep -q '^  conv_in ' told.txt &&
+    [ "$(grep -c '^  -  A step takes ' told.txt)" -eq 1 ] || { cat told.txt; return 1; }
+}
+one 'compare tells of it, unit by unit' compared
+
 killed() {
   local at status
   for at in 8 19 31; do
