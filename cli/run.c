@@ -370,6 +370,7 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
            .scenario = scenario,
            .predicted = &view,
            .sizes = sizes,
+           .unit_costs = &unit_costs,
            .steps = scenario->steps,
            .saved = -1};
   if (values->slots[SLOT_STEPS].given) r.steps = values->slots[SLOT_STEPS].integer;
