@@ -65,7 +65,7 @@ static const char *figure(fact_kind kind, double value, char out[40]) {
       (void)snprintf(out, 40, "%s", dp_format_seconds(value, text));
       break;
     case RATE:
-      (void)snprintf(out, 40, "%.*f samples/s", report_digits(value), value);
+      (void)snprintf(out, 40, "%.*f", report_digits(value), value);
       break;
     case POINTS:
       (void)snprintf(out, 40, "%.1f %%", 100 * value);
@@ -101,11 +101,11 @@ static void make_result(const dp_node *root, report_table *table) {
   report_table_column(table, "measured", REPORT_RIGHT);
   report_table_column(table, "error", REPORT_RIGHT);
   add_pair(table, root, "step_s", "step", SECONDS);
-  add_pair(table, root, "throughput_samples_per_s", "throughput", RATE);
+  add_pair(table, root, "throughput_samples_per_s", "samples/s", RATE);
   add_pair(table, root, "bubble_ratio", "bubble ratio", POINTS);
-  add_pair(table, root, "exposed_comm_s", "communication not hidden, a worker", SECONDS);
-  add_pair(table, root, "imbalance", "busiest worker's compute / mean", RATIO);
-  add_pair(table, root, "peak_memory_bytes", "memory of the fullest worker", BYTES);
+  add_pair(table, root, "exposed_comm_s", "communication not hidden", SECONDS);
+  add_pair(table, root, "imbalance", "busiest worker / mean", RATIO);
+  add_pair(table, root, "peak_memory_bytes", "memory, fullest worker", BYTES);
   if (report_node_integer(steps, "count") > 1)
     report_table_note(table, "Measured: the median of the last %lld steps; 95th percentile %s, longest %s.",
                       (long long)report_node_integer(steps, "count"),
