@@ -1,8 +1,11 @@
 #include "exec/transport.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { TAG_BROADCAST = EXEC_TAG_CONTROL, TAG_GATHER, TAG_MAXIMUM };
+#include "base/clock.h"
+
+enum { TAG_BROADCAST = EXEC_TAG_CONTROL, TAG_GATHER, TAG_MAXIMUM, TAG_CLOCK };
 
 static bool alone(const exec_transport *t) { return !t || t->process_count == 1; }
 
@@ -39,4 +42,40 @@ dp_status exec_maximum(exec_transport *t, int64_t *value, dp_error *error) {
 dp_status exec_barrier(exec_transport *t, dp_error *error) {
   int64_t none = 0;
   return exec_maximum(t, &none, error);
+}
+
+enum { ROUND_TRIPS = 64 };
+
+static dp_status answer_clock(exec_transport *t, int process, dp_error *error) {
+  for (int i = 0; i < ROUND_TRIPS; i++) {
+    char token;
+    DP_TRY(t->receive(t, process, TAG_CLOCK, &token, 1, NULL, error));
+    const double now_s = dp_clock_s();
+    DP_TRY(t->send(t, process, TAG_CLOCK, &now_s, sizeof now_s, NULL, error));
+  }
+  return DP_OK;
+}
+
+static dp_status ask_clock(exec_transport *t, dp_error *error) {
+  double least_s = HUGE_VAL, offset_s = 0;
+  for (int i = 0; i < ROUND_TRIPS; i++) {
+    const char token = 0;
+    double theirs_s;
+    const double before_s = dp_clock_s();
+    DP_TRY(t->send(t, 0, TAG_CLOCK, &token, 1, NULL, error));
+    DP_TRY(t->receive(t, 0, TAG_CLOCK, &theirs_s, sizeof theirs_s, NULL, error));
+    const double after_s = dp_clock_s();
+    if (after_s - before_s >= least_s) continue;
+    least_s = after_s - before_s;
+    offset_s = theirs_s - (before_s + after_s) / 2;
+  }
+  t->clock_offset_s = fabs(offset_s) <= least_s / 2 ? 0 : offset_s;
+  return DP_OK;
+}
+
+dp_status exec_measure_clock(exec_transport *t, dp_error *error) {
+  if (alone(t)) return DP_OK;
+  if (t->process > 0) return ask_clock(t, error);
+  for (int p = 1; p < t->process_count; p++) DP_TRY(answer_clock(t, p, error));
+  return DP_OK;
 }

@@ -16,6 +16,8 @@ typedef struct exec_transport exec_transport;
 struct exec_transport {
   int process_count, process; /* process: of this one */
   double clock_offset_s;      /* to be added to dp_clock_s() of this process to get that of process 0 */
+  /* Not NULL: true once the run cannot go on (exec/watch.h sets it); then `send` and `receive` end as with `stop`. */
+  const atomic_bool *lost;
   /* Bytes to or from another process. Messages of one pair and tag arrive in order. Both return when the buffer may be
    * used again, may be called by several threads at once, and sleep rather than spin. When `*stop` becomes true
    * meanwhile (NULL: never), or when the peer is gone, they return DP_RUN_FAILED soon; the line names the peer. */
@@ -36,5 +38,9 @@ dp_status exec_gather(exec_transport *transport, const void *mine, size_t count,
 dp_status exec_barrier(exec_transport *transport, dp_error *error);
 /* The largest of the processes' values, on all of them. */
 dp_status exec_maximum(exec_transport *transport, int64_t *value, dp_error *error);
+/* Sets clock_offset_s by the least of many round trips to process 0 (Cristian's algorithm): right within half of that
+ * trip; what is within that error of 0 is 0, as on one host, whose processes have one clock. Clocks of two hosts drift
+ * apart, so a long run may call it again. */
+dp_status exec_measure_clock(exec_transport *transport, dp_error *error);
 
 #endif
