@@ -17,7 +17,7 @@ cd build/quickstart
 [ -f config.status ] || ../../configure
 make -j"$(nproc)" diffpipe
 cd ../..
-diffpipe=build/quickstart/diffpipe out=quickstart-out
+diffpipe=build/quickstart/diffpipe out=quickstart-out work=quickstart-work
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -32,29 +32,30 @@ if [ $# -gt 0 ]; then
 fi
 
 scenario=scenarios/tiny-unet-2xcpu.toml
-rm -rf "$out" "$out-plan" "$out-data"
+rm -rf "$out" "$work"
+mkdir "$work"
 
 say "1. Data: shapes drawn by a program, their captions, and what the model is fed of them"
-"$diffpipe" data shapes "$out-data" --count 64 --height 128 --width 128
-"$diffpipe" data manifest "$out-data"
-"$diffpipe" data cache "$out-data" --for "$scenario"
+"$diffpipe" data shapes "$work/data" --count 64 --height 128 --width 128
+"$diffpipe" data manifest "$work/data"
+"$diffpipe" data cache "$work/data" --for "$scenario"
 
 say "2. The best pipeline of two workers, as the catalogue predicts it"
-"$diffpipe" tune "$scenario" --out "$out-plan" --no-plots \
+"$diffpipe" tune "$scenario" --out "$work/plan" --no-plots \
   --set 'search.data_parallel=[1]' --set 'search.tensor_parallel=[1]' --set 'search.stages=[2]'
 
 say "3. $steps training steps by that plan"
-run() { "$diffpipe" run "$out-plan/plan.json" --set data.path="$PWD/$out-data" --set train.learning_rate=1e-3 --out "$out" "$@"; }
+run() { "$diffpipe" run "$work/plan/plan.json" --set data.path="$PWD/$work/data" --set train.learning_rate=1e-3 --out "$out" "$@"; }
 run --steps "$steps"
 
 say "4. Predicted and measured"
 "$diffpipe" compare "$out" --top 3
 
 say "5. Calibration: what each op costs on this machine"
-"$diffpipe" calibrate "$scenario" --out "$out-profile.json"
+"$diffpipe" calibrate "$scenario" --out "$work/profile.json"
 
 say "6. The same plan predicted again, and $((steps / 3)) more steps"
-run --resume --steps "$((steps + steps / 3))" --profile "$out-profile.json"
+run --resume --steps "$((steps + steps / 3))" --profile "$work/profile.json"
 
 say "7. Predicted and measured, calibrated"
 "$diffpipe" compare "$out" --top 3
