@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "exec/measure_store.h"
 #include "graph/op_table.h"
 
@@ -74,8 +73,8 @@ static void fill_all(run *r) {
 
 /* ---- steps ---- */
 
-/* The median of a slot over all workers; 0: it never ran. halves: of the earlier and the later samples. */
-static double slot_median(run *r, size_t slot, double halves[2], int64_t *count) {
+/* What a slot takes, over all workers; 0: it never ran. halves: of the earlier and the later samples. */
+static double slot_time(run *r, size_t slot, double halves[2], int64_t *count) {
   double *all = r->measure->scratch;
   size_t n = 0;
   halves[0] = halves[1] = 0;
@@ -86,10 +85,10 @@ static double slot_median(run *r, size_t slot, double halves[2], int64_t *count)
   }
   *count = (int64_t)n;
   if (r->program->worker_count == 1) { /* halves first: the whole sorts them through each other */
-    halves[0] = dp_median(all, n / 2);
-    halves[1] = dp_median(all + n / 2, n - n / 2);
+    halves[0] = exec_measure_typical(all, n / 2);
+    halves[1] = exec_measure_typical(all + n / 2, n - n / 2);
   }
-  return dp_median(all, n);
+  return exec_measure_typical(all, n);
 }
 
 static dp_status keep_ops(run *r) {
@@ -104,7 +103,7 @@ static dp_status keep_ops(run *r) {
     const plan_direction direction = (plan_direction)(slot % PLAN_DIRECTION_COUNT);
     double halves[2];
     int64_t runs;
-    const double seconds = slot_median(r, slot, halves, &runs);
+    const double seconds = slot_time(r, slot, halves, &runs);
     if (runs == 0 || !plan_profile_runs(r->graph, op, direction)) continue;
     plan_profile_key(&keys, op, direction, &key);
     if (key.failed) status = dp_fail_memory(r->error);
@@ -170,7 +169,8 @@ static dp_status time_loss(run *r) {
     r->measure->scratch[i] = dp_clock_s() - start_s;
   }
   free(values);
-  return exec_measure_keep_loss(r->measure, 4 * (double)elements, dp_median(r->measure->scratch, RUNS), r->error);
+  return exec_measure_keep_loss(r->measure, 4 * (double)elements, exec_measure_typical(r->measure->scratch, RUNS),
+                                r->error);
 }
 
 static dp_status measure_run(run *r, double seconds, exec_measure_tick tick, void *data) {

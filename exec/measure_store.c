@@ -28,7 +28,8 @@ void exec_measure_free(exec_measure *m) {
   free_sizes(&m->optimizer[0]);
   free_sizes(&m->optimizer[1]);
   free_sizes(&m->loss);
-  free_sizes(&m->known);
+  dp_array_free(&m->gaps_s);
+  dp_array_free(&m->excess);
   dp_array_free(&m->before_s);
   dp_array_free(&m->after_s);
   dp_array_free(&m->begin_s);
@@ -141,6 +142,8 @@ static dp_status keep_instruction(exec_measure *m, const plan_timeline *t, uint3
     if (!leads || collective->norm || collective->bytes == 0 || collective->member_count < 2) return DP_OK;
     return keep_size(&m->sums, (double)collective->bytes, seconds / (collective->member_count - 1), error);
   }
+  if (program->worker_count == 1 && by != PLAN_NO_PEER)
+    return dp_array_push(&m->gaps_s, t->start_s[i] - released) ? DP_OK : dp_fail_memory(error);
   if (instruction->opcode != PLAN_SEND && by != PLAN_NO_PEER && program->instructions[by].opcode == PLAN_RECV)
     return dp_array_push(&m->after_s, t->start_s[i] - released) ? DP_OK : dp_fail_memory(error);
   return DP_OK;
@@ -169,31 +172,30 @@ dp_status exec_measure_keep_optimizer(exec_measure *m, const plan_timeline *t, c
   return DP_OK;
 }
 
+double exec_measure_typical(double *values, size_t count) { return dp_quantile(values, count, 0.25); }
+
 /* A sorted copy is not needed: the order of a series tells nothing. */
-static double median_of(const exec_series *series) { return dp_median(series->items, series->count); }
+static double typical_of(const exec_series *series) { return exec_measure_typical(series->items, series->count); }
 
-/* Of waking and being woken, which others that use the machine delay more often than not. */
-static double quiet_of(const exec_series *series) { return dp_quantile(series->items, series->count, 0.25); }
-
-static double median_at(const exec_sizes *sizes, double size) {
+static double typical_at(const exec_sizes *sizes, double size) {
   for (size_t i = 0; i < sizes->count; i++)
-    if (sizes->items[i].size == size) return median_of(&sizes->items[i].seconds);
+    if (sizes->items[i].size == size) return typical_of(&sizes->items[i].seconds);
   return 0;
 }
 
-/* A lone worker's step beside what its ops, the loss and the optimizer take, all for one instruction. */
+/* A lone worker's step against what its ops, the loss and the optimizer take. */
 dp_status exec_measure_end_run(exec_measure *m, const graph *g, dp_error *error) {
   const plan_program *program = m->program;
-  m->step_s = median_of(&m->walls);
+  m->step_s = dp_median(m->walls.items, m->walls.count);
   if (program->worker_count > 1) return DP_OK;
   double loss_bytes = 0;
   for (size_t t = 0; t < g->tensors.count; t++)
     if (g->tensors.items[t].is_output) loss_bytes = (double)g->tensors.items[t].bytes;
   const double microbatches = program->plan->microbatches;
-  const double known = microbatches * (m->pass_s + median_at(&m->loss, loss_bytes)) +
-                       median_at(&m->optimizer[0], trained_parameters(program, g, 0));
-  return keep_size(&m->known, known / program->instruction_count, median_of(&m->owns) / program->instruction_count,
-                   error);
+  const double known = microbatches * (m->pass_s + typical_at(&m->loss, loss_bytes)) +
+                       typical_at(&m->optimizer[0], trained_parameters(program, g, 0));
+  const double beside = typical_of(&m->begin_s) + typical_of(&m->gaps_s) * program->instruction_count;
+  return dp_array_push(&m->excess, (typical_of(&m->owns) - beside) / known) ? DP_OK : dp_fail_memory(error);
 }
 
 double exec_measure_step_s(const exec_measure *m) { return m->step_s; }
@@ -209,7 +211,7 @@ static int compare_points(const void *a, const void *b) {
 static plan_profile_point *points_of(const exec_sizes *sizes) {
   plan_profile_point *points = malloc((sizes->count + 1) * sizeof *points);
   for (size_t i = 0; points && i < sizes->count; i++) {
-    const double seconds = fmax(1e-9, median_of(&sizes->items[i].seconds));
+    const double seconds = fmax(1e-9, typical_of(&sizes->items[i].seconds));
     points[i] = (plan_profile_point){sizes->items[i].size, seconds, seconds};
   }
   if (points && sizes->count > 1) qsort(points, sizes->count, sizeof *points, compare_points);
@@ -220,12 +222,12 @@ static plan_profile_point *points_of(const exec_sizes *sizes) {
   return points;
 }
 
-/* seconds = constant + slope * size through the medians of sizes, neither negative: by least squares, else through 0.
+/* seconds = constant + slope * size through the times of sizes, neither negative: by least squares, else through 0.
  */
 static void fit_line(const exec_sizes *sizes, double *constant, double *slope) {
   double n = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (size_t i = 0; i < sizes->count; i++) {
-    const double size = sizes->items[i].size, seconds = median_of(&sizes->items[i].seconds);
+    const double size = sizes->items[i].size, seconds = typical_of(&sizes->items[i].seconds);
     n++;
     x += size;
     y += seconds;
@@ -280,26 +282,17 @@ static dp_status add_ops(const exec_measure *m, double factor, plan_profile *pro
 static double busy_factor(const exec_measure *m) {
   double factor = 1;
   for (size_t i = 0; i < m->optimizer[1].count; i++) {
-    const double alone = median_at(&m->optimizer[0], m->optimizer[1].items[i].size);
-    if (alone > 0) factor = fmax(factor, median_of(&m->optimizer[1].items[i].seconds) / alone);
+    const double alone = typical_at(&m->optimizer[0], m->optimizer[1].items[i].size);
+    if (alone > 0) factor = fmax(factor, typical_of(&m->optimizer[1].items[i].seconds) / alone);
   }
   return factor;
 }
 
-/* Steps take longer than the sum of medians: an overhead of each instruction, and a factor, since ops are now and then
- * slower than mostly. From one size of microbatches alone all of it is overhead. */
-static double fit_beside(const exec_measure *m, double *instruction_s) {
-  enum { MOST_PERCENT = 10 };
-  double factor = 1;
-  if (m->known.count > 1) fit_line(&m->known, instruction_s, &factor);
-  factor = fmin(fmax(factor, 1), 1 + MOST_PERCENT / 100.0);
-  double beside = 0;
-  for (size_t i = 0; i < m->known.count; i++) {
-    const exec_measured_size *one = &m->known.items[i];
-    beside += (median_of(&one->seconds) - factor * one->size) / (double)m->known.count;
-  }
-  *instruction_s = fmax(0, beside);
-  return factor;
+/* Steps take longer than the sum of their ops, since ops are now and then slower than mostly. The program in which they
+ * do least counts: the others met more of who else uses the machine. */
+static double excess_of(const exec_measure *m) {
+  const double most = 1.1;
+  return fmin(fmax(dp_quantile(m->excess.items, m->excess.count, 0), 1), most);
 }
 
 static dp_status make_profile(const exec_measure *m, plan_profile *profile, dp_error *error) {
@@ -308,18 +301,18 @@ static dp_status make_profile(const exec_measure *m, plan_profile *profile, dp_e
   fit_line(&m->optimizer[0], &profile->optimizer_s, &profile->optimizer_s_per_parameter);
   profile->optimizer_busy_factor = busy_factor(m);
   fit_line(&m->loss, &profile->loss_s, &profile->loss_s_per_byte);
-  const double factor = fit_beside(m, &profile->instruction_s);
-  profile->handover_s = fmax(0, median_of(&m->before_s)) + fmax(0, median_of(&m->after_s));
-  profile->step_s = fmax(0, quiet_of(&m->begin_s));
+  profile->instruction_s = fmax(0, typical_of(&m->gaps_s));
+  profile->handover_s = fmax(0, typical_of(&m->before_s)) + fmax(0, typical_of(&m->after_s));
+  profile->step_s = fmax(0, typical_of(&m->begin_s));
   DP_TRY(add_points(m, profile, error));
-  DP_TRY(add_ops(m, factor, profile, error));
+  DP_TRY(add_ops(m, excess_of(m), profile, error));
   DP_TRY(plan_profile_finish(profile, error));
   return plan_profile_hold_out(profile, HOLD_OUT, error);
 }
 
 dp_status exec_measure_profile(const exec_measure *m, plan_profile *profile, dp_error *error) {
   plan_profile made = {.device = NULL};
-  if (m->known.count == 0) return dp_fail(error, DP_BAD_INPUT, "nothing was measured on one worker alone");
+  if (m->excess.count == 0) return dp_fail(error, DP_BAD_INPUT, "nothing was measured on one worker alone");
   const dp_status status = make_profile(m, &made, error);
   if (status == DP_OK)
     *profile = made;

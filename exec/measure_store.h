@@ -36,7 +36,8 @@ struct exec_measure {
   exec_sizes copies, sums; /* by bytes */
   exec_sizes optimizer[2]; /* by parameters */
   exec_sizes loss;         /* by bytes of the prediction */
-  exec_sizes known;     /* of one worker: seconds of an instruction, by those of its ops, the loss and the optimizer */
+  exec_series gaps_s;      /* of one worker: from the end of an instruction to the start of the next */
+  exec_series excess;   /* of one worker, by program: a step over its ops, the loss and the optimizer, without gaps */
   exec_series before_s; /* from the end of what a transfer waited for to its start */
   exec_series after_s;  /* from the end of a transfer to the start of what waited for it */
   exec_series begin_s;  /* of one worker: of a step, before its timeline */
@@ -50,6 +51,9 @@ struct exec_measure {
   exec_series owns, walls;
 };
 
+/* Sorts the values; their lower quartile: what lies above the middle is often the doing of others who use the machine.
+ */
+double exec_measure_typical(double *values, size_t count);
 dp_status exec_measure_reserve(exec_measure *measure, size_t count, dp_error *error); /* of scratch, at least 256 */
 dp_status exec_measure_keep_op(exec_measure *measure, const exec_measure_sample *sample, bool busy, dp_error *error);
 dp_status exec_measure_keep_loss(exec_measure *measure, double bytes, double seconds, dp_error *error);

@@ -28,8 +28,38 @@ static int compare_ops(const void *a, const void *b) {
   return compare(x->op, x->direction, b);
 }
 
+enum { MOST_DIMS = 64 };
+
+/* Logarithms of the dims in a key, "2x8x16" and the like; `out` has room for MOST_DIMS. Returns how many. */
+static int read_dims(const char *key, double *out) {
+  int count = 0;
+  for (const char *at = key + strcspn(key, " "), *end; *at; at = end) {
+    at += strspn(at, " ");
+    end = at + strcspn(at, " ");
+    if (at == end || strspn(at, "0123456789x") < (size_t)(end - at)) continue;
+    while (at < end && count < MOST_DIMS) {
+      double value = 0;
+      for (; at < end && *at != 'x'; at++) value = 10 * value + (*at - '0');
+      out[count++] = log(fmax(1, value));
+      at++;
+    }
+  }
+  return count;
+}
+
+static dp_status keep_dims(plan_profile *profile, plan_profile_op *op, dp_error *error) {
+  double dims[MOST_DIMS];
+  op->dim_count = read_dims(op->op, dims);
+  double *kept = DP_ARENA_NEW(&profile->arena, double, (size_t)op->dim_count);
+  if (!kept) return dp_fail_memory(error);
+  memcpy(kept, dims, (size_t)op->dim_count * sizeof *kept);
+  op->log_dims = kept;
+  return DP_OK;
+}
+
 dp_status plan_profile_finish(plan_profile *profile, dp_error *error) {
   plan_profile_op *ops = profile->ops.items;
+  for (size_t i = 0; i < profile->ops.count; i++) DP_TRY(keep_dims(profile, &ops[i], error));
   if (profile->ops.count > 1) qsort(ops, profile->ops.count, sizeof *ops, compare_ops);
   for (size_t i = 1; i < profile->ops.count; i++)
     if (compare_ops(&ops[i - 1], &ops[i]) == 0)
@@ -75,6 +105,38 @@ static const plan_profile_law *find_law(const plan_profile *profile, graph_op_ki
   return of_class;
 }
 
+/* What ops of alike shapes took against the law of their kind. */
+static double correction(const plan_profile *profile, const plan_profile_law *law, const char *key,
+                         const uint8_t *left_out) {
+  const double reach = 1.4, prior = 0.1;
+  double dims[MOST_DIMS], sum = 0, weights = prior;
+  const int count = read_dims(key, dims);
+  for (size_t i = 0; i < profile->ops.count && count > 0; i++) {
+    const plan_profile_op *op = &profile->ops.items[i];
+    if ((int)op->kind != law->kind || op->direction != law->direction || op->dim_count != count ||
+        (left_out && left_out[i]))
+      continue;
+    double square = 0;
+    for (int d = 0; d < count; d++) square += (dims[d] - op->log_dims[d]) * (dims[d] - op->log_dims[d]);
+    const double predicted = plan_profile_law_s(law, &op->work), weight = exp(-square / (reach * reach));
+    if (predicted <= 0) continue;
+    sum += weight * fmin(1, fmax(-1, log(op->alone_s / predicted)));
+    weights += weight;
+  }
+  return exp(sum / weights);
+}
+
+bool plan_profile_interpolate(const plan_profile *profile, const char *key, graph_op_kind kind,
+                              plan_direction direction, const plan_profile_work *work, const uint8_t *left_out,
+                              plan_profile_cost *cost) {
+  const plan_profile_law *law = find_law(profile, kind, direction, work);
+  if (!law) return false;
+  double alone_s = plan_profile_law_s(law, work);
+  if (law->kind != GRAPH_NONE) alone_s *= correction(profile, law, key, left_out);
+  *cost = (plan_profile_cost){alone_s, alone_s * law->busy_factor, PLAN_SOURCE_INTERPOLATED};
+  return true;
+}
+
 bool plan_profile_op_cost(const plan_profile *profile, const char *key, graph_op_kind kind, plan_direction direction,
                           const plan_profile_work *work, plan_profile_cost *cost) {
   const plan_profile_op *op = find_op(profile, key, direction);
@@ -82,11 +144,7 @@ bool plan_profile_op_cost(const plan_profile *profile, const char *key, graph_op
     *cost = (plan_profile_cost){op->alone_s, op->busy_s, PLAN_SOURCE_MEASURED};
     return true;
   }
-  const plan_profile_law *law = find_law(profile, kind, direction, work);
-  if (!law) return false;
-  const double alone_s = plan_profile_law_s(law, work);
-  *cost = (plan_profile_cost){alone_s, alone_s * law->busy_factor, PLAN_SOURCE_INTERPOLATED};
-  return true;
+  return plan_profile_interpolate(profile, key, kind, direction, work, NULL, cost);
 }
 
 static double between(double a, double b, double t) { return exp(log(a) + t * (log(b) - log(a))); }

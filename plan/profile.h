@@ -7,7 +7,10 @@
  *                   seconds = overhead_s + s_per_matrix_flop M + s_per_flop F + s_per_byte B
  *                 with M the FLOPs of matrix products, F all others, B bytes read and written (graph_work; of forward,
  *                 where the graph counts nothing for the direction). No coefficient is negative. A law speaks of work
- *                 up to PLAN_PROFILE_REACH times the largest that it was fitted to.
+ *                 up to PLAN_PROFILE_REACH times the largest that it was fitted to. That of a kind is corrected by what
+ *                 ops of alike shapes took: with r their time over the law's, of each of the same direction and number
+ *                 of dims, and d the distance between the logarithms of the dims, it is multiplied by
+ *                   exp(sum w ln r / (sum w + 0.1)),  w = exp(-(d / 1.4)^2),  ln r from -1 to 1
  *   neither       the caller's own model
  * Every time is there twice: alone_s with nothing else running, busy_s while `workers` workers compute side by side.
  *
@@ -50,7 +53,9 @@ typedef struct plan_profile_op {
   graph_op_kind kind;
   plan_profile_work work;
   double alone_s, busy_s;
-  int64_t runs; /* behind the medians */
+  int64_t runs;           /* behind the medians */
+  const double *log_dims; /* logarithms of the dims in its key: plan_profile_finish */
+  int dim_count;
 } plan_profile_op;
 
 typedef struct plan_profile_law {
@@ -125,6 +130,10 @@ typedef struct plan_profile_cost {
 /* False where the profile has neither measurement nor law: `cost` is not set. */
 bool plan_profile_op_cost(const plan_profile *profile, const char *key, graph_op_kind kind, plan_direction direction,
                           const plan_profile_work *work, plan_profile_cost *cost);
+/* The same for an op that was not measured. left_out[op]: as if that one had not been either; NULL: none. */
+bool plan_profile_interpolate(const plan_profile *profile, const char *key, graph_op_kind kind,
+                              plan_direction direction, const plan_profile_work *work, const uint8_t *left_out,
+                              plan_profile_cost *cost);
 double plan_profile_law_s(const plan_profile_law *law, const plan_profile_work *work); /* alone */
 /* Both times for a size; 0 without points. */
 plan_profile_point plan_profile_at(const plan_profile_point *points, size_t count, double bytes);
@@ -135,7 +144,7 @@ typedef struct plan_profile_factors {
 } plan_profile_factors;
 void plan_profile_scale(plan_profile *profile, const plan_profile_factors *factors);
 
-/* Sorts the ops; DP_BAD_INPUT when one is there twice. */
+/* Sorts the ops and reads their dims; DP_BAD_INPUT when one is there twice. */
 dp_status plan_profile_finish(plan_profile *profile, dp_error *error);
 /* Makes `laws` from `ops`, which stand sorted: one for each kind and direction, and one for each class and direction.
  * Least squares of relative errors, without negative coefficients, in which what lies far off counts less (Huber). */

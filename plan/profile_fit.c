@@ -133,13 +133,13 @@ static dp_status fit(plan_profile *profile, const uint8_t *kept_aside, dp_error 
 
 dp_status plan_profile_fit(plan_profile *profile, dp_error *error) { return fit(profile, NULL, error); }
 
-/* The ops are not what laws may answer with here: a key that no op has. */
 static void measure_held_out(plan_profile *profile, const uint8_t *kept_aside, double *errors) {
   size_t count = 0;
   for (size_t i = 0; i < profile->ops.count; i++) {
     const plan_profile_op *op = &profile->ops.items[i];
     plan_profile_cost cost;
-    if (kept_aside[i] && plan_profile_op_cost(profile, "", op->kind, op->direction, &op->work, &cost))
+    if (kept_aside[i] &&
+        plan_profile_interpolate(profile, op->op, op->kind, op->direction, &op->work, kept_aside, &cost))
       errors[count++] = fabs(cost.alone_s / op->alone_s - 1);
   }
   profile->held_out = (int64_t)count;

@@ -110,10 +110,13 @@ START_TEST(the_best_source_answers) {
   ck_assert_int_eq(cost.source, PLAN_SOURCE_MEASURED);
   ck_assert_double_eq(cost.alone_s, 2e-6);
   ck_assert_double_eq(cost.busy_s, 3e-6);
-  cost = cost_of(&profile, "linear 1x8 > 1x17 bias", GRAPH_LINEAR, 1e6, 1000); /* its kind's law */
+  cost = cost_of(&profile, "linear 1x8x2 > 1x8x2 bias", GRAPH_LINEAR, 1e6, 1000); /* its kind's law */
   ck_assert_int_eq(cost.source, PLAN_SOURCE_INTERPOLATED);
   ck_assert_double_eq_tol(cost.alone_s, 1e-6 + 1e-5, 1e-18);
   ck_assert_double_eq_tol(cost.busy_s, 2 * (1e-6 + 1e-5), 1e-18);
+  cost = cost_of(&profile, "linear 1x8 > 1x32 bias", GRAPH_LINEAR, 1e6, 1000); /* corrected by one of half the width */
+  const double weight = exp(-pow(log(2) / 1.4, 2)), wrong = -1; /* it took 2 of 11 us: less than a part of e */
+  ck_assert_double_eq_tol(cost.alone_s, (1e-6 + 1e-5) * exp(weight * wrong / (weight + 0.1)), 1e-15);
   cost = cost_of(&profile, "add 2x8 2x8 > 2x8", GRAPH_ADD, 0, 1000); /* its class's */
   ck_assert_int_eq(cost.source, PLAN_SOURCE_INTERPOLATED);
   ck_assert_double_eq_tol(cost.alone_s, 1e-7 + 1e-7, 1e-20);
@@ -145,7 +148,7 @@ static void add_law_abiding(plan_profile *profile, graph_op_kind kind, double ov
   dp_random_init(&random, 5, (uint64_t)kind);
   for (int i = 0; i < 60; i++) {
     const double size = exp(4 * dp_random_uniform(&random));
-    plan_profile_op op = {.op = dp_arena_printf(&profile->arena, "%s %d", graph_op_kind_name(kind), i),
+    plan_profile_op op = {.op = dp_arena_printf(&profile->arena, "%s op%d", graph_op_kind_name(kind), i),
                           .direction = PLAN_DIRECTION_FORWARD,
                           .kind = kind,
                           .runs = 1};
@@ -184,12 +187,18 @@ END_TEST
 
 START_TEST(a_single_op_gives_a_law_too) {
   plan_profile profile = {.device = NULL};
-  const plan_profile_op op = {"linear 1", PLAN_DIRECTION_FORWARD, GRAPH_LINEAR, {1e6, 0, 1e4}, 1e-4, 1e-4, 1};
+  const plan_profile_op op = {.op = "linear one",
+                              .direction = PLAN_DIRECTION_FORWARD,
+                              .kind = GRAPH_LINEAR,
+                              .work = {1e6, 0, 1e4},
+                              .alone_s = 1e-4,
+                              .busy_s = 1e-4,
+                              .runs = 1};
   ck_assert(dp_array_push(&profile.ops, op));
   OK(plan_profile_fit(&profile, &error));
   const plan_profile_work twice = {2e6, 0, 2e4};
   plan_profile_cost cost;
-  ck_assert(plan_profile_op_cost(&profile, "linear 2", GRAPH_LINEAR, PLAN_DIRECTION_FORWARD, &twice, &cost));
+  ck_assert(plan_profile_op_cost(&profile, "linear two", GRAPH_LINEAR, PLAN_DIRECTION_FORWARD, &twice, &cost));
   ck_assert_double_eq_tol(cost.alone_s, 2e-4, 1e-12);
   plan_profile_free(&profile);
 }
