@@ -125,8 +125,8 @@ run_suites build/sanitize
 say "ThreadSanitizer"
 rm -rf build/threads && mkdir -p build/threads
 if (cd build/threads && "$top/configure" -q CC=clang CXX=clang++ --without-cuda --with-check --enable-sanitizers=thread \
-      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_{sim_tune,kernels,exec_pipeline,exec_dataset} >make.log 2>&1); then
-  for suite in test_sim_tune test_kernels test_exec_pipeline test_exec_dataset; do
+      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_{sim_tune,kernels,exec_pipeline,exec_dataset,exec_session} >make.log 2>&1); then
+  for suite in test_sim_tune test_kernels test_exec_pipeline test_exec_dataset test_exec_session; do
     if SRCDIR=$top DIFFPIPE_DATA_DIR=$top/scenarios CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 \
         "build/threads/tests/$suite" >"build/threads/$suite.log" 2>&1; then ok "$suite with ThreadSanitizer"
     else

@@ -12,6 +12,7 @@
 #include "base/schema.h"
 #include "cli/command.h"
 #include "cli/run_plan.h"
+#include "cli/run_processes.h"
 #include "cli/run_report.h"
 #include "cli/run_units.h"
 #include "exec/checkpoint.h"
@@ -108,7 +109,8 @@ typedef struct run {
   const cli_folder_view *predicted;  /* of the model's own size */
   const plan_unit_times *unit_costs; /* as predicted */
   const cli_run_sizes *sizes;
-  exec_transport *transport; /* NULL: one process */
+  cli_processes *processes;
+  exec_transport *transport; /* theirs; NULL: one process */
   exec_session *session;
   const char *folder; /* NULL: nothing is written */
   int64_t steps;      /* to be done in all */
@@ -122,7 +124,7 @@ typedef struct run {
 } run;
 
 /* Only process 0 talks and writes what there is one of. */
-static bool speaks(const run *r) { return !r->transport || r->transport->process == 0; }
+static bool speaks(const run *r) { return cli_processes_speak(r->processes); }
 static bool given(const run *r, int slot) { return r->values->slots[slot].given; }
 
 static dp_status log_event(run *r, const char *event, const char *path, dp_error *error) {
@@ -135,6 +137,7 @@ static dp_status save(run *r, dp_error *error) {
   if (r->saved == exec_session_done(r->session)) return DP_OK;
   DP_TRY(exec_session_save(r->session, error));
   r->saved = exec_session_done(r->session);
+  cli_processes_note(r->processes, r->session);
   return log_event(r, "checkpoint", exec_session_checkpoint(r->session), error);
 }
 
@@ -171,6 +174,7 @@ static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   const plan_train *train = &r->scenario->train;
   exec_session_report report;
   int64_t wished;
+  cli_processes_note(r->processes, r->session);
   const bool observed = cli_run_units_begin(&r->units, exec_session_done(r->session) + 1);
   const double from_s = dp_clock_s();
   DP_TRY(exec_session_step(r->session, &report, timeline, error));
@@ -253,10 +257,10 @@ static dp_status tell(const run *r, const cli_run_report *report, dp_error *erro
   return given(r, SLOT_JSON) ? cli_run_print_json(&told, error) : cli_run_print_text(&told, error);
 }
 
-static dp_status report_run_of(const run *r, dp_error *error) {
+static dp_status report_run_of(const run *r, int64_t peak_rss_bytes, dp_error *error) {
   cli_run_report report;
   if (r->samples.count == 0) return tell(r, NULL, error);
-  DP_TRY(cli_run_report_make(r->predicted, &r->samples, &report, error));
+  DP_TRY(cli_run_report_make(r->predicted, &r->samples, peak_rss_bytes, &report, error));
   dp_status status = cli_run_report_write(&report, &r->samples, r->unit_costs, &r->units.times, r->folder,
                                           !given(r, SLOT_NO_PLOTS), error);
   if (status == DP_OK) status = tell(r, &report, error);
@@ -274,8 +278,10 @@ static dp_status work(run *r, dp_error *error) {
   if (r->first >= r->steps && speaks(r))
     fprintf(stderr, "diffpipe: note: %s has %lld steps already, allowed: more by --steps\n", r->folder,
             (long long)r->first);
+  int64_t peak_rss_bytes;
   DP_TRY(train(r, error));
-  return speaks(r) ? report_run_of(r, error) : DP_OK;
+  DP_TRY(cli_run_peak_rss(r->transport, &peak_rss_bytes, error));
+  return speaks(r) ? report_run_of(r, peak_rss_bytes, error) : DP_OK;
 }
 
 /* Makes the session and runs it; the lock is held meanwhile. */
@@ -294,7 +300,11 @@ static dp_status open_and_work(run *r, dp_error *error) {
   if (status == DP_OK) status = cli_run_units_init(predicted->graph, predicted->program, &r->units, error);
   status = exec_agree(r->transport, status, error);
   if (status == DP_OK) status = exec_session_create(&how, &r->session, error);
-  if (status == DP_OK) status = work(r, error);
+  if (status == DP_OK) {
+    cli_processes_follow(r->processes, r->session);
+    status = work(r, error);
+    cli_processes_follow(r->processes, NULL);
+  }
   exec_session_free(r->session);
   cli_run_log_close(&r->log);
   plan_timeline_samples_free(&r->samples);
@@ -318,10 +328,11 @@ static dp_status lock_and_work(run *r, dp_error *error) {
 /* ---- from the command line to a plan ---- */
 
 static dp_status note_differences(const cli_run_source *source, const plan_scenario *scenario,
-                                  const sim_prediction *prediction, dp_error *error) {
+                                  const sim_prediction *prediction, bool speak, dp_error *error) {
   dp_str lines = {0};
   const dp_status status = cli_run_differences(source, prediction, &scenario->cluster, &lines, error);
-  for (const char *line = dp_str_text(&lines), *end; status == DP_OK && (end = strchr(line, '\n')); line = end + 1)
+  for (const char *line = dp_str_text(&lines), *end; status == DP_OK && speak && (end = strchr(line, '\n'));
+       line = end + 1)
     fprintf(stderr, "diffpipe: note: %.*s\n", (int)(end - line), line);
   dp_str_free(&lines);
   return status;
@@ -349,7 +360,7 @@ static dp_status note_profile(const cli_values *values, const plan_scenario *sce
 
 static dp_status run_prediction(const cli_values *values, const cli_run_source *source, const plan_scenario *scenario,
                                 const sim_efficiency *efficiency, const sim_prediction *prediction,
-                                const cli_run_sizes *sizes, dp_error *error) {
+                                const cli_run_sizes *sizes, cli_processes *processes, dp_error *error) {
   cli_folder_view view;
   dp_arena arena = {0};
   cli_values as_read = *values; /* what the reports name: the scenario, with all assignments */
@@ -358,8 +369,8 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   as_read.sets = source->sets;
   as_read.set_count = source->set_count;
   plan_unit_times unit_costs = {0};
-  DP_TRY(note_differences(source, scenario, prediction, error));
-  DP_TRY(note_profile(values, scenario, error));
+  DP_TRY(note_differences(source, scenario, prediction, cli_processes_speak(processes), error));
+  if (cli_processes_speak(processes)) DP_TRY(note_profile(values, scenario, error));
   DP_TRY(sim_unit_times(scenario, NULL, prediction, &unit_costs, error));
   dp_status status = cli_folder_view_of(scenario, efficiency, prediction, &as_read, &view, error);
   if (status != DP_OK) {
@@ -367,6 +378,8 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
     return status;
   }
   run r = {.values = values,
+           .processes = processes,
+           .transport = processes->transport,
            .scenario = scenario,
            .predicted = &view,
            .sizes = sizes,
@@ -377,7 +390,8 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   view.run.job_steps = r.steps;
   r.folder = values->slots[SLOT_OUT].given ? values->slots[SLOT_OUT].string
                                            : dp_arena_printf(&arena, "run-%s", scenario->name);
-  status = r.folder ? lock_and_work(&r, error) : dp_fail_memory(error);
+  status = r.folder ? cli_processes_ready(processes, &prediction->program, error) : dp_fail_memory(error);
+  if (status == DP_OK) status = lock_and_work(&r, error);
   cli_folder_view_free(&view);
   plan_unit_times_free(&unit_costs);
   dp_arena_free(&arena);
@@ -385,7 +399,7 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
 }
 
 static dp_status run_scenario(const cli_values *values, const cli_run_source *source, plan_scenario *scenario,
-                              dp_error *error) {
+                              cli_processes *processes, dp_error *error) {
   sim_efficiency *efficiency = NULL;
   sim_prediction prediction;
   if (values->slots[SLOT_TRUST_CACHE].given) scenario->data.trust_cache = true;
@@ -396,7 +410,7 @@ static dp_status run_scenario(const cli_values *values, const cli_run_source *so
     cli_run_sizes sizes;
     status = cli_run_sizes_of(scenario, efficiency, &prediction, &sizes, error);
     if (status == DP_OK) {
-      status = run_prediction(values, source, scenario, efficiency, &prediction, &sizes, error);
+      status = run_prediction(values, source, scenario, efficiency, &prediction, &sizes, processes, error);
       cli_run_sizes_free(&sizes);
     }
     sim_prediction_free(&prediction);
@@ -405,7 +419,7 @@ static dp_status run_scenario(const cli_values *values, const cli_run_source *so
   return status;
 }
 
-static dp_status run_command(const cli_values *values, dp_error *error) {
+static dp_status read_and_run(const cli_values *values, cli_processes *processes, dp_error *error) {
   if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
     return dp_fail(error, DP_BAD_INPUT, "run: --out: found \"\", allowed: a folder");
   cli_run_source source;
@@ -413,11 +427,17 @@ static dp_status run_command(const cli_values *values, dp_error *error) {
   DP_TRY(cli_run_source_of(values, &source, error));
   dp_status status = plan_scenario_read(source.scenario, source.sets, source.set_count, &scenario, error);
   if (status == DP_OK) {
-    status = run_scenario(values, &source, &scenario, error);
+    status = run_scenario(values, &source, &scenario, processes, error);
     plan_scenario_free(&scenario);
   }
   cli_run_source_free(&source);
   return status;
+}
+
+static dp_status run_command(const cli_values *values, dp_error *error) {
+  cli_processes processes;
+  DP_TRY(cli_processes_begin(&processes, error));
+  return cli_processes_end(&processes, read_and_run(values, &processes, error), error);
 }
 
 const cli_command cli_run = {
@@ -429,6 +449,8 @@ const cli_command cli_run = {
         "SCENARIO is a TOML file with [data]; PLAN the plan.json of a folder that simulate, tune or run wrote:\n"
         "its setup.json says of which scenario. The folder of a run gets log.jsonl (a line a step),\n"
         "checkpoints/, plan.json, setup.json, metrics.json, timeline.json, report.html, and at the end model/.\n"
+        "\n"
+        "Under mpirun or srun the workers are shared out among the processes, in equal runs.\n"
         "\n"
         "SIGINT and SIGTERM end the run after the step, with a checkpoint and exit status 0; --resume goes on\n"
         "with the same bits. SIGUSR1 saves and goes on. doc/training.md tells the rest.",

@@ -2,6 +2,7 @@
 #include "cli/run_report.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -29,14 +30,22 @@ dp_status cli_run_report_begin(const cli_folder_view *predicted, const char *fol
   return write_json(plan_plan_json(run->program->plan, run->graph, run->cluster), folder, "plan.json", error);
 }
 
-static int64_t peak_rss_bytes(void) {
+dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *error) {
   struct rusage usage;
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+  const int64_t own = getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+  const size_t processes = transport ? (size_t)transport->process_count : 1;
+  int64_t *all = calloc(processes, sizeof *all);
+  dp_status status = exec_agree(transport, all ? DP_OK : dp_fail_memory(error), error);
+  if (status == DP_OK) status = exec_gather(transport, &own, sizeof own, all, error);
+  *bytes = 0;
+  for (size_t p = 0; status == DP_OK && p < processes; p++) *bytes += all[p];
+  free(all);
+  return status;
 }
 
 dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timeline_samples *samples,
-                              cli_run_report *report, dp_error *error) {
-  cli_run_report made = {.predicted = predicted, .measured = predicted->run, .peak_rss_bytes = peak_rss_bytes()};
+                              int64_t peak_rss_bytes, cli_run_report *report, dp_error *error) {
+  cli_run_report made = {.predicted = predicted, .measured = predicted->run, .peak_rss_bytes = peak_rss_bytes};
   DP_TRY(plan_timeline_samples_median(samples, &made.timeline, error));
   dp_status status = plan_timeline_samples_spread(samples, &made.spread, error);
   if (status == DP_OK) status = plan_metrics_of(&made.timeline, &made.metrics, error);
@@ -199,7 +208,7 @@ dp_status cli_run_print_text(const cli_run_told *told, dp_error *error) {
            dp_format_seconds(p->step_s, b), 100 * ratio(p->step_s, m->step_s));
     printf("  bubbles   %.1f %% measured, %.1f %% predicted\n", 100 * m->bubble_ratio, 100 * p->bubble_ratio);
     printf("  samples   %.4g/s measured, %.4g/s predicted\n", m->throughput_samples_per_s, p->throughput_samples_per_s);
-    printf("  memory    %s of this process at most, %s predicted for %d workers, the largest %s\n",
+    printf("  memory    %s at most, %s predicted for %d workers, the largest %s\n",
            dp_format_bytes((double)told->report->peak_rss_bytes, a),
            dp_format_bytes((double)sum_of_peaks(told->predicted->run.memory), b), m->worker_count,
            dp_format_bytes((double)largest_peak(told->predicted->run.memory), (char[32]){0}));

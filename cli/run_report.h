@@ -17,15 +17,17 @@ typedef struct cli_run_report {
   plan_metrics metrics;
   plan_step_spread spread;
   report_bound bounds[REPORT_MAX_BOUNDS];
-  int64_t peak_rss_bytes; /* of this process */
+  int64_t peak_rss_bytes; /* of all processes */
 } cli_run_report;
 
 /* plan.json and setup.json, before the first step, so that the folder can be run again whatever happens. */
 dp_status cli_run_report_begin(const cli_folder_view *predicted, const char *folder, dp_error *error);
 
+/* The most that the processes had in memory, together; on process 0. */
+dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *error);
 /* From the steps that were kept; at least one. */
 dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timeline_samples *samples,
-                              cli_run_report *report, dp_error *error);
+                              int64_t peak_rss_bytes, cli_run_report *report, dp_error *error);
 void cli_run_report_free(cli_run_report *report);
 
 /* The folder's report; says so on stderr. Times of units: predicted, and measured of some. */

@@ -246,3 +246,5 @@ tests_mpi_transport_SOURCES = tests/mpi_transport.c
 tests_mpi_transport_LDADD = $(EXEC_LIBS)
 SCRIPT_TESTS += tests/test_mpi.sh tests/test_mpi_memory.sh tests/mpi_namespaces.sh
 EXTRA_DIST += tests/mpi.sh tests/mpi.supp tests/mpi.tsan
+SCRIPT_TESTS += tests/test_run_mpi.sh
+EXTRA_DIST += tests/run.sh

@@ -3,53 +3,7 @@
 # commands run; what goes wrong is one line and costs nothing.
 set -u
 . "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
-"$diffpipe" help run >/dev/null 2>&1 || exit 77
-
-cd "$scratch" || exit 1
-cat >small.toml <<END
-format = "diffpipe-scenario"
-version = 1
-
-[model]
-config = "$top/tests/fixtures/sd15/config.json"
-height = 128
-width = 128
-text_tokens = 7
-precision = "fp32"
-
-[task]
-global_batch = 8
-implementation = "cpu"
-steps = 40
-
-[cluster]
-file = "clusters/2xcpu.toml"
-
-[plan]
-stages = 2
-schedule = "folded"
-
-[data]
-path = "data"
-
-[train]
-seed = 5
-learning_rate = 1e-3
-lr_schedule = "cosine"
-warmup_steps = 5
-ema_decay = 0.95
-checkpoint_every = 3
-keep_checkpoints = 2
-evaluate_every = 10
-END
-{ "$diffpipe" data shapes data --count 20 && "$diffpipe" data manifest data &&
-  "$diffpipe" data cache data --for small.toml; } >made 2>&1 || { cat made; exit 1; }
-
-run() { "$diffpipe" run small.toml --no-plots "$@"; }
-losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*\|"eval_loss":[^,]*' "$1/log.jsonl"; }
-lines() { [ -f "$1/log.jsonl" ] && wc -l <"$1/log.jsonl" || echo 0; }
-# until_lines DIR N PID: until the log has so many lines; fails when the process has ended before
-until_lines() { until [ "$(lines "$1")" -ge "$2" ]; do kill -0 "$3" 2>/dev/null || return 1; done; }
+. "$top/tests/run.sh" || exit 1
 
 # interrupt SIGNAL N DIR ARGUMENTS...: runs until the log has N lines, sends the signal; the exit status of the run
 interrupt() {
@@ -61,15 +15,6 @@ interrupt() {
   kill "-$signal" $process
   wait $process 2>/dev/null || status=$?
   return $status
-}
-
-# same A B: the same losses, weights, running means, moments
-same() {
-  diff <(losses "$1") <(losses "$2") && cmp "$1/model/diffusion_pytorch_model.safetensors" \
-    "$2/model/diffusion_pytorch_model.safetensors" && cmp "$1/model-ema/diffusion_pytorch_model.safetensors" \
-    "$2/model-ema/diffusion_pytorch_model.safetensors" && cmp "$1/checkpoints/step-40/worker-0000.safetensors" \
-    "$2/checkpoints/step-40/worker-0000.safetensors" && cmp "$1/checkpoints/step-40/worker-0001.safetensors" \
-    "$2/checkpoints/step-40/worker-0001.safetensors"
 }
 
 whole() {

@@ -1,0 +1,55 @@
+#include "cli/run_processes.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "exec/transport_mpi.h"
+
+dp_status cli_processes_begin(cli_processes *p, dp_error *error) {
+  *p = (cli_processes){.transport = NULL};
+  return exec_transport_open_mpi(&p->transport, error);
+}
+
+bool cli_processes_speak(const cli_processes *p) { return !p->transport || p->transport->process == 0; }
+
+static void say(void *data, const char *line) {
+  (void)data;
+  fprintf(stderr, "diffpipe: %s\n", line);
+}
+
+/* Files are written beside and renamed, and lines of the log are flushed: nothing is lost. */
+static void end(void *data, dp_status status) {
+  (void)data;
+  _exit(dp_exit_status(status));
+}
+
+dp_status cli_processes_ready(cli_processes *p, const plan_program *program, dp_error *error) {
+  p->agreed = true;
+  DP_TRY(exec_agree(p->transport, DP_OK, error));
+  const exec_watch_options how = {.transport = p->transport, .program = program, .say = say, .end = end};
+  return exec_watch_open(&how, &p->watch, error);
+}
+
+static uint32_t position(const void *pipeline) { return exec_pipeline_position(pipeline); }
+
+void cli_processes_follow(cli_processes *p, exec_session *session) {
+  if (session)
+    exec_watch_follow(p->watch, position, exec_session_pipeline(session));
+  else
+    exec_watch_follow(p->watch, NULL, NULL);
+}
+
+void cli_processes_note(cli_processes *p, const exec_session *session) {
+  exec_watch_step(p->watch, exec_session_done(session) + 1);
+  if (exec_session_checkpoint(session)[0]) exec_watch_checkpoint(p->watch, exec_session_checkpoint(session));
+}
+
+dp_status cli_processes_end(cli_processes *p, dp_status status, dp_error *error) {
+  if (!p->agreed) status = exec_agree(p->transport, status, error);
+  if (status != DP_OK && p->watch) exec_watch_fail(p->watch, status, error->text); /* ends this process */
+  const bool speaks = cli_processes_speak(p);
+  if (p->transport) p->transport->free(p->transport);
+  exec_watch_close(p->watch);
+  if (status != DP_OK && !speaks) _exit(dp_exit_status(status)); /* process 0 says the line */
+  return status;
+}

@@ -1,0 +1,31 @@
+/* The processes of a run, as mpirun or srun started them; without these it is one, and all of this does nothing.
+ *
+ * Up to cli_processes_ready a failure of one of them is agreed upon, so that all end alike and one speaks. From there
+ * on the watch (exec/watch.h) ends all when one is lost or fails, and says its line.
+ */
+#ifndef DP_CLI_RUN_PROCESSES_H
+#define DP_CLI_RUN_PROCESSES_H
+
+#include "exec/session.h"
+#include "exec/watch.h"
+
+typedef struct cli_processes {
+  exec_transport *transport; /* NULL: one process */
+  exec_watch *watch;
+  bool agreed;
+} cli_processes;
+
+/* Before anything that can fail in one process alone. */
+dp_status cli_processes_begin(cli_processes *processes, dp_error *error);
+/* Process 0 writes and talks. */
+bool cli_processes_speak(const cli_processes *processes);
+/* All are here and well: from now on they are watched. The program outlives this. */
+dp_status cli_processes_ready(cli_processes *processes, const plan_program *program, dp_error *error);
+/* Where the run is: for the line, when a process is lost. NULL: the session goes. */
+void cli_processes_follow(cli_processes *processes, exec_session *session);
+/* Before a step, and after a checkpoint. */
+void cli_processes_note(cli_processes *processes, const exec_session *session);
+/* The end, whatever the status. A failure is told by one process: the others end here. */
+dp_status cli_processes_end(cli_processes *processes, dp_status status, dp_error *error);
+
+#endif
