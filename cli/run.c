@@ -260,7 +260,7 @@ static dp_status tell(const run *r, const cli_run_report *report, dp_error *erro
 static dp_status report_run_of(const run *r, int64_t peak_rss_bytes, dp_error *error) {
   cli_run_report report;
   if (r->samples.count == 0) return tell(r, NULL, error);
-  DP_TRY(cli_run_report_make(r->predicted, &r->samples, peak_rss_bytes, &report, error));
+  DP_TRY(cli_run_report_make(r->predicted, &r->samples, &r->log, peak_rss_bytes, &report, error));
   dp_status status = cli_run_report_write(&report, &r->samples, r->unit_costs, &r->units.times, r->folder,
                                           !given(r, SLOT_NO_PLOTS), error);
   if (status == DP_OK) status = tell(r, &report, error);
@@ -312,10 +312,21 @@ static dp_status open_and_work(run *r, dp_error *error) {
   return status;
 }
 
+/* A plan that does not fit its devices may yet fit this machine. */
+static dp_status note_verdict(const run *r, dp_error *error) {
+  dp_str text = {0};
+  report_verdict(&r->predicted->run, &text);
+  if (!text.failed) fprintf(stderr, "diffpipe: note: %s\n", dp_str_text(&text));
+  const dp_status status = text.failed ? dp_fail_memory(error) : DP_OK;
+  dp_str_free(&text);
+  return status;
+}
+
 static dp_status lock_and_work(run *r, dp_error *error) {
   int lock = -1;
   dp_status status = DP_OK;
-  if (speaks(r) && !given(r, SLOT_EVAL)) {
+  if (speaks(r) && !r->predicted->run.fits) status = note_verdict(r, error);
+  if (status == DP_OK && speaks(r) && !given(r, SLOT_EVAL)) {
     status = dp_folder_make(r->folder, error);
     if (status == DP_OK) status = exec_run_lock(r->folder, &lock, error);
   }

@@ -47,9 +47,10 @@ void cli_processes_note(cli_processes *p, const exec_session *session) {
 dp_status cli_processes_end(cli_processes *p, dp_status status, dp_error *error) {
   if (!p->agreed) status = exec_agree(p->transport, status, error);
   if (status != DP_OK && p->watch) exec_watch_fail(p->watch, status, error->text); /* ends this process */
-  const bool speaks = cli_processes_speak(p);
+  /* said before the transport is freed, where all wait for all: mpirun ends the others when the first one leaves */
+  if (status != DP_OK && p->transport && cli_processes_speak(p)) say(NULL, error->text);
   if (p->transport) p->transport->free(p->transport);
   exec_watch_close(p->watch);
-  if (status != DP_OK && !speaks) _exit(dp_exit_status(status)); /* process 0 says the line */
+  if (status != DP_OK && p->transport) end(NULL, status);
   return status;
 }

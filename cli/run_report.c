@@ -43,14 +43,28 @@ dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *
   return status;
 }
 
+static dp_status take_skips(json_t *psnr, cli_run_report *report, dp_error *error) {
+  const size_t count = json_object_size(psnr);
+  const char *name;
+  json_t *value;
+  if (count == 0) return DP_OK;
+  report->skips = calloc(count, sizeof *report->skips);
+  if (!report->skips) return dp_fail_memory(error);
+  json_object_foreach(psnr, name, value) report->skips[report->measured.skip_count++] =
+      (report_skip){name, json_is_number(value) ? json_number_value(value) : (double)NAN};
+  return DP_OK;
+}
+
 dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timeline_samples *samples,
-                              int64_t peak_rss_bytes, cli_run_report *report, dp_error *error) {
+                              const cli_run_log *log, int64_t peak_rss_bytes, cli_run_report *report, dp_error *error) {
   cli_run_report made = {.predicted = predicted, .measured = predicted->run, .peak_rss_bytes = peak_rss_bytes};
   DP_TRY(plan_timeline_samples_median(samples, &made.timeline, error));
   dp_status status = plan_timeline_samples_spread(samples, &made.spread, error);
+  if (status == DP_OK) status = take_skips(log->psnr, &made, error);
   if (status == DP_OK) status = plan_metrics_of(&made.timeline, &made.metrics, error);
   if (status != DP_OK) {
     plan_timeline_free(&made.timeline);
+    free(made.skips);
     return status;
   }
   *report = made;
@@ -60,6 +74,7 @@ dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timel
   run->timeline = &report->timeline;
   run->metrics = &report->metrics;
   run->steps = &report->spread;
+  run->skips = report->skips;
   run->bounds = report->bounds;
   report_bounds_of(&report->metrics, report->bounds, &run->bound_count);
   run->error_band = 0;
@@ -73,6 +88,7 @@ dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timel
 void cli_run_report_free(cli_run_report *report) {
   plan_timeline_free(&report->timeline);
   plan_metrics_free(&report->metrics);
+  free(report->skips);
   *report = (cli_run_report){.predicted = NULL};
 }
 

@@ -76,6 +76,13 @@ json_t *report_steps_json(const plan_step_spread *steps) {
   return o;
 }
 
+static json_t *skips(const report_run *run) {
+  json_t *o = json_object();
+  for (int s = 0; s < run->skip_count; s++)
+    report_json_set(&o, run->skips[s].name, report_json_number(run->skips[s].psnr_db));
+  return o;
+}
+
 dp_status report_metrics_json(const report_run *run, void **json, dp_error *error) {
   const plan_metrics *metrics = run->metrics;
   json_t *o = json_object();
@@ -97,6 +104,7 @@ dp_status report_metrics_json(const report_run *run, void **json, dp_error *erro
   report_json_set(&o, "tightest_worker", json_integer(run->tightest_worker));
   report_json_set(&o, "instructions", json_integer((int64_t)run->program->instruction_count));
   report_json_set(&o, "bounds", bounds(run));
+  if (run->skip_count) report_json_set(&o, "skip_psnr_db", skips(run));
   if (run->steps) report_json_set(&o, "steps", report_steps_json(run->steps));
   report_json_set(&o, "workers", workers(run));
   report_json_set(&o, "memory", memory(run));

@@ -30,6 +30,12 @@ typedef struct report_assumption {
   double error_band;                 /* relative, one sigma, of what rests on it; 0: none is known */
 } report_assumption;
 
+/* What a compressed skip lost, last measured. */
+typedef struct report_skip {
+  const char *name; /* "TENSOR to UNIT" */
+  double psnr_db;
+} report_skip;
+
 /* All pointers are borrowed and mandatory unless said otherwise; program->plan is the plan. */
 typedef struct report_run {
   const char *name;               /* the scenario's */
@@ -54,6 +60,8 @@ typedef struct report_run {
   int64_t job_steps;                    /* training steps of the whole job; 0: unknown */
   const report_assumption *assumptions; /* may be NULL when assumption_count is 0 */
   int assumption_count;
+  const report_skip *skips; /* measured: compressed skips; may be NULL when skip_count is 0 */
+  int skip_count;
   const plan_step_spread *steps; /* measured: of the steps that `timeline` is the median of; NULL: it is the only one */
 } report_run;
 

@@ -480,6 +480,25 @@ START_TEST(a_loss_that_is_not_finite_names_unit_step_and_checkpoint) {
 }
 END_TEST
 
+/* Of the samples that have not been read yet. */
+START_TEST(data_that_are_cut_while_they_are_read_name_the_last_good_checkpoint) {
+  world w;
+  exec_session_report report;
+  world_open("sd15", "", FULL "[plan]\nstages = 2\n", "run", 50, &w);
+  (void)step_once(&w);
+  MUST(exec_session_save(w.session, &must_error));
+  ck_assert_int_eq(truncate("data/latents-128x128.safetensors", 3000), 0);
+  dp_status status = DP_OK;
+  int step = 1;
+  while (status == DP_OK && step++ < 9) status = exec_session_step(w.session, &report, NULL, &error);
+  ck_assert_int_ne(status, DP_OK);
+  char end[100];
+  (void)snprintf(end, sizeof end, "; step %d, last good checkpoint: run/checkpoints/step-1", step);
+  ck_assert_msg(strstr(error.text, "data/latents-128x128.safetensors") && ends_with(error.text, end), "%s", error.text);
+  world_close(&w);
+}
+END_TEST
+
 START_TEST(a_full_disk_names_the_last_good_checkpoint) {
   world w;
   dp_str notes = {0};
@@ -522,6 +541,7 @@ int main(void) {
                                 exported_adapters_are_read_back,
                                 what_cannot_be_trained_is_refused,
                                 a_loss_that_is_not_finite_names_unit_step_and_checkpoint,
+                                data_that_are_cut_while_they_are_read_name_the_last_good_checkpoint,
                                 a_full_disk_names_the_last_good_checkpoint};
   return suite_run("exec_session", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
 }

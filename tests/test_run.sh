@@ -132,7 +132,8 @@ one 'buckets of two sizes' buckets
 compressed() {
   run --set plan.skip_policy=compress --set plan.k=300 --set train.psnr_every=2 --steps 4 --out compressed --json >out \
     2>err || { cat err; return 1; }
-  [ "$(grep -c '"psnr":{".* to up_blocks' compressed/log.jsonl)" -eq 2 ] && grep -q ' to up_blocks.*": [0-9]' out
+  grep -q '"skip_psnr_db"' compressed/metrics.json && ! grep -q '"skip_psnr_db"' compressed/predicted/metrics.json &&
+    [ "$(grep -c '"psnr":{".* to up_blocks' compressed/log.jsonl)" -eq 2 ] && grep -q ' to up_blocks.*": [0-9]' out
 }
 one 'compressed skips are measured' compressed
 
