@@ -34,5 +34,4 @@ libexec_a_SOURCES += exec/watch.c exec/watch.h exec/watch_line.c exec/watch_mesh
 AM_CPPFLAGS += $(MPI_CFLAGS)
 libexec_a_SOURCES += exec/worker.c exec/worker.h
 libexec_a_SOURCES += exec/measure.c exec/measure.h exec/measure_machine.c exec/measure_store.c exec/measure_store.h
-EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(ZLIB_LIBS)
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(MPI_LIBS) $(ZLIB_LIBS)
