@@ -4,10 +4,11 @@
 
 #include "base/schema.h"
 #include "cli/command.h"
+#include "cli/folder.h"
 #include "cli/json.h"
 #include "reports/report.h"
 
-enum { SLOT_JSON, SLOT_TOP };
+enum { SLOT_JSON, SLOT_TOP, SLOT_OUT };
 enum { TOP_DEFAULT = 10 };
 
 static const cli_option options[] = {
@@ -20,6 +21,12 @@ static const cli_option options[] = {
      .slot = SLOT_TOP,
      .min = 0,
      .max = 65535},
+    {.name = "out",
+     .letter = 'o',
+     .type = CLI_STRING,
+     .argument = "DIR",
+     .help = "with two runs: draw both losses into this folder",
+     .slot = SLOT_OUT},
 };
 
 static dp_status print_text(const cli_values *values, dp_error *error) {
@@ -54,9 +61,24 @@ static dp_status print_json(const cli_values *values, dp_error *error) {
   return status;
 }
 
+static dp_status draw_losses(const cli_values *values, dp_error *error) {
+  const char *folder = values->slots[SLOT_OUT].string;
+  dp_str notes = {0};
+  if (!folder[0]) return dp_fail(error, DP_BAD_INPUT, "compare: --out: found \"\", allowed: the name of a folder");
+  const dp_status status =
+      report_losses_write(values->arguments[0], values->arguments[1], folder, cli_folder_gnuplot(), &notes, error);
+  if (notes.length) fprintf(stderr, "diffpipe: note: %s", dp_str_text(&notes));
+  if (status == DP_OK) fprintf(stderr, "diffpipe: wrote %s: losses.svg, losses.png\n", folder);
+  dp_str_free(&notes);
+  return status;
+}
+
 static dp_status run(const cli_values *values, dp_error *error) {
+  if (values->argument_count < 2 && values->slots[SLOT_OUT].given)
+    return dp_fail(error, DP_BAD_INPUT, "compare: found --out with one folder, allowed: with two");
   if (values->argument_count > 1 && values->slots[SLOT_TOP].given)
     return dp_fail(error, DP_BAD_INPUT, "compare: found --top with two folders, allowed: with one");
+  if (values->slots[SLOT_OUT].given) DP_TRY(draw_losses(values, error));
   return values->slots[SLOT_JSON].given ? print_json(values, error) : print_text(values, error);
 }
 
@@ -71,7 +93,8 @@ const cli_command cli_compare = {
         "differs, the largest effect first; and the same by kind of instruction, worker, chunk and unit. The\n"
         "effects of all causes add up to the difference of the steps; doc/compare.md says how they are found.\n"
         "\n"
-        "With two, of runs or predictions (`simulate --out`, `tune --out`): the figures of their metrics.json.",
+        "With two, of runs or predictions (`simulate --out`, `tune --out`): the figures of their metrics.json;\n"
+        "with --out, both runs' losses in one plot, as of one with compressed skips beside one with exact ones.",
     .options = options,
     .option_count = (int)DP_COUNT_OF(options),
     .run = run};

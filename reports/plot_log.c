@@ -1,6 +1,8 @@
-/* What a training run logs, step by step: loss, and samples a second. Half the page wide. */
+/* What a training run logs, step by step: loss, and samples a second; and two runs' losses together. Half the page
+ * wide. */
 #include <math.h>
 
+#include "base/file.h"
 #include "reports/plots.h"
 
 enum { MOST_POINTS = 500, SMOOTH_PARTS = 25 };
@@ -138,4 +140,80 @@ dp_status report_plot_rate(const report_plot_source *source, FILE *data, dp_str 
   if (predicted > 0) dp_str_addf(body, ", \\\n  %.9g with lines lw 1.5 dashtype 2 lc rgb '#d55e00' notitle", predicted);
   dp_str_add(body, "\n");
   return DP_OK;
+}
+
+/* ---- two runs ---- */
+
+typedef struct two_logs {
+  const char *names[2];
+  report_log logs[2];
+} two_logs;
+
+static dp_status plot_two(const void *figures, FILE *data, dp_str *body, report_plot_size *size, dp_error *error) {
+  const two_logs *two = figures;
+  bounds found = {INFINITY, -INFINITY};
+  double first = INFINITY, last = -INFINITY;
+  dp_str subtitle = {0};
+  (void)error;
+  for (int i = 0; i < 2; i++) {
+    const report_log *log = &two->logs[i];
+    fprintf(data, "%s# %s\n# step\tloss\tmean\n", i ? "\n\n" : "", two->names[i]);
+    const bounds one = write_points(log, loss_of, window_of(log), data);
+    widen(&found, one.least);
+    widen(&found, one.most);
+    first = fmin(first, (double)log->rows.items[0].step);
+    last = fmax(last, (double)log->rows.items[log->rows.count - 1].step);
+  }
+  dp_str_addf(&subtitle, "blue: %s; orange: %s", two->names[0], two->names[1]);
+  report_plot_half(size, "Loss", dp_str_text(&subtitle), "step", body);
+  if (subtitle.failed) body->failed = true;
+  dp_str_free(&subtitle);
+  set_range(found, false, body);
+  dp_str_addf(body, "set xrange [%.9g:%.9g]\nset xtics\n", first, last > first ? last : first + 1);
+  dp_str_add(body,
+             "plot data index 0 using 1:2 with lines lw 1 lc rgb '#a6cbe3' notitle, \\\n"
+             "  data index 1 using 1:2 with lines lw 1 lc rgb '#f2c7a5' notitle, \\\n"
+             "  data index 0 using 1:3 with lines lw 2.5 lc rgb '#0072b2' notitle, \\\n"
+             "  data index 1 using 1:3 with lines lw 2.5 lc rgb '#d55e00' notitle\n");
+  return DP_OK;
+}
+
+static dp_status read_log(const char *folder, report_log *log, dp_error *error) {
+  dp_str path = {0};
+  dp_str_addf(&path, "%s/log.jsonl", folder);
+  dp_status status = path.failed ? dp_fail_memory(error) : report_log_read(dp_str_text(&path), log, error);
+  if (status == DP_OK && !has(&(report_plot_source){.log = log}, loss_of)) {
+    status = dp_fail(error, DP_BAD_INPUT, "%s: found fewer than two steps with a loss, allowed: two or more",
+                     dp_str_text(&path));
+    report_log_free(log);
+  }
+  dp_str_free(&path);
+  return status;
+}
+
+dp_status report_losses_write(const char *first, const char *second, const char *folder, const char *gnuplot,
+                              dp_str *notes, dp_error *error) {
+  two_logs two = {.names = {first, second}};
+  dp_str plots = {0};
+  DP_TRY(read_log(first, &two.logs[0], error));
+  dp_status status = read_log(second, &two.logs[1], error);
+  if (status != DP_OK) {
+    report_log_free(&two.logs[0]);
+    return status;
+  }
+  dp_str_addf(&plots, "%s/plots", folder);
+  status = plots.failed ? dp_fail_memory(error) : dp_folder_make(dp_str_text(&plots), error);
+  if (status == DP_OK) {
+    dp_error trouble = DP_ERROR_INIT;
+    status = report_plot_make("losses", plot_two, &two, folder, gnuplot, &trouble);
+    if (status == DP_UNSUPPORTED) {
+      dp_str_addf(notes, "no plot: %s; the figures are in %s/plots\n", trouble.text, folder);
+      status = DP_OK;
+    } else if (status != DP_OK) {
+      status = dp_fail(error, status, "%s", trouble.text);
+    }
+  }
+  dp_str_free(&plots);
+  for (int i = 0; i < 2; i++) report_log_free(&two.logs[i]);
+  return status;
 }

@@ -145,4 +145,9 @@ dp_status report_check(const char *folder, dp_error *error);
 dp_status report_again(const char *folder, bool markdown, const char *gnuplot, dp_str *page, dp_str *notes,
                        dp_error *error);
 
+/* The losses of two runs, from their folders' log.jsonl, in one plot: FOLDER/losses.{svg,png} and what it was drawn from.
+ * gnuplot as in report_options; one that is missing or fails is a line of `notes`. */
+dp_status report_losses_write(const char *first, const char *second, const char *folder, const char *gnuplot,
+                              dp_str *notes, dp_error *error);
+
 #endif

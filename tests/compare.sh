@@ -80,6 +80,19 @@ bare() { # a file with nothing in it is no reason to fail
 }
 one "a file that lacks most" bare
 
+# both losses in one plot
+cp -r "$scratch/unet" "$scratch/lossy" && sed -i 's/"loss": *\([0-9.]*\)/"loss":2\1/' "$scratch/lossy/log.jsonl"
+losses() {
+  "$diffpipe" compare "$scratch/unet" "$scratch/lossy" --out "$scratch/losses" 2>"$scratch/err" >/dev/null &&
+    grep -q 'losses.svg' "$scratch/err" && [ "$(grep -c '^# step' "$scratch/losses/plots/losses.tsv")" -eq 2 ] &&
+    [ "$(grep -c '^[0-9]' "$scratch/losses/plots/losses.tsv")" -eq 400 ] || return 1
+  [ -z "$GNUPLOT" ] || [ -s "$scratch/losses/losses.svg" ]
+}
+one "two losses" losses
+one "--out with one folder" refused 'compare: found --out with one folder, allowed: with two$' unet --out somewhere
+one "a run without a log" refused 'worker/log.jsonl: ' unet worker --out somewhere
+one "a folder without a name" refused 'compare: --out: found "", allowed: the name of a folder$' unet lossy --out ""
+
 # the page
 page=$scratch/unet/report.html
 has() { # patterns: the page has a line of each
