@@ -364,6 +364,7 @@ static void keep_saved(graph_builder *b, graph_op *op, const graph_cost *cost) {
   op->saved = copy_ids(b, ids, count);
   op->saved_count = op->saved != NULL ? count : 0;
   op->saved_extra_bytes = cost->saved_extra_bytes;
+  op->statistic_bytes = cost->statistic_bytes;
 }
 
 static bool work_is_huge(const graph_work *work) {
@@ -383,8 +384,10 @@ static void cost_op(graph_builder *b, int index, const int *last_reader) {
   cost.in = graph_tensor_elements(cost.inputs[0]);
   cost.out = graph_tensor_elements(cost.output);
   cost.weight_gradient = op->trainable == GRAPH_TRAIN_FULL && op->parameters > 0;
-  cost.after_norm = cost.inputs[0]->producer_unit == op->unit &&
-                    graph_op_has(&g->ops.items[cost.inputs[0]->producer_op], GRAPH_OP_NORM);
+  if (cost.inputs[0]->producer_unit == op->unit) {
+    const graph_op *before = &g->ops.items[cost.inputs[0]->producer_op];
+    cost.after_norm = graph_op_has(before, GRAPH_OP_NORM) && before->saved_count > 0;
+  }
   row->cost(&cost);
   for (int i = 0; i < op->input_count && !graph_op_has(op, GRAPH_OP_VIEW); i++)
     if (cost.inputs[i]->needs_gradient && last_reader[op->inputs[i]] != index)

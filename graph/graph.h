@@ -91,6 +91,7 @@ typedef struct graph_op {
    * that it shows, so that memory is counted once. */
   int *saved, saved_count;
   int64_t saved_extra_bytes; /* private to the op: mean and rstd, log-sum-exp, masks */
+  int64_t statistic_bytes;   /* what forward writes beside its outputs: those bytes, be they saved or not */
 } graph_op;
 
 /* Fixed costs of a synthetic unit, per microbatch; on any device, without host cost. */

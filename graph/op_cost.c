@@ -109,7 +109,7 @@ static void add_adapter(graph_cost *cost) {
       .kernels = cost->input_gradient ? 2 : 3,
   };
   cost->saves[0] = true;
-  cost->saved_extra_bytes = hidden_bytes;
+  cost->saved_extra_bytes = cost->statistic_bytes = hidden_bytes;
 }
 
 void graph_cost_linear(graph_cost *cost) {
@@ -141,6 +141,7 @@ void graph_cost_attention(graph_cost *cost) {
       .k = a->head_dim,
       .kernels = 1,
   };
+  cost->statistic_bytes = statistics;
   if (!cost->input_gradient) return;
   cost->backward_input = cost->forward;
   cost->backward_input.matrix_flops = graph_mul(5, one);
@@ -170,6 +171,7 @@ void graph_cost_norm(graph_cost *cost) {
   const int64_t statistic_bytes = graph_mul(statistics, STATISTIC_BYTES);
   cost->forward = memory_work(graph_mul(per_element, cost->in), graph_add(x->bytes, weights),
                               graph_add(cost->output->bytes, statistic_bytes), 1);
+  cost->statistic_bytes = statistic_bytes;
   if (!cost->input_gradient && !cost->weight_gradient) return;
   const int64_t read = graph_add(graph_add(x->bytes, cost->output->bytes), graph_add(weights, statistic_bytes));
   if (cost->input_gradient)

@@ -33,9 +33,9 @@ typedef struct graph_cost {
   int64_t element_bytes;      /* of the precision */
   bool input_gradient;        /* some input needs a gradient */
   bool weight_gradient;       /* its own weights do (not an adapter) */
-  bool after_norm; /* reads only what a norm just before made for nobody else: is recomputed from that norm */
+  bool after_norm;            /* reads what a norm of the unit made that keeps its input: is made again from that */
   bool saves[GRAPH_MAX_INPUTS], saves_output;
-  int64_t saved_extra_bytes;
+  int64_t saved_extra_bytes, statistic_bytes; /* kept for backward; written by forward, kept or not */
   graph_work forward, backward_input, backward_weight;
 } graph_cost;
 
