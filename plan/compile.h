@@ -14,8 +14,6 @@
 #include "plan/program.h"
 #include "plan/traffic.h"
 
-enum { PLAN_PASS_FORWARD, PLAN_PASS_BACKWARD, PLAN_PASS_WEIGHT, PLAN_PASS_COUNT };
-
 /* What one chunk's steps need to know. */
 typedef struct plan_compile_chunk {
   int first_out[2], out_count[2]; /* flows that leave it, by direction: contiguous in flows */

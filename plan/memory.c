@@ -6,6 +6,7 @@
 
 #include "plan/compressor.h"
 #include "plan/memory_rules.h"
+#include "plan/places.h"
 
 const char *const plan_memory_class_names[] = {"weights",  "gradients", "optimizer", "activations", "skips",
                                                "boundary", "workspace", "runtime",   NULL};
@@ -136,9 +137,21 @@ static void add_buffer(plan_worker_memory *worker, plan_buffer buffer) {
   if (buffer.bytes > 0) worker->buffers[worker->buffer_count++] = buffer;
 }
 
+static dp_status placed_workspace_bytes(const planner *p, int chunk, int64_t *bytes) {
+  const plan_keeper *k = &p->keeper;
+  dp_arena arena = {0};
+  plan_places places;
+  const dp_status status = plan_places_of(k->plan, k->graph, chunk, k->split_backward, &arena, &places, p->error);
+  if (status == DP_OK && places.block_bytes[PLAN_BLOCK_WORKSPACE] > *bytes)
+    *bytes = aligned(places.block_bytes[PLAN_BLOCK_WORKSPACE]);
+  dp_arena_free(&arena);
+  return status;
+}
+
 /* Peak of what the running chunk needs beside what it saves, sends and receives. */
 static dp_status workspace_bytes(const planner *p, int chunk, int64_t *bytes) {
   const plan_keeper *k = &p->keeper;
+  if (p->options->unfused) return placed_workspace_bytes(p, chunk, bytes);
   const plan_chunk *c = &k->plan->chunks[chunk];
   graph_transients transients;
   DP_TRY(graph_transient_bytes(k->graph, c->first_unit, c->unit_count, &transients, p->error));
@@ -185,17 +198,22 @@ static dp_status add_persistent(planner *p, int rank, const plan_lane *compute, 
     if (compressor->trained) trainable += ends * compressor->parameters;
   }
   if (!k->plan->training) trainable = 0;
+  int64_t library_bytes = 0;
+  if (p->options->library_workspace)
+    DP_TRY(p->options->library_workspace(k->program, g, rank, p->options->threads, &library_bytes, p->error));
   const int64_t bytes[PLAN_MEMORY_CLASS_COUNT] = {
       [PLAN_MEMORY_WEIGHTS] = parameters * graph_dtype_bytes(g->precision) + constant_bytes,
       [PLAN_MEMORY_GRADIENTS] = trainable * (k->plan->gradient_fp32 ? 4 : graph_dtype_bytes(g->precision)),
       [PLAN_MEMORY_OPTIMIZER] =
-          (int64_t)ceil((double)trainable * plan_optimizer_bytes(k->plan->optimizer, g->precision)),
-      [PLAN_MEMORY_WORKSPACE] = transient_bytes + p->options->workspace_bytes};
+          (int64_t)ceil((double)trainable * plan_optimizer_bytes(k->plan->optimizer, g->precision)) +
+          (p->options->means ? trainable * 4 : 0),
+      [PLAN_MEMORY_WORKSPACE] = transient_bytes + p->options->workspace_bytes + library_bytes};
   int64_t offset_bytes = 0;
   for (int c = 0; c < PLAN_MEMORY_CLASS_COUNT; c++) {
     add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)c,
                                      .chunk = (uint16_t)k->rank_chunks[k->rank_first[rank]],
                                      .microbatch = PLAN_NO_PEER,
+                                     .message = PLAN_NO_PEER,
                                      .tensor = GRAPH_NONE,
                                      .end = 2 * compute->count,
                                      .offset_bytes = offset_bytes,
@@ -219,6 +237,8 @@ static void add_rules(planner *p, const plan_lane *compute, plan_worker_memory *
       }
       add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)keep->memory_class,
                                        .gradient = keep->gradient,
+                                       .role = (uint8_t)keep->role & 0x7f,
+                                       .message = keep->for_message ? keep->message : PLAN_NO_PEER,
                                        .chunk = (uint16_t)keep->chunk,
                                        .microbatch = item,
                                        .tensor = keep->tensor,
@@ -277,7 +297,7 @@ static dp_status lay_out_rank(planner *p, int rank, plan_worker_memory *worker) 
 
 static dp_status lay_out(planner *p, const plan_program *program, const graph *g) {
   const plan_plan *plan = program->plan;
-  DP_TRY(plan_keeper_init(program, g, &p->scratch, &p->keeper, p->error));
+  DP_TRY(plan_keeper_init(program, g, p->options->unfused, &p->scratch, &p->keeper, p->error));
   DP_TRY(index_program(p));
   DP_TRY(plan_compressors_of(program, g, &p->scratch, &p->compressors, &p->compressor_count, p->error));
   p->memory->worker_count = program->worker_count;

@@ -6,9 +6,9 @@
  * (weights, gradients, optimizer state, workspace, runtime) live throughout. For the others, of each chunk and
  * microbatch:
  *   saved activations: from the forward to the backward (to the weight backward, where it comes apart; and then the
- *     gradients of what its weighted ops put out are kept from the input backward on); a recomputed unit keeps only
- *     what it reads, and needs its activations again, as workspace, while its backward runs (where the weight
- *     backward comes apart, all its activations from the input backward to that);
+ *     gradients of what its weighted ops put out, and of adapters' hidden values, are kept from the input backward on);
+ *     a recomputed unit keeps only what it reads, and needs its activations again, as workspace, while its backward runs
+ *     (where the weight backward comes apart, in a buffer from the input backward to that);
  *   received: from the moment after the instruction that the RECV waits for (0 when it waits for none) to the last use
  *     on the worker: the backward when a chunk saves it, else the forward;
  *   made here and used by a later chunk of the worker, or sent: from its forward to its last use and until it has been
@@ -25,6 +25,11 @@
  * to the backward of those chunks, and the matrices are among the weights. So is its gradient:
  * whole from the first backward that adds to it to the last, K values from the last on (the whole of one chunk's is
  * workspace).
+ *
+ * An executor that fuses nothing (plan_memory_options.unfused; the CPU's) uses this very layout. Then the workspace is
+ * what the places of plan/places.h take; what leaves a chunk has a buffer of its own unless the chunk saves that tensor
+ * itself, for views are copied where they leave their unit; and the gradient of the graph's output takes the output's
+ * place, or, where that is saved, a buffer from the forward to the backward.
  */
 #ifndef DP_PLAN_MEMORY_H
 #define DP_PLAN_MEMORY_H
@@ -44,11 +49,26 @@ typedef enum plan_memory_class {
 } plan_memory_class;
 extern const char *const plan_memory_class_names[]; /* "weights", ..., NULL */
 
+/* What a buffer is for. */
+typedef enum plan_role {
+  PLAN_ROLE_PERSISTENT, /* all of its class that lives throughout */
+  PLAN_ROLE_SAVED,      /* of a chunk: the blocks of plan/places.h */
+  PLAN_ROLE_AGAIN,
+  PLAN_ROLE_KEPT,
+  PLAN_ROLE_INPUTS,
+  PLAN_ROLE_WHOLE,     /* a tensor's value or gradient, as its ops have it: made, received or collected here */
+  PLAN_ROLE_ARRIVED,   /* a tensor's gradient as `message` brings it; a compressed skip's: K values a sample */
+  PLAN_ROLE_PROJECTED, /* the K values a sample of a compressed skip, or of its gradient, that `message` brings or takes */
+  PLAN_ROLE_LATENTS    /* that `message` brings or takes */
+} plan_role;
+
 typedef struct plan_buffer {
   uint8_t memory_class;
-  uint8_t gradient;            /* of `tensor`, not its value */
+  uint8_t gradient : 1; /* of `tensor`, not its value */
+  uint8_t role : 7;
   uint16_t chunk;              /* that makes or receives it; persistent buffers: the rank's first */
   uint32_t microbatch;         /* PLAN_NO_PEER for persistent buffers */
+  uint32_t message;            /* of the first copy of the pipeline; PLAN_NO_PEER: where the role has none */
   int32_t tensor;              /* GRAPH_NONE: several, or none of the graph's (activations, weights, latents) */
   uint32_t begin, end;         /* moments, inclusive */
   int64_t offset_bytes, bytes; /* aligned to PLAN_ALIGNMENT */
@@ -70,9 +90,17 @@ typedef struct plan_memory {
   plan_worker_memory *workers; int worker_count;
 } plan_memory;
 
+/* Library workspace of a rank, for kernels of so many threads. */
+typedef dp_status (*plan_library_workspace)(const plan_program *program, const graph *graph, int rank, int threads,
+                                            int64_t *bytes, dp_error *error);
+
 typedef struct plan_memory_options {
   int64_t runtime_bytes;   /* CUDA context and communicators, per worker */
   int64_t workspace_bytes; /* library workspace, per worker */
+  plan_library_workspace library_workspace; /* and as much more; NULL: none */
+  int threads;
+  bool unfused; /* for an executor that runs one op after another: the layout that it allocates */
+  bool means;   /* running means of what is trained are kept, in fp32; counted as optimizer state */
   /* [rank], or NULL. A rank whose live peak and runtime are more than that is not placed: its layout_bytes are its
    * live_peak_bytes, the least that any layout takes, and its offsets are 0. For those who only ask whether it fits. */
   const int64_t *limit_bytes;
@@ -91,6 +119,8 @@ dp_status plan_memory_place(plan_buffer *buffers, uint32_t count, int64_t base_b
 
 dp_status plan_memory_layout(const plan_program *program, const graph *graph, const plan_memory_options *options,
                              plan_memory *memory, dp_error *error);
+/* Whether the plan's weight backward comes apart. */
+bool plan_splits_backward(const plan_plan *plan);
 void plan_memory_free(plan_memory *memory);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "plan/places.h"
+
 /* ---- what the graph says ---- */
 
 static const graph_tensor *tensor_at(const plan_keeper *k, int tensor) { return &k->graph->tensors.items[tensor]; }
@@ -28,16 +30,8 @@ static bool used_by(const plan_keeper *k, int tensor, int chunk) {
 
 /* Whether the chunk's saved activations hold it: the rule of graph_saved_bytes. */
 static bool saved_by(const plan_keeper *k, int tensor, int chunk) {
-  const uint8_t *recompute = k->plan->recompute;
-  const graph_tensor *t = tensor_at(k, tensor);
-  if (!k->plan->training || t->is_constant) return false;
-  for (int i = 0; i < t->saver_unit_count; i++)
-    if (in_chunk(k, t->saver_units[i], chunk) && !(recompute && recompute[t->saver_units[i]])) return true;
-  for (int i = 0; recompute && i < t->consumer_unit_count; i++)
-    if (in_chunk(k, t->consumer_units[i], chunk) && t->consumer_units[i] != t->producer_unit &&
-        recompute[t->consumer_units[i]])
-      return true;
-  return false;
+  const plan_chunk *c = &k->plan->chunks[chunk];
+  return plan_places_saves(k->plan, k->graph, tensor, c->first_unit, c->unit_count);
 }
 
 static plan_memory_class class_of_kind(plan_traffic kind) {
@@ -131,7 +125,9 @@ static dp_status keep_received_tensor(plan_keeper *k, plan_keep_list *list, int 
   int last_use;
   const bool compressed = wire_bytes(k, m, tensor, &bytes);
   plan_keep keep = {.memory_class = class_of_kind(kind_in(k, m, tensor)),
+                    .role = compressed ? PLAN_ROLE_PROJECTED : PLAN_ROLE_WHOLE,
                     .received = true,
+                    .for_message = compressed,
                     .chunk = m->to_chunk,
                     .message = message,
                     .tensor = tensor,
@@ -142,7 +138,8 @@ static dp_status keep_received_tensor(plan_keeper *k, plan_keep_list *list, int 
   DP_TRY(end_pass(k, list, PLAN_PASS_FORWARD, m->to_chunk));
   if (compressed && learns(k, tensor)) DP_TRY(end_pass(k, list, PLAN_PASS_BACKWARD, m->to_chunk));
   if (compressed) { /* made whole as its chunk begins */
-    keep.received = false;
+    keep.role = PLAN_ROLE_WHOLE;
+    keep.received = keep.for_message = false;
     keep.pass = PLAN_PASS_FORWARD;
     keep.bytes = tensor_at(k, tensor)->bytes;
     DP_TRY(add(k, list, keep));
@@ -176,7 +173,9 @@ static dp_status keep_received(plan_keeper *k, plan_keep_list *list, int rank, u
   if (is_latent(m)) {
     DP_TRY(add(k, list,
                (plan_keep){.memory_class = PLAN_MEMORY_BOUNDARY,
+                           .role = PLAN_ROLE_LATENTS,
                            .received = true,
+                           .for_message = true,
                            .chunk = m->to_chunk,
                            .message = message,
                            .tensor = GRAPH_NONE,
@@ -193,8 +192,10 @@ static dp_status keep_received(plan_keeper *k, plan_keep_list *list, int rank, u
     (void)wire_bytes(k, m, tensor, &bytes);
     DP_TRY(add(k, list,
                (plan_keep){.memory_class = class_of_kind(kind_in(k, m, tensor)),
+                           .role = PLAN_ROLE_ARRIVED,
                            .gradient = true,
                            .received = true,
+                           .for_message = true,
                            .chunk = m->to_chunk,
                            .message = message,
                            .tensor = tensor,
@@ -214,15 +215,21 @@ static dp_status keep_sent_gradients(plan_keeper *k, plan_keep_list *list, int r
     const bool compressed = wire_bytes(k, m, tensor, &bytes);
     DP_TRY(end_uses(k, list, rank, tensor, m->from_chunk, false, &last_use));
     plan_keep keep = {.memory_class = class_of_kind(kind_in(k, m, tensor)),
+                      .role = PLAN_ROLE_WHOLE,
                       .gradient = true,
                       .chunk = m->from_chunk,
                       .pass = PLAN_PASS_BACKWARD,
                       .tensor = tensor,
                       .bytes = bytes};
     if (compressed) {
+      keep.role = PLAN_ROLE_PROJECTED;
+      keep.for_message = true;
+      keep.message = message;
       DP_TRY(add(k, list, keep));
       DP_TRY(end_sent(k, list, message));
       if (last_use <= m->from_chunk) continue;
+      keep.role = PLAN_ROLE_WHOLE;
+      keep.for_message = false;
       keep.bytes = tensor_at(k, tensor)->bytes;
     }
     if (last_use > m->from_chunk) keep.chunk = last_use;
@@ -234,17 +241,31 @@ static dp_status keep_sent_gradients(plan_keeper *k, plan_keep_list *list, int r
 
 /* ---- chunks ---- */
 
+/* That of an output whose value the backward reads. */
+static dp_status keep_loss_gradient(plan_keeper *k, plan_keep_list *list, int chunk, int tensor) {
+  DP_TRY(add(k, list,
+             (plan_keep){.memory_class = PLAN_MEMORY_BOUNDARY,
+                         .role = PLAN_ROLE_WHOLE,
+                         .gradient = true,
+                         .chunk = chunk,
+                         .pass = PLAN_PASS_FORWARD,
+                         .tensor = tensor,
+                         .bytes = tensor_at(k, tensor)->bytes}));
+  return end_pass(k, list, PLAN_PASS_BACKWARD, chunk);
+}
+
 /* A tensor that the chunk makes: kept for later chunks of the rank and until it is sent, be it by one of them. */
 static dp_status keep_made(plan_keeper *k, plan_keep_list *list, int rank, int chunk, int tensor) {
   const graph_tensor *t = tensor_at(k, tensor);
   int last_use;
   plan_keep keep = {.memory_class = class_of_tensor(t),
+                    .role = PLAN_ROLE_WHOLE,
                     .chunk = chunk,
                     .pass = PLAN_PASS_FORWARD,
                     .tensor = tensor,
                     .bytes = t->bytes};
   DP_TRY(end_uses(k, list, rank, tensor, chunk + 1, false, &last_use));
-  const bool saved = saved_by(k, root_of(k, tensor), chunk);
+  const bool saved = saved_by(k, k->unfused ? tensor : root_of(k, tensor), chunk);
   DP_TRY(add(k, list, keep));
   if (!saved) DP_TRY(end_uses(k, list, rank, tensor, chunk + 1, true, &last_use));
   if (!saved && t->is_output)
@@ -266,11 +287,17 @@ static dp_status keep_made(plan_keeper *k, plan_keep_list *list, int rank, int c
     const plan_message *m = message_at(k, k->out_messages[i]);
     if (m->backward || m->from_chunk < chunk || !carries(k, m, tensor) || !wire_bytes(k, m, tensor, &keep.bytes))
       continue;
+    keep.role = PLAN_ROLE_PROJECTED;
+    keep.for_message = true;
+    keep.message = k->out_messages[i];
     DP_TRY(add(k, list, keep));
     DP_TRY(end_sent(k, list, k->out_messages[i]));
   }
+  if (k->unfused && saved && t->is_output && t->needs_gradient && last_use == GRAPH_NONE)
+    DP_TRY(keep_loss_gradient(k, list, chunk, tensor));
   if (!k->plan->training || !t->needs_gradient || last_use == GRAPH_NONE) return DP_OK;
   keep = (plan_keep){.memory_class = class_of_tensor(t),
+                     .role = PLAN_ROLE_WHOLE,
                      .gradient = true,
                      .chunk = last_use,
                      .pass = PLAN_PASS_BACKWARD,
@@ -280,6 +307,41 @@ static dp_status keep_made(plan_keeper *k, plan_keep_list *list, int rank, int c
   return end_pass(k, list, PLAN_PASS_BACKWARD, chunk);
 }
 
+/* What recomputed units save: made again by the input backward, and read by the weight backward too. */
+static int64_t again_bytes(const plan_keeper *k, int chunk) {
+  const plan_chunk *c = &k->plan->chunks[chunk];
+  int64_t bytes = 0;
+  for (int u = c->first_unit; k->plan->recompute && u < c->first_unit + c->unit_count; u++) {
+    if (!k->plan->recompute[u]) continue;
+    const graph_unit *unit = &k->graph->units.items[u];
+    bytes += unit->saved_extra_bytes;
+    for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++)
+      for (int i = 0; i < k->graph->ops.items[o].output_count; i++) {
+        const int tensor = k->graph->ops.items[o].outputs[i];
+        const graph_tensor *t = tensor_at(k, tensor);
+        bool saved = false;
+        for (int s = 0; s < t->saver_unit_count; s++) saved = saved || in_chunk(k, t->saver_units[s], chunk);
+        if (saved && !saved_by(k, tensor, chunk)) bytes += t->bytes;
+      }
+  }
+  return bytes;
+}
+
+/* Gradients of what weighted ops put out, and of their adapters' hidden values, from the input backward to that of the
+ * weights. */
+static int64_t kept_bytes(const plan_keeper *k, int chunk) {
+  const graph_unit *units = &k->graph->units.items[k->plan->chunks[chunk].first_unit];
+  const graph_unit *last = &units[k->plan->chunks[chunk].unit_count - 1];
+  int64_t bytes = 0;
+  for (int o = units[0].first_op; o < last->first_op + last->op_count; o++) {
+    const graph_op *op = &k->graph->ops.items[o];
+    if (op->parameters + op->adapter_parameters == 0 || op->trainable == GRAPH_TRAIN_FROZEN) continue;
+    if (op->adapter_parameters > 0) bytes += op->saved_extra_bytes;
+    for (int i = 0; i < op->output_count; i++) bytes += tensor_at(k, op->outputs[i])->bytes;
+  }
+  return bytes;
+}
+
 /* Saved activations, and what the weight backward needs beside them when it comes apart. */
 static dp_status keep_saved(plan_keeper *k, plan_keep_list *list, int chunk) {
   const plan_chunk *c = &k->plan->chunks[chunk];
@@ -287,6 +349,7 @@ static dp_status keep_saved(plan_keeper *k, plan_keep_list *list, int chunk) {
   const int64_t saved_bytes =
       graph_saved_bytes(k->graph, c->first_unit, c->unit_count, k->plan->recompute, &received_bytes);
   plan_keep keep = {.memory_class = PLAN_MEMORY_ACTIVATIONS,
+                    .role = PLAN_ROLE_SAVED,
                     .chunk = chunk,
                     .pass = PLAN_PASS_FORWARD,
                     .tensor = GRAPH_NONE,
@@ -294,28 +357,14 @@ static dp_status keep_saved(plan_keeper *k, plan_keep_list *list, int chunk) {
   DP_TRY(add(k, list, keep));
   DP_TRY(end_pass(k, list, last_pass(k), chunk));
   if (!k->split_backward) return DP_OK;
-  const graph_unit *units = &k->graph->units.items[c->first_unit];
-  const int end = units[c->unit_count - 1].first_op + units[c->unit_count - 1].op_count;
   keep.pass = PLAN_PASS_BACKWARD;
-  bool again = false;
-  for (int u = c->first_unit; k->plan->recompute && u < c->first_unit + c->unit_count; u++)
-    if (k->plan->recompute[u]) again = true;
-  if (again) { /* made again by the input backward, and read by the weight backward too */
-    int64_t whole_received_bytes = 0;
-    const int64_t whole_bytes = graph_saved_bytes(k->graph, c->first_unit, c->unit_count, NULL, &whole_received_bytes);
-    keep.bytes = whole_bytes - whole_received_bytes - keep.bytes;
-    if (keep.bytes > 0) {
-      DP_TRY(add(k, list, keep));
-      DP_TRY(end_pass(k, list, PLAN_PASS_WEIGHT, chunk));
-    }
-  }
+  keep.role = PLAN_ROLE_AGAIN;
+  keep.bytes = again_bytes(k, chunk);
+  DP_TRY(add(k, list, keep));
+  DP_TRY(end_pass(k, list, PLAN_PASS_WEIGHT, chunk));
   keep.gradient = true;
-  keep.bytes = 0;
-  for (int o = units[0].first_op; o < end; o++) {
-    const graph_op *op = &k->graph->ops.items[o];
-    if (op->parameters + op->adapter_parameters == 0 || (op->trainable == GRAPH_TRAIN_FROZEN)) continue;
-    for (int i = 0; i < op->output_count; i++) keep.bytes += tensor_at(k, op->outputs[i])->bytes;
-  }
+  keep.role = PLAN_ROLE_KEPT;
+  keep.bytes = kept_bytes(k, chunk);
   DP_TRY(add(k, list, keep));
   return end_pass(k, list, PLAN_PASS_WEIGHT, chunk);
 }
@@ -325,8 +374,11 @@ static dp_status keep_chunk(plan_keeper *k, plan_keep_list *list, int rank, int 
   if (k->plan->training) DP_TRY(keep_saved(k, list, chunk));
   const graph_unit *units = &k->graph->units.items[c->first_unit];
   const int first = units[0].first_op, end = units[c->unit_count - 1].first_op + units[c->unit_count - 1].op_count;
-  plan_keep inputs = {
-      .memory_class = PLAN_MEMORY_BOUNDARY, .chunk = chunk, .pass = PLAN_PASS_FORWARD, .tensor = GRAPH_NONE};
+  plan_keep inputs = {.memory_class = PLAN_MEMORY_BOUNDARY,
+                      .role = PLAN_ROLE_INPUTS,
+                      .chunk = chunk,
+                      .pass = PLAN_PASS_FORWARD,
+                      .tensor = GRAPH_NONE};
   for (int o = first; o < end; o++) {
     const graph_op *op = &k->graph->ops.items[o];
     for (int i = 0; i < op->input_count; i++) {
@@ -354,8 +406,11 @@ dp_status plan_keeper_rank(plan_keeper *k, int rank, plan_keep_list *list) {
     if (!is_latent(m)) continue;
     DP_TRY(add(k, list,
                (plan_keep){.memory_class = PLAN_MEMORY_BOUNDARY,
+                           .role = PLAN_ROLE_LATENTS,
+                           .for_message = true,
                            .chunk = m->from_chunk,
                            .pass = PLAN_PASS_FORWARD,
+                           .message = message,
                            .tensor = GRAPH_NONE,
                            .bytes = m->bytes}));
     DP_TRY(end_sent(k, list, message));
@@ -381,13 +436,22 @@ static bool by_rank(const plan_keeper *k, bool out, uint32_t count, dp_arena *ar
   return true;
 }
 
-dp_status plan_keeper_init(const plan_program *program, const graph *g, dp_arena *arena, plan_keeper *k,
+bool plan_splits_backward(const plan_plan *plan) {
+  for (int i = 0; i < plan->order_count[0]; i++)
+    if (plan->order[0][i].opcode == PLAN_BACKWARD_WEIGHT) return true;
+  return false;
+}
+
+dp_status plan_keeper_init(const plan_program *program, const graph *g, bool unfused, dp_arena *arena, plan_keeper *k,
                            dp_error *error) {
   const plan_plan *plan = program->plan;
-  *k = (plan_keeper){
-      .program = program, .plan = plan, .graph = g, .error = error, .items = plan->microbatches * plan->denoise_steps};
-  for (int i = 0; i < plan->order_count[0]; i++)
-    if (plan->order[0][i].opcode == PLAN_BACKWARD_WEIGHT) k->split_backward = true;
+  *k = (plan_keeper){.program = program,
+                     .plan = plan,
+                     .graph = g,
+                     .error = error,
+                     .items = plan->microbatches * plan->denoise_steps,
+                     .split_backward = plan_splits_backward(plan),
+                     .unfused = unfused};
   k->chunk_of_unit = DP_ARENA_NEW(arena, int, g->units.count);
   k->mark = DP_ARENA_NEW(arena, int, g->tensors.count);
   k->rank_chunks = DP_ARENA_NEW(arena, int, (size_t)plan->chunk_count);

@@ -16,8 +16,10 @@ typedef struct plan_keep_end {
 /* One buffer for each microbatch. It lives to the last of its ends. */
 typedef struct plan_keep {
   plan_memory_class memory_class;
+  plan_role role;
   bool gradient, received;
-  int chunk, pass; /* begins with this pass of the chunk, unless received with */
+  int chunk, pass;  /* begins with this pass of the chunk, unless received with */
+  bool for_message; /* `message` is what its role is about, too */
   uint32_t message;
   int tensor; /* GRAPH_NONE: several */
   int64_t bytes;
@@ -37,6 +39,7 @@ typedef struct plan_keeper {
   dp_error *error;
   int items;
   bool split_backward;
+  bool unfused; /* plan_memory_options */
   int *chunk_of_unit;
   int *mark;                                                   /* [tensor] chunk, plus 1, that has counted it */
   int *rank_chunks, *rank_first;                               /* chunks of each rank, ascending: CSR */
@@ -44,8 +47,8 @@ typedef struct plan_keeper {
 } plan_keeper;
 
 /* In `arena`. */
-dp_status plan_keeper_init(const plan_program *program, const graph *graph, dp_arena *arena, plan_keeper *keeper,
-                           dp_error *error);
+dp_status plan_keeper_init(const plan_program *program, const graph *graph, bool unfused, dp_arena *arena,
+                           plan_keeper *keeper, dp_error *error);
 /* Replaces what is in the list. */
 dp_status plan_keeper_rank(plan_keeper *keeper, int rank, plan_keep_list *list);
 

@@ -30,6 +30,9 @@ typedef enum plan_opcode {
 } plan_opcode;
 extern const char *const plan_opcode_names[]; /* "FORWARD", ... */
 
+/* The passes of a chunk: BACKWARD and BACKWARD_INPUT are one. */
+enum { PLAN_PASS_FORWARD, PLAN_PASS_BACKWARD, PLAN_PASS_WEIGHT, PLAN_PASS_COUNT };
+
 typedef enum plan_lane_kind { PLAN_LANE_COMPUTE, PLAN_LANE_SEND, PLAN_LANE_RECV, PLAN_LANE_COLLECTIVE } plan_lane_kind;
 
 typedef struct plan_lane {

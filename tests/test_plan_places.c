@@ -1,0 +1,208 @@
+/* plan/: the places inside a chunk's blocks, held to the laws of plan/places.h, for random plans of random graphs and
+ * of the small models of tests/fixtures; and their sizes against the memory layout's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/schema.h"
+#include "plan/memory.h"
+#include "plan/places.h"
+#include "tests/fixtures.h"
+#include "tests/plan_reference.h"
+#include "tests/suite.h"
+
+static dp_error error;
+static graph model;
+static plan_plan plan;
+static plan_program program;
+static plan_memory memory;
+static unsigned now; /* seed, for messages */
+
+static void setup(void) { error = (dp_error)DP_ERROR_INIT; }
+static void drop(void) {
+  plan_memory_free(&memory);
+  plan_program_free(&program);
+  plan_plan_free(&plan);
+  graph_free(&model);
+}
+
+#define OK(call) ck_assert_msg((call) == DP_OK, "seed %u: %s", now, error.text)
+
+/* ---- the laws ---- */
+
+static bool meet(const plan_life *a, const plan_life *b) { return a->begin <= b->end && b->begin <= a->end; }
+static bool overlap(const plan_life *a, const plan_life *b) {
+  return a->at < b->at + b->bytes && b->at < a->at + a->bytes;
+}
+
+/* Two places of the workspace that live at one time lie apart, and none is outside. */
+static void check_lives(const plan_pass_places *pass) {
+  for (uint32_t i = 0; i < pass->life_count; i++) {
+    const plan_life *a = &pass->lives[i];
+    if (a->at < 0 || a->at + a->bytes > pass->workspace_bytes || a->begin > a->end)
+      ck_abort_msg("seed %u: life %u is outside the workspace", now, i);
+    for (uint32_t j = 0; j < i; j++)
+      if (meet(a, &pass->lives[j]) && overlap(a, &pass->lives[j]))
+        ck_abort_msg("seed %u: lives %u and %u meet", now, i, j);
+  }
+}
+
+/* An operand lies in its block; in the workspace it is alive while the action runs. */
+static void check_place(const plan_places *places, const plan_pass_places *pass, uint32_t action, plan_place place,
+                        int64_t bytes) {
+  bool right =
+      place.block == PLAN_BLOCK_NONE || (place.block == PLAN_BLOCK_OUTSIDE && place.at < places->outside_count);
+  if (place.block == PLAN_BLOCK_WORKSPACE)
+    for (uint32_t l = 0; !right && l < pass->life_count; l++)
+      right = pass->lives[l].at == place.at && pass->lives[l].bytes >= bytes && pass->lives[l].begin <= action &&
+              action <= pass->lives[l].end;
+  else if (place.block != PLAN_BLOCK_NONE && place.block != PLAN_BLOCK_OUTSIDE)
+    right = place.at >= 0 && place.at + bytes <= places->block_bytes[place.block];
+  if (!right) ck_abort_msg("seed %u: action %u: an operand of block %u lies elsewhere", now, action, place.block);
+}
+
+static void check_actions(const plan_places *places, const plan_pass_places *pass) {
+  for (uint32_t a = 0; a < pass->action_count; a++) {
+    const graph_op *op = &model.ops.items[pass->actions[a].op];
+    const plan_place *at = &pass->places[pass->actions[a].first_place];
+    const int n = op->input_count, m = op->output_count;
+    for (int i = 0; i < 2 * (n + m); i++) {
+      const int k = i % (n + m), tensor = k < n ? op->inputs[k] : op->outputs[k - n];
+      check_place(places, pass, a, at[i], model.tensors.items[tensor].bytes);
+    }
+    check_place(places, pass, a, at[2 * (n + m)], op->statistic_bytes);
+    check_place(places, pass, a, at[2 * (n + m) + 1], op->saved_extra_bytes);
+    /* what it writes is nothing that it reads */
+    for (int i = n; i < n + m && pass->actions[a].kind == PLAN_ACTION_FORWARD; i++)
+      for (int j = 0; j < n; j++)
+        if (at[i].block == PLAN_BLOCK_WORKSPACE && at[j].block == PLAN_BLOCK_WORKSPACE && at[i].at == at[j].at)
+          ck_abort_msg("seed %u: action %u writes over what it reads", now, a);
+  }
+}
+
+/* A reshape that only its own unit reads is not run: in every pass, units run all of the others forward once. */
+static void check_forward(const plan_places *places) {
+  uint32_t ops = 0;
+  for (int u = places->first_unit; u < places->first_unit + places->unit_count; u++)
+    for (int o = model.units.items[u].first_op; o < model.units.items[u].first_op + model.units.items[u].op_count; o++)
+      ops += plan_places_root(&model, model.ops.items[o].outputs[0]) == model.ops.items[o].outputs[0];
+  ck_assert_uint_eq(places->passes[PLAN_PASS_FORWARD].action_count, ops);
+}
+
+static int64_t up(int64_t bytes) { return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT; }
+
+/* The layout has just those buffers for every microbatch. */
+static void check_blocks(int chunk, const plan_places *places) {
+  static const struct {
+    plan_block block;
+    plan_role role;
+  } pairs[] = {{PLAN_BLOCK_SAVED, PLAN_ROLE_SAVED},
+               {PLAN_BLOCK_AGAIN, PLAN_ROLE_AGAIN},
+               {PLAN_BLOCK_KEPT, PLAN_ROLE_KEPT},
+               {PLAN_BLOCK_INPUTS, PLAN_ROLE_INPUTS}};
+  const plan_worker_memory *worker = &memory.workers[plan.chunks[chunk].rank];
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    int found = 0;
+    for (uint32_t b = 0; b < worker->buffer_count; b++) {
+      const plan_buffer *buffer = &worker->buffers[b];
+      if (buffer->role != pairs[i].role || buffer->chunk != chunk) continue;
+      found++;
+      if (buffer->bytes != up(places->block_bytes[pairs[i].block]))
+        ck_abort_msg("seed %u: block %d has %lld bytes, its buffer %lld", now, (int)pairs[i].block,
+                     (long long)places->block_bytes[pairs[i].block], (long long)buffer->bytes);
+    }
+    ck_assert_int_eq(found, places->block_bytes[pairs[i].block] > 0 ? plan.microbatches * plan.denoise_steps : 0);
+  }
+}
+
+/* Everything outside is somewhere on the worker: a buffer of its own, or what another chunk saves. */
+static void check_outside(int chunk, const plan_places *places, const plan_places *all) {
+  const plan_worker_memory *worker = &memory.workers[plan.chunks[chunk].rank];
+  for (int i = 0; i < places->outside_count; i++) {
+    const plan_outside *what = &places->outside[i];
+    bool found = model.tensors.items[what->tensor].is_constant;
+    for (uint32_t b = 0; !found && b < worker->buffer_count; b++)
+      found = worker->buffers[b].role == PLAN_ROLE_WHOLE && worker->buffers[b].tensor == what->tensor &&
+              worker->buffers[b].gradient == what->gradient;
+    for (int c = 0; !found && !what->gradient && c < plan.chunk_count; c++)
+      found = plan.chunks[c].rank == plan.chunks[chunk].rank &&
+              plan_places_made(&all[c], what->tensor).block == PLAN_BLOCK_SAVED;
+    if (!found)
+      ck_abort_msg("seed %u: chunk %d: %s%s is nowhere", now, chunk, what->gradient ? "the gradient of " : "",
+                   model.tensors.items[what->tensor].name);
+  }
+}
+
+static void check_plan(void) {
+  static const plan_memory_options options = {.unfused = true};
+  dp_arena arena = {0};
+  OK(plan_compile(&plan, &model, &program, &error));
+  OK(plan_memory_layout(&program, &model, &options, &memory, &error));
+  plan_places *all = DP_ARENA_NEW(&arena, plan_places, (size_t)plan.chunk_count);
+  ck_assert_ptr_nonnull(all);
+  for (int c = 0; c < plan.chunk_count; c++)
+    OK(plan_places_of(&plan, &model, c, plan_splits_backward(&plan), &arena, &all[c], &error));
+  for (int c = 0; c < plan.chunk_count; c++) {
+    for (int pass = 0; pass < PLAN_PASS_COUNT; pass++) {
+      check_lives(&all[c].passes[pass]);
+      check_actions(&all[c], &all[c].passes[pass]);
+      ck_assert_int_le(all[c].passes[pass].workspace_bytes, all[c].block_bytes[PLAN_BLOCK_WORKSPACE]);
+    }
+    check_forward(&all[c]);
+    check_blocks(c, &all[c]);
+    check_outside(c, &all[c], all);
+  }
+  dp_arena_free(&arena);
+  drop();
+}
+
+/* ---- plans ---- */
+
+static void make_plan(dp_random *random) {
+  int cuts[64];
+  const int units = (int)model.units.count;
+  reference_plan wanted = reference_random_plan(random, units, cuts);
+  wanted.tensor = 0;
+  reference_plan_make(&wanted, &model, &plan);
+  const uint64_t recomputed = dp_random_below(random, 4); /* of 3; 0: none, 3: all */
+  for (int u = 0; u < units; u++) plan.recompute[u] = dp_random_below(random, 3) < recomputed;
+}
+
+START_TEST(random_plans_of_random_graphs) {
+  for (uint64_t seed = 0; seed < 400; seed++) {
+    dp_random random;
+    now = (unsigned)seed;
+    dp_random_init(&random, seed, 3);
+    reference_skip_graph(6 + (int)dp_random_below(&random, 20), (int)(seed % 5), &random, &model);
+    make_plan(&random);
+    check_plan();
+  }
+}
+END_TEST
+
+START_TEST(random_plans_of_models) {
+  static const char *const models[] = {"sd15", "sdxl", "sd3", "sd35", "flux-dev"};
+  for (uint64_t seed = 0; seed < 60; seed++) {
+    dp_random random;
+    graph_model_options options;
+    now = (unsigned)seed;
+    dp_random_init(&random, seed, 4);
+    graph_model_options_default(&options);
+    options.height = options.width = 128;
+    options.text_tokens = 7;
+    options.batch = 1 + (int64_t)(seed % 2);
+    if (seed % 3 == 1) {
+      options.trainable = GRAPH_TRAIN_LORA;
+      options.lora_rank = 3;
+      options.lora_all_linear = seed % 2 == 0;
+    }
+    OK(graph_model_read(fixture_path(models[seed % 5], "config.json"), &options, &model, &error));
+    make_plan(&random);
+    check_plan();
+  }
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {random_plans_of_random_graphs, random_plans_of_models};
+  return suite_run("plan_places", tests, DP_COUNT_OF(tests), setup, drop, 120);
+}
