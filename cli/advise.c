@@ -5,6 +5,7 @@
 #include "base/progress.h"
 #include "cli/advise.h"
 #include "cli/command.h"
+#include "cli/efficiency.h"
 
 enum { SLOT_CLUSTER, SLOT_DATASET, SLOT_MODEL, SLOT_SET, SLOT_JSON };
 
@@ -62,7 +63,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
   sim_efficiency *efficiency = NULL;
   DP_TRY(plan_dpipe_read(values->arguments[0], values->sets, values->set_count, &config, error));
   dp_status status = plan_dpipe_read_dataset(&config, values->slots[SLOT_DATASET].string, error);
-  if (status == DP_OK) status = sim_efficiency_read(NULL, &efficiency, error);
+  if (status == DP_OK) status = cli_efficiency_read(&efficiency, error);
   if (status == DP_OK) status = advise(&config, efficiency, values, error);
   sim_efficiency_free(efficiency);
   plan_dpipe_free(&config);

@@ -9,6 +9,7 @@
 #include "base/range.h"
 #include "base/schema.h"
 #include "cli/command.h"
+#include "cli/efficiency.h"
 #include "cli/json.h"
 #include "cli/recalibrate.h"
 #include "exec/measure.h"
@@ -303,7 +304,7 @@ static dp_status run_command(const cli_values *values, dp_error *error) {
   sim_efficiency *efficiency = NULL;
   DP_TRY(plan_scenario_read(values->arguments[0], values->sets, values->set_count, &scenario, error));
   calibration c = {.scenario = &scenario, .error = error};
-  dp_status status = sim_efficiency_read(NULL, &efficiency, error);
+  dp_status status = cli_efficiency_read(&efficiency, error);
   c.efficiency = efficiency;
   if (status == DP_OK) status = from ? correct(&c, values) : calibrate(&c, values);
   exec_measure_free(c.measure);

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/schema.h"
 #include "cli/command.h"
+#include "cli/efficiency.h"
 #include "cli/run_plan.h"
 #include "cli/run_processes.h"
 #include "cli/run_report.h"
@@ -415,7 +416,7 @@ static dp_status run_scenario(const cli_values *values, const cli_run_source *so
   sim_prediction prediction;
   if (values->slots[SLOT_TRUST_CACHE].given) scenario->data.trust_cache = true;
   DP_TRY(plan_scenario_find_training(scenario, error));
-  DP_TRY(sim_efficiency_read(NULL, &efficiency, error));
+  DP_TRY(cli_efficiency_read(&efficiency, error));
   dp_status status = sim_predict(scenario, efficiency, &prediction, error);
   if (status == DP_OK) {
     cli_run_sizes sizes;

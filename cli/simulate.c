@@ -4,6 +4,7 @@
 
 #include "base/schema.h"
 #include "cli/command.h"
+#include "cli/efficiency.h"
 #include "cli/folder.h"
 #include "cli/json.h"
 #include "reports/report.h"
@@ -75,7 +76,7 @@ static dp_status run_command(const cli_values *values, dp_error *error) {
   plan_scenario scenario;
   sim_efficiency *efficiency = NULL;
   DP_TRY(plan_scenario_read(values->arguments[0], values->sets, values->set_count, &scenario, error));
-  dp_status status = sim_efficiency_read(NULL, &efficiency, error);
+  dp_status status = cli_efficiency_read(&efficiency, error);
   if (status == DP_OK) status = predict(&scenario, efficiency, values, error);
   sim_efficiency_free(efficiency);
   plan_scenario_free(&scenario);

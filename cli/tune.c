@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "cli/baselines.h"
 #include "cli/command.h"
+#include "cli/efficiency.h"
 #include "cli/folder.h"
 #include "cli/json.h"
 #include "cli/remedies.h"
@@ -251,7 +252,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
   plan_scenario scenario;
   sim_efficiency *efficiency = NULL;
   DP_TRY(plan_scenario_read_job(values->arguments[0], values->sets, values->set_count, &scenario, error));
-  dp_status status = sim_efficiency_read(NULL, &efficiency, error);
+  dp_status status = cli_efficiency_read(&efficiency, error);
   if (status == DP_OK) status = tune(&scenario, efficiency, values, error);
   sim_efficiency_free(efficiency);
   plan_scenario_free(&scenario);

@@ -1,4 +1,5 @@
 /* diffpipe whatif: one job on several clusters, and sweeps over a key. */
+#include "cli/efficiency.h"
 #include "cli/whatif.h"
 
 #include <string.h>
@@ -243,7 +244,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
   dp_status status = ask(&q, error);
   if (status == DP_OK && values->slots[SLOT_PLAN_FIXED].given && q.sweep_count == 0)
     status = dp_fail(error, DP_BAD_INPUT, "whatif: found --plan-fixed, allowed: only with a sweep");
-  if (status == DP_OK) status = sim_efficiency_read(NULL, &efficiency, error);
+  if (status == DP_OK) status = cli_efficiency_read(&efficiency, error);
   if (status == DP_OK) status = search(&q, efficiency, &result, error);
   if (status == DP_OK) {
     status = tell(&q, &result, error);

@@ -1,6 +1,6 @@
 #include "exec/chunk.h"
 
-#include <string.h>
+#include <math.h>
 
 #include "base/clock.h"
 #include "exec/ops.h"
@@ -12,20 +12,6 @@ static exec_call shape_of(const graph *g, const graph_op *op, const exec_lora *a
   for (int i = 0; i < op->output_count; i++) c.out[i] = &g->tensors.items[op->outputs[i]];
   const exec_lora *adapter = adapters ? &adapters[op - g->ops.items] : NULL;
   if (adapter && adapter->rank > 0) c.adapter = adapter;
-  return c;
-}
-
-static exec_call call_of(const exec_chunk *chunk, const exec_frame *frame, int op_index) {
-  const graph_op *op = &chunk->graph->ops.items[op_index];
-  exec_call c = shape_of(chunk->graph, op, chunk->adapters);
-  c.kern = chunk->kern;
-  c.statistics = frame->statistics[op_index];
-  for (int i = 0; i < op->input_count; i++) c.x[i] = frame->values[frame->root[op->inputs[i]]];
-  for (int i = 0; i < op->output_count; i++) c.y[i] = frame->values[frame->root[op->outputs[i]]];
-  for (int w = 0; w < op->weight_count; w++) {
-    c.w[w] = exec_parameters_value(chunk->parameters, op->first_weight + w);
-    c.dw[w] = exec_parameters_gradient(chunk->parameters, op->first_weight + w);
-  }
   return c;
 }
 
@@ -43,9 +29,9 @@ size_t exec_chunk_workspace(const graph *g, int first_unit, int unit_count, int 
   return most;
 }
 
-dp_status exec_chunk_check(const exec_chunk *chunk, dp_error *error) {
-  for (int o = chunk->first_op; o < chunk->first_op + chunk->op_count; o++) {
-    const graph_op *op = &chunk->graph->ops.items[o];
+dp_status exec_chunk_check(const graph *g, dp_error *error) {
+  for (size_t o = 0; o < g->ops.count; o++) {
+    const graph_op *op = &g->ops.items[o];
     if (!exec_op_rows[op->kind].forward)
       return dp_fail(error, DP_UNSUPPORTED, "%s: the CPU has no arithmetic for %s", op->name,
                      graph_op_kind_name(op->kind));
@@ -53,129 +39,159 @@ dp_status exec_chunk_check(const exec_chunk *chunk, dp_error *error) {
   return DP_OK;
 }
 
-/* ---- frames ---- */
+/* ---- actions ---- */
 
-static float *floats(exec_frame *frame, size_t count, bool *failed) {
-  float *made = DP_ARENA_NEW(&frame->arena, float, count ? count : 1);
-  *failed = *failed || !made;
-  return made;
+float *exec_memory_at(const exec_memory *memory, plan_place place) {
+  if (place.block == PLAN_BLOCK_NONE) return NULL;
+  if (place.block == PLAN_BLOCK_OUTSIDE) return memory->outside[place.at];
+  return (float *)(void *)(memory->blocks[place.block] + place.at);
 }
 
-static void place(exec_frame *frame, const graph *g, int tensor, bool gradient, bool *failed) {
-  const graph_tensor *t = &g->tensors.items[tensor];
-  if (!frame->values[tensor] && t->producer_op != GRAPH_NONE)
-    frame->values[tensor] = floats(frame, (size_t)graph_tensor_elements(t), failed);
-  if (gradient && !frame->gradients[tensor])
-    frame->gradients[tensor] = floats(frame, (size_t)graph_tensor_elements(t), failed);
-}
-
-dp_status exec_frame_add(exec_frame *frame, const graph *g, int tensor, bool gradient, dp_error *error) {
-  bool failed = false;
-  place(frame, g, frame->root[tensor], gradient && g->tensors.items[tensor].needs_gradient, &failed);
-  return failed ? dp_fail_memory(error) : DP_OK;
-}
-
-static void place_op(exec_frame *frame, const graph *g, int o, const exec_lora *adapters, bool gradients,
-                     bool *failed) {
-  const graph_op *op = &g->ops.items[o];
-  const exec_call c = shape_of(g, op, adapters);
-  const exec_op_row *row = &exec_op_rows[op->kind];
-  const size_t count = row->statistics ? row->statistics(&c) : 0;
-  if (count) frame->statistics[o] = floats(frame, count, failed);
-  for (int i = 0; i < op->input_count + op->output_count; i++) {
-    const int tensor = frame->root[i < op->input_count ? op->inputs[i] : op->outputs[i - op->input_count]];
-    /* attention makes all three of its gradients at once, wanted or not */
-    const bool wanted = g->tensors.items[tensor].needs_gradient || op->kind == GRAPH_ATTENTION;
-    place(frame, g, tensor, gradients && wanted, failed);
+static exec_call call_of(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                         const plan_action *action) {
+  const graph_op *op = &chunk->graph->ops.items[action->op];
+  const plan_place *values = &pass->places[action->first_place];
+  const int n = op->input_count, m = op->output_count;
+  exec_call c = shape_of(chunk->graph, op, chunk->adapters);
+  c.kern = chunk->kern;
+  for (int i = 0; i < n; i++) c.x[i] = exec_memory_at(memory, values[i]);
+  for (int i = 0; i < m; i++) c.y[i] = exec_memory_at(memory, values[n + i]);
+  c.statistics = exec_memory_at(memory, values[2 * (n + m)]);
+  c.hidden_gradient = exec_memory_at(memory, values[2 * (n + m) + 1]);
+  for (int w = 0; w < op->weight_count; w++) {
+    c.w[w] = exec_parameters_value(chunk->parameters, op->first_weight + w);
+    c.dw[w] = exec_parameters_gradient(chunk->parameters, op->first_weight + w);
   }
-}
-
-dp_status exec_frame_init(const graph *g, const uint8_t *here, const exec_lora *adapters, bool gradients,
-                          exec_frame *frame, dp_error *error) {
-  *frame = (exec_frame){.values = NULL};
-  frame->root = DP_ARENA_NEW(&frame->arena, int, g->tensors.count);
-  frame->values = DP_ARENA_NEW(&frame->arena, float *, g->tensors.count);
-  frame->gradients = DP_ARENA_NEW(&frame->arena, float *, g->tensors.count);
-  frame->begun = DP_ARENA_NEW(&frame->arena, uint8_t, g->tensors.count);
-  frame->statistics = DP_ARENA_NEW(&frame->arena, float *, g->ops.count);
-  bool failed = !frame->root || !frame->values || !frame->gradients || !frame->begun || !frame->statistics;
-  for (size_t t = 0; t < g->tensors.count && !failed; t++) { /* inputs come before what is made of them */
-    const graph_tensor *tensor = &g->tensors.items[t];
-    const bool shows = tensor->producer_op != GRAPH_NONE && g->ops.items[tensor->producer_op].kind == GRAPH_RESHAPE &&
-                       (!here || here[tensor->producer_unit]);
-    frame->root[t] = shows ? frame->root[g->ops.items[tensor->producer_op].inputs[0]] : (int)t;
-  }
-  for (size_t o = 0; o < g->ops.count && !failed; o++)
-    if (!here || here[g->ops.items[o].unit]) place_op(frame, g, (int)o, adapters, gradients, &failed);
-  if (!failed) return DP_OK;
-  exec_frame_free(frame);
-  return dp_fail_memory(error);
-}
-
-void exec_frame_free(exec_frame *frame) {
-  dp_arena_free(&frame->arena);
-  memset(frame, 0, sizeof *frame);
-}
-
-void exec_frame_clear(exec_frame *frame, const graph *g) { memset(frame->begun, 0, g->tensors.count); }
-
-/* ---- passes ---- */
-
-/* An op's time is all that its turn takes, from looking up its operands on. */
-static double begin(const exec_chunk *chunk) { return chunk->observer && chunk->observer->on ? dp_clock_s() : 0; }
-
-static void tell(const exec_chunk *chunk, int op, plan_direction direction, double start_s) {
-  const exec_observer *observer = chunk->observer;
-  if (observer && observer->on) observer->note(observer->data, chunk->worker, op, direction, dp_clock_s() - start_s);
-}
-
-void exec_chunk_forward(const exec_chunk *chunk, exec_frame *frame) {
-  for (int o = chunk->first_op; o < chunk->first_op + chunk->op_count; o++) {
-    const double start_s = begin(chunk);
-    const exec_call c = call_of(chunk, frame, o);
-    exec_op_rows[c.op->kind].forward(&c);
-    tell(chunk, o, PLAN_DIRECTION_FORWARD, start_s);
-  }
+  return c;
 }
 
 /* Fills in gradients of outputs; false: none has reached any. */
-static bool look_up_outputs(const exec_frame *frame, exec_call *c) {
+static bool look_up_outputs(const exec_memory *memory, const plan_place *gradients, exec_call *c) {
   bool any = false;
   for (int i = 0; i < c->op->output_count; i++) {
-    const int tensor = frame->root[c->op->outputs[i]];
-    if (!frame->begun[tensor]) continue;
-    c->dy[i] = frame->gradients[tensor];
-    any = true;
+    if (!memory->begun[plan_places_root(c->graph, c->op->outputs[i])]) continue;
+    c->dy[i] = exec_memory_at(memory, gradients[i]);
+    any = any || c->dy[i];
   }
   return any;
 }
 
-void exec_chunk_backward_input(const exec_chunk *chunk, exec_frame *frame) {
-  for (int o = chunk->first_op + chunk->op_count - 1; o >= chunk->first_op; o--) {
-    const double start_s = begin(chunk);
-    exec_call c = call_of(chunk, frame, o);
-    const exec_op_row *row = &exec_op_rows[c.op->kind];
-    if (c.op->kind == GRAPH_RESHAPE || !row->backward_input || !look_up_outputs(frame, &c)) continue;
-    for (int i = 0; i < c.op->input_count; i++) {
-      const int tensor = frame->root[c.op->inputs[i]];
-      if (!frame->gradients[tensor]) continue;
-      c.dx[i] = frame->gradients[tensor];
-      c.add[i] = frame->begun[tensor];
-    }
-    row->backward_input(&c);
-    for (int i = 0; i < c.op->input_count; i++)
-      if (c.dx[i]) frame->begun[frame->root[c.op->inputs[i]]] = 1;
-    tell(chunk, o, PLAN_DIRECTION_BACKWARD_INPUT, start_s);
+static void look_up_inputs(const exec_memory *memory, const plan_place *gradients, exec_call *c) {
+  for (int i = 0; i < c->op->input_count; i++) {
+    c->dx[i] = exec_memory_at(memory, gradients[i]);
+    c->add[i] = c->dx[i] && memory->begun[plan_places_root(c->graph, c->op->inputs[i])];
   }
 }
 
-void exec_chunk_backward_weight(const exec_chunk *chunk, exec_frame *frame) {
-  for (int o = chunk->first_op + chunk->op_count - 1; o >= chunk->first_op; o--) {
-    const double start_s = begin(chunk);
-    exec_call c = call_of(chunk, frame, o);
-    const exec_op_row *row = &exec_op_rows[c.op->kind];
-    if (!row->backward_weight || !look_up_outputs(frame, &c)) continue;
-    row->backward_weight(&c);
-    tell(chunk, o, PLAN_DIRECTION_BACKWARD_WEIGHT, start_s);
+/* False: no gradient has come that far. */
+static bool run_action(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                       const plan_action *action) {
+  exec_call c = call_of(chunk, memory, pass, action);
+  const exec_op_row *row = &exec_op_rows[c.op->kind];
+  const plan_place *gradients = &pass->places[action->first_place] + c.op->input_count + c.op->output_count;
+  switch (action->kind) {
+    case PLAN_ACTION_FORWARD:
+      row->forward(&c);
+      return true;
+    case PLAN_ACTION_AGAIN:
+      row->again(&c);
+      return true;
+    case PLAN_ACTION_INPUT_GRADIENT:
+      if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return false;
+      look_up_inputs(memory, gradients, &c);
+      row->backward_input(&c);
+      for (int i = 0; i < c.op->input_count; i++)
+        if (c.dx[i]) memory->begun[plan_places_root(c.graph, c.op->inputs[i])] = 1;
+      return true;
+    default:
+      if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return false;
+      row->backward_weight(&c);
+      return true;
   }
+}
+
+/* An action's time is all that its turn takes, from looking up its operands on. Returns when the next one begins. */
+static double tell(const exec_chunk *chunk, const plan_action *action, double start_s) {
+  static const plan_direction directions[] = {[PLAN_ACTION_FORWARD] = PLAN_DIRECTION_FORWARD,
+                                              [PLAN_ACTION_INPUT_GRADIENT] = PLAN_DIRECTION_BACKWARD_INPUT,
+                                              [PLAN_ACTION_WEIGHT_GRADIENT] = PLAN_DIRECTION_BACKWARD_WEIGHT};
+  const double now_s = dp_clock_s();
+  if (action->kind == PLAN_ACTION_AGAIN) return start_s; /* it goes to the one that needs it */
+  chunk->observer->note(chunk->observer->data, chunk->worker, action->op, directions[action->kind], now_s - start_s);
+  return dp_clock_s();
+}
+
+/* ---- passes ---- */
+
+/* The places of the workspace whose life begins, or ends, with an action. */
+static void poison(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass, uint32_t at,
+                   bool begin) {
+  for (uint32_t l = 0; chunk->poison && l < pass->life_count; l++) {
+    const plan_life *life = &pass->lives[l];
+    if ((begin ? life->begin : life->end) != at) continue;
+    kern_fill(chunk->kern, life->bytes / (int64_t)sizeof(float), NAN,
+              exec_memory_at(memory, (plan_place){PLAN_BLOCK_WORKSPACE, life->at}));
+  }
+}
+
+static void run_actions(const exec_chunk *chunk, const exec_memory *memory, int which, uint32_t begin, uint32_t end) {
+  const plan_pass_places *pass = &chunk->places->passes[which];
+  const bool observed = chunk->observer && chunk->observer->on;
+  double start_s = observed ? dp_clock_s() : 0;
+  for (uint32_t a = begin; a < end; a++) {
+    if (a > 0 || which != PLAN_PASS_BACKWARD) poison(chunk, memory, pass, a, true); /* else begin_backward has */
+    const bool ran = run_action(chunk, memory, pass, &pass->actions[a]);
+    if (observed) start_s = ran ? tell(chunk, &pass->actions[a], start_s) : dp_clock_s();
+    poison(chunk, memory, pass, a, false);
+  }
+}
+
+void exec_chunk_forward(const exec_chunk *chunk, const exec_memory *memory) {
+  run_actions(chunk, memory, PLAN_PASS_FORWARD, 0, chunk->places->passes[PLAN_PASS_FORWARD].action_count);
+}
+
+static bool all_finite(int64_t n, const float *x) {
+  float sum = 0; /* 0 times what is not finite is not 0 */
+  for (int64_t i = 0; i < n; i++) sum += 0 * x[i];
+  return sum == 0;
+}
+
+int exec_chunk_find_not_finite(const exec_chunk *chunk, const exec_memory *memory) {
+  const plan_pass_places *pass = &chunk->places->passes[PLAN_PASS_FORWARD];
+  for (uint32_t a = 0; a < pass->action_count; a++) {
+    const plan_action *action = &pass->actions[a];
+    const graph_op *op = &chunk->graph->ops.items[action->op];
+    (void)run_action(chunk, memory, pass, action);
+    for (int i = 0; i < op->output_count; i++)
+      if (!all_finite(graph_tensor_elements(&chunk->graph->tensors.items[op->outputs[i]]),
+                      exec_memory_at(memory, pass->places[action->first_place + (uint32_t)(op->input_count + i)])))
+        return op->unit;
+  }
+  return GRAPH_NONE;
+}
+
+void exec_chunk_begin_backward(const exec_chunk *chunk, const exec_memory *memory) {
+  poison(chunk, memory, &chunk->places->passes[PLAN_PASS_BACKWARD], 0, true);
+  for (int i = 0; i < chunk->places->arrival_count; i++) {
+    const plan_arrival *arrival = &chunk->places->arrivals[i];
+    const float *from = exec_memory_at(memory, arrival->collected);
+    float *to = exec_memory_at(memory, arrival->place);
+    if (from && from != to && memory->begun[arrival->tensor])
+      kern_copy(chunk->kern, graph_tensor_elements(&chunk->graph->tensors.items[arrival->tensor]), from, to);
+  }
+}
+
+/* Units run from the last one on. */
+static void run_units(const exec_chunk *chunk, const exec_memory *memory, int which, int first_unit, int unit_count) {
+  const plan_pass_places *pass = &chunk->places->passes[which];
+  const int first = first_unit - chunk->places->first_unit, last = first + unit_count - 1;
+  run_actions(chunk, memory, which, pass->unit_begin[last], pass->unit_end[first]);
+}
+
+void exec_chunk_backward(const exec_chunk *chunk, const exec_memory *memory, int first_unit, int unit_count) {
+  run_units(chunk, memory, PLAN_PASS_BACKWARD, first_unit, unit_count);
+}
+
+void exec_chunk_backward_weight(const exec_chunk *chunk, const exec_memory *memory, int first_unit, int unit_count) {
+  run_units(chunk, memory, PLAN_PASS_WEIGHT, first_unit, unit_count);
 }

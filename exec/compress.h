@@ -15,13 +15,14 @@
 typedef struct exec_squeeze {
   int compressor; /* of the list */
   bool down;
-  int extra;          /* of the worker's parameters */
-  float **packed;     /* [microbatch] the values kept */
-  float **gradients;  /* [microbatch] of those; up alone */
-  float *up;          /* down, where PSNR is measured: the other end's matrices */
-  double *moments[3]; /* down, during a fit: dims x dims */
-  float *scratch;     /* down: a restored tensor; during a fit: a float matrix of the largest dimension */
-  double psnr;        /* of the last microbatch measured; 0: none */
+  int extra;               /* of the worker's parameters */
+  float **whole;           /* [microbatch] the tensor */
+  float **packed;          /* [microbatch] the values kept */
+  float **gradients;       /* [microbatch] of those; up alone */
+  float **whole_gradients; /* [microbatch] of the tensor; up alone */
+  float *up;               /* down: the other end's matrices, where PSNR is measured or they are fitted */
+  double *moments[3];      /* down, during a fit: dims x dims */
+  double psnr;             /* of the last microbatch measured; 0: none */
 } exec_squeeze;
 
 typedef struct exec_compress {

@@ -41,6 +41,9 @@ struct exec_pipeline {
   uint32_t *group_ready; /* [group] members of this process that are */
   _Atomic uint32_t position;
   double *start_s, *end_s; /* [instruction] by this process's clock */
+  /* [2 * workers] and [2 * workers * samples of a replica]: all workers', and then this process's */
+  exec_report *reports;
+  double *squares;
   dp_arena arena;
 };
 

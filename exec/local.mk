@@ -9,6 +9,7 @@ libexec_a_SOURCES += \
 libexec_a_SOURCES += \
 	exec/chunk.c exec/chunk.h \
 	exec/lanes.c exec/lanes.h \
+	exec/layout.c exec/layout.h \
 	exec/ops.c exec/ops.h \
 	exec/parameters.c exec/parameters.h \
 	exec/pipeline.c exec/pipeline.h \

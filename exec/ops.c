@@ -20,7 +20,7 @@ static kern_linear linear_of(const exec_call *c) {
   return (kern_linear){.rows = rows(c->in[0]), .in = exec_channels(c->in[0]), .out = exec_channels(c->out[0])};
 }
 
-/* statistics: what the adapter's first half makes forward, then the gradient of that. */
+/* statistics: what the adapter's first half makes. */
 static kern_lora lora_of(const exec_call *c) {
   return (kern_lora){.rows = rows(c->in[0]),
                      .in = exec_channels(c->in[0]),
@@ -42,8 +42,7 @@ static void linear_backward_input(const exec_call *c) {
   if (c->dx[0]) kern_linear_input_gradient(c->kern, &size, c->w[0], c->dy[0], c->dx[0], c->add[0]);
   if (!c->adapter) return;
   const kern_lora lora = lora_of(c);
-  kern_lora_input_gradient(c->kern, &lora, c->adapter->a, c->adapter->b, c->dy[0],
-                           c->statistics + lora.rows * lora.rank, c->dx[0]);
+  kern_lora_input_gradient(c->kern, &lora, c->adapter->a, c->adapter->b, c->dy[0], c->hidden_gradient, c->dx[0]);
 }
 
 static void linear_backward_weight(const exec_call *c) {
@@ -51,17 +50,13 @@ static void linear_backward_weight(const exec_call *c) {
   if (c->dw[0] || c->dw[1]) kern_linear_weight_gradient(c->kern, &size, c->x[0], c->dy[0], c->dw[0], c->dw[1]);
   if (!c->adapter || !c->adapter->da) return;
   const kern_lora lora = lora_of(c);
-  kern_lora_weight_gradient(c->kern, &lora, c->x[0], c->dy[0], c->statistics, c->statistics + lora.rows * lora.rank,
-                            c->adapter->da, c->adapter->db);
+  kern_lora_weight_gradient(c->kern, &lora, c->x[0], c->dy[0], c->statistics, c->hidden_gradient, c->adapter->da,
+                            c->adapter->db);
 }
 
 static size_t linear_workspace(const exec_call *c, int threads) {
   const kern_linear size = linear_of(c);
   return kern_linear_workspace(&size, threads);
-}
-
-static size_t linear_statistics(const exec_call *c) {
-  return c->adapter ? 2 * (size_t)(rows(c->in[0]) * c->adapter->rank) : 0;
 }
 
 static kern_conv2d conv_of(const exec_call *c) {
@@ -118,9 +113,10 @@ static void attention_forward(const exec_call *c) {
 
 static void attention_backward(const exec_call *c) {
   const kern_attention size = attention_of(c);
-  const bool add = c->add[0] || c->add[1] || c->add[2]; /* then for all: what has nothing yet gets zeros */
+  bool add = false; /* then for all: what has nothing yet gets zeros */
+  for (int i = 0; i < 3; i++) add = add || (c->dx[i] && c->add[i]);
   for (int i = 0; i < 3; i++)
-    if (add && !c->add[i]) kern_fill(c->kern, elements(c->in[i]), 0, c->dx[i]);
+    if (add && c->dx[i] && !c->add[i]) kern_fill(c->kern, elements(c->in[i]), 0, c->dx[i]);
   kern_attention_backward(c->kern, &size, c->x[0], c->x[1], c->x[2], c->y[0], c->statistics, c->dy[0], c->dx[0],
                           c->dx[1], c->dx[2], add);
 }
@@ -128,10 +124,6 @@ static void attention_backward(const exec_call *c) {
 static size_t attention_workspace(const exec_call *c, int threads) {
   const kern_attention size = attention_of(c);
   return kern_attention_workspace(&size, threads);
-}
-
-static size_t attention_statistics(const exec_call *c) {
-  return (size_t)(c->in[0]->dims[0] * c->op->attributes.heads * c->in[0]->dims[1]);
 }
 
 /* ---- norms; statistics: means and reciprocal deviations ---- */
@@ -147,6 +139,11 @@ static kern_group_norm group_norm_of(const exec_call *c) {
 static void group_norm_forward(const exec_call *c) {
   const kern_group_norm size = group_norm_of(c);
   kern_group_norm_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], c->y[0], c->statistics);
+}
+
+static void group_norm_again(const exec_call *c) {
+  const kern_group_norm size = group_norm_of(c);
+  kern_group_norm_again(c->kern, &size, c->x[0], c->w[0], c->w[1], c->statistics, c->y[0]);
 }
 
 static void group_norm_backward_input(const exec_call *c) {
@@ -168,10 +165,6 @@ static size_t group_norm_workspace(const exec_call *c, int threads) {
   return kern_group_norm_workspace(&size, threads);
 }
 
-static size_t group_norm_statistics(const exec_call *c) {
-  return 2 * (size_t)(c->in[0]->dims[0] * c->op->attributes.groups);
-}
-
 /* Each row, or each head of a row. */
 static kern_row_norm row_norm_of(const exec_call *c) {
   const int64_t head_dim = c->op->attributes.head_dim, channels = head_dim ? head_dim : exec_channels(c->in[0]);
@@ -182,6 +175,11 @@ static kern_row_norm row_norm_of(const exec_call *c) {
 static void layer_norm_forward(const exec_call *c) {
   const kern_row_norm size = row_norm_of(c);
   kern_layer_norm_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], c->y[0], c->statistics);
+}
+
+static void layer_norm_again(const exec_call *c) {
+  const kern_row_norm size = row_norm_of(c);
+  kern_layer_norm_again(c->kern, &size, c->x[0], c->w[0], c->w[1], c->statistics, c->y[0]);
 }
 
 static void layer_norm_backward_input(const exec_call *c) {
@@ -203,6 +201,11 @@ static void rms_norm_forward(const exec_call *c) {
   kern_rms_norm_forward(c->kern, &size, c->x[0], c->w[0], c->y[0], c->statistics);
 }
 
+static void rms_norm_again(const exec_call *c) {
+  const kern_row_norm size = row_norm_of(c);
+  kern_rms_norm_again(c->kern, &size, c->x[0], c->w[0], c->statistics, c->y[0]);
+}
+
 static void rms_norm_backward_input(const exec_call *c) {
   const kern_row_norm size = row_norm_of(c);
   if (c->dx[0])
@@ -219,8 +222,6 @@ static size_t row_norm_workspace(const exec_call *c, int threads) {
   const kern_row_norm size = row_norm_of(c);
   return kern_row_norm_workspace(&size, threads);
 }
-
-static size_t row_norm_statistics(const exec_call *c) { return 2 * (size_t)row_norm_of(c).rows; }
 
 /* ---- activations ---- */
 
@@ -349,7 +350,12 @@ static void split_backward(const exec_call *c) {
   kern_concat(c->kern, outer, c->op->output_count, widths, c->dy, c->dx[0], c->add[0] || !whole);
 }
 
-static void nothing(const exec_call *c) { (void)c; }
+/* A reshape whose output leaves its unit. */
+static void reshape_forward(const exec_call *c) { kern_copy(c->kern, elements(c->in[0]), c->x[0], c->y[0]); }
+
+static void reshape_backward(const exec_call *c) {
+  if (c->dx[0]) move(c, elements(c->in[0]), c->dy[0], c->dx[0], c->add[0]);
+}
 
 /* ---- images ---- */
 
@@ -449,15 +455,14 @@ static void rotary_backward(const exec_call *c) {
 
 const exec_op_row exec_op_rows[GRAPH_OP_KIND_COUNT] = {
     [GRAPH_CONV2D] = {conv_forward, conv_backward_input, conv_backward_weight, conv_workspace, NULL},
-    [GRAPH_LINEAR] = {linear_forward, linear_backward_input, linear_backward_weight, linear_workspace,
-                      linear_statistics},
-    [GRAPH_ATTENTION] = {attention_forward, attention_backward, NULL, attention_workspace, attention_statistics},
+    [GRAPH_LINEAR] = {linear_forward, linear_backward_input, linear_backward_weight, linear_workspace, NULL},
+    [GRAPH_ATTENTION] = {attention_forward, attention_backward, NULL, attention_workspace, NULL},
     [GRAPH_GROUP_NORM] = {group_norm_forward, group_norm_backward_input, group_norm_backward_weight,
-                          group_norm_workspace, group_norm_statistics},
+                          group_norm_workspace, group_norm_again},
     [GRAPH_LAYER_NORM] = {layer_norm_forward, layer_norm_backward_input, layer_norm_backward_weight, row_norm_workspace,
-                          row_norm_statistics},
+                          layer_norm_again},
     [GRAPH_RMS_NORM] = {rms_norm_forward, rms_norm_backward_input, rms_norm_backward_weight, row_norm_workspace,
-                        row_norm_statistics},
+                        rms_norm_again},
     [GRAPH_SILU] = {activation_forward, activation_backward, NULL, NULL, NULL},
     [GRAPH_GELU] = {activation_forward, activation_backward, NULL, NULL, NULL},
     [GRAPH_GEGLU] = {gated_forward, gated_backward, NULL, NULL, NULL},
@@ -471,5 +476,5 @@ const exec_op_row exec_op_rows[GRAPH_OP_KIND_COUNT] = {
     [GRAPH_MODULATE] = {modulate_forward, modulate_backward, NULL, broadcast_workspace, NULL},
     [GRAPH_ROTARY] = {rotary_forward, rotary_backward, NULL, NULL, NULL},
     [GRAPH_UNPATCHIFY] = {unpatchify_forward, unpatchify_backward, NULL, NULL, NULL},
-    [GRAPH_RESHAPE] = {nothing, nothing, NULL, NULL, NULL},
+    [GRAPH_RESHAPE] = {reshape_forward, reshape_backward, NULL, NULL, NULL},
 };

@@ -18,8 +18,9 @@ typedef struct exec_call {
   const float *dy[GRAPH_MAX_PIECES]; /* NULL: none has reached it */
   const float *w[GRAPH_MAX_WEIGHTS];
   float *dw[GRAPH_MAX_WEIGHTS]; /* NULL: not trained */
-  const exec_lora *adapter;  /* NULL: none */
-  float *statistics;
+  const exec_lora *adapter;     /* NULL: none */
+  float *statistics;            /* what forward leaves for backward beside its outputs */
+  float *hidden_gradient;       /* of an adapter: from the input gradient to the weight gradient */
 } exec_call;
 
 typedef struct exec_op_row {
@@ -27,10 +28,11 @@ typedef struct exec_op_row {
   void (*backward_input)(const exec_call *call);           /* NULL: no input ever has a gradient */
   void (*backward_weight)(const exec_call *call);          /* NULL: no weights */
   size_t (*workspace)(const exec_call *call, int threads); /* NULL: none */
-  size_t (*statistics)(const exec_call *call);             /* floats; NULL: none */
+  void (*again)(const exec_call *call); /* a norm's output from its input and statistics; NULL: it is no norm */
 } exec_op_row;
 
-/* By graph_op_kind; forward NULL: there is no arithmetic for it. A reshape has a row, but its output is its input. */
+/* By graph_op_kind; forward NULL: there is no arithmetic for it. A reshape
+ * that shows its input is never run. */
 extern const exec_op_row exec_op_rows[GRAPH_OP_KIND_COUNT];
 
 /* Positions of a tensor: all but batch and channels. */

@@ -68,6 +68,22 @@ static bool has_adapters(const graph *g) {
   return false;
 }
 
+/* An array in given memory, or else in the arena. */
+static bool place_array(exec_parameters *p, float *given, int64_t count, float **array) {
+  *array = given ? given : DP_ARENA_NEW(&p->arena, float, (size_t)count + 1);
+  return *array != NULL;
+}
+
+static bool place_arrays(const exec_parameters_options *o, exec_parameters *p) {
+  const int64_t n = p->trained_count;
+  float *moments = o->optimizer;
+  if (!place_array(p, o->values, p->count, &p->values)) return false;
+  if (!o->training) return true;
+  return place_array(p, o->gradients, n, &p->gradients) && place_array(p, moments, n, &p->first) &&
+         place_array(p, moments ? moments + n : NULL, n, &p->second) &&
+         (!o->means || place_array(p, moments ? moments + 2 * n : NULL, n, &p->means));
+}
+
 dp_status exec_parameters_init(const graph *g, const exec_parameters_options *options, exec_parameters *parameters,
                                dp_error *error) {
   exec_parameters made = {.graph = g};
@@ -82,13 +98,7 @@ dp_status exec_parameters_init(const graph *g, const exec_parameters_options *op
     room = made.lora && made.lora_offset;
   }
   if (room) place_all(options, &made);
-  float **const arrays[] = {&made.values, &made.gradients, &made.first, &made.second, &made.means};
-  const bool wanted[] = {true, options->training, options->training, options->training, options->means};
-  for (int i = 0; room && i < 5; i++) {
-    if (!wanted[i]) continue;
-    *arrays[i] = DP_ARENA_NEW(&made.arena, float, (size_t)(i == 0 ? made.count : made.trained_count) + 1);
-    room = *arrays[i] != NULL;
-  }
+  room = room && place_arrays(options, &made);
   if (!room) {
     dp_arena_free(&made.arena);
     return dp_fail_memory(error);

@@ -31,6 +31,9 @@ typedef struct exec_parameters_options {
   bool training;       /* gradients and moments, too */
   bool means;          /* running means of what is trained */
   double lora_alpha;   /* 0: the rank, so that the scale is 1 */
+  /* Where the arrays are to lie, not owned, zeroed; NULL: in memory of their own. optimizer: both moments, then means.
+   */
+  float *values, *gradients, *optimizer;
   const exec_extra *extras;
   int extra_count;
 } exec_parameters_options;

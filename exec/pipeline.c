@@ -13,14 +13,12 @@
 
 static dp_status check_plan(const plan_plan *plan, const graph *g, dp_error *error) {
   const char *missing = NULL;
-  for (size_t u = 0; u < g->units.count && plan->recompute; u++)
-    if (plan->recompute[u]) missing = "recomputation";
   if (plan_tensor(plan) > 1) missing = "tensor groups";
   if (!plan->training) missing = "sampling";
   if (plan->optimizer != PLAN_ADAMW) missing = "optimizers other than adamw";
   if (g->precision != GRAPH_FP32) missing = "a precision other than fp32";
   if (missing) return dp_fail(error, DP_UNSUPPORTED, "the CPU executor does not know %s yet", missing);
-  return exec_chunk_check(&(exec_chunk){.graph = g, .op_count = (int)g->ops.count}, error);
+  return exec_chunk_check(g, error);
 }
 
 int exec_process_of(const exec_pipeline *p, int worker) {
@@ -47,55 +45,12 @@ static dp_status share_out(exec_pipeline *p, dp_error *error) {
   return DP_OK;
 }
 
-static bool begins_backward(const plan_instruction *i) {
-  return (i->opcode == PLAN_BACKWARD || i->opcode == PLAN_BACKWARD_INPUT) && i->part == 0;
-}
-
-static dp_status set_aside(exec_pipeline *p, uint32_t recv, const plan_message *message, dp_error *error) {
-  int64_t elements = 0;
-  for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++)
-    elements += exec_wire_floats(&p->work, message, p->work.program->message_tensors[t]);
-  p->work.arrived[recv] = DP_ARENA_NEW(&p->arena, float, (size_t)elements + 1);
-  return p->work.arrived[recv] ? DP_OK : dp_fail_memory(error);
-}
-
-/* After those from chunks as far as this one's, or further. */
-static void put_in_inbox(exec_work *work, uint32_t backward, uint32_t recv) {
-  const plan_program *program = work->program;
-  const uint16_t chunk = program->messages[program->instructions[recv].class_id].from_chunk;
-  uint32_t *at = &work->inbox_first[backward];
-  while (*at && program->messages[program->instructions[*at - 1].class_id].from_chunk >= chunk)
-    at = &work->inbox_next[*at - 1];
-  work->inbox_next[recv] = *at;
-  *at = recv + 1;
-}
-
-static dp_status make_inbox(exec_pipeline *p, dp_error *error) {
-  exec_work *work = &p->work;
-  const plan_program *program = work->program;
-  const uint32_t n = program->instruction_count, microbatches = (uint32_t)work->plan->microbatches;
-  work->arrived = DP_ARENA_NEW(&p->arena, float *, n);
-  work->inbox_first = DP_ARENA_NEW(&p->arena, uint32_t, n);
-  work->inbox_next = DP_ARENA_NEW(&p->arena, uint32_t, n);
-  /* of one worker: where the backward of a chunk and microbatch begins */
-  uint32_t *begins = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)work->plan->chunk_count * microbatches);
-  if (!work->arrived || !work->inbox_first || !work->inbox_next || !begins) return dp_fail_memory(error);
-  for (int w = p->first_worker; w < p->end_worker; w++) {
-    const uint32_t first = program->lanes[program->worker_lane[w]].first;
-    const plan_lane *last = &program->lanes[program->worker_lane[w + 1] - 1];
-    const uint32_t end = last->first + last->count;
-    for (uint32_t i = first; i < end; i++) {
-      const plan_instruction *instruction = &program->instructions[i];
-      if (begins_backward(instruction)) begins[instruction->chunk * microbatches + instruction->microbatch] = i;
-    }
-    for (uint32_t i = first; i < end; i++) {
-      const plan_instruction *recv = &program->instructions[i];
-      if (recv->opcode != PLAN_RECV || !program->messages[recv->class_id].backward) continue;
-      DP_TRY(set_aside(p, i, &program->messages[recv->class_id], error));
-      put_in_inbox(work, begins[recv->chunk * microbatches + recv->microbatch], i);
-    }
-  }
-  return DP_OK;
+static dp_status lay_out(exec_pipeline *p, dp_error *error) {
+  const plan_memory_options options = {.library_workspace = exec_library_workspace,
+                                       .threads = exec_work_threads(&p->work),
+                                       .unfused = true,
+                                       .means = p->work.options.means};
+  return plan_memory_layout(p->work.program, p->work.graph, &options, &p->work.memory, error);
 }
 
 /* Who waits for whom, and on which lane each is. */
@@ -146,6 +101,10 @@ static dp_status check_shared(const exec_pipeline *p, dp_error *error) {
       "found a plan with other stages for another resolution, allowed: the same split, without compressed skips");
 }
 
+static int64_t samples_of(const exec_pipeline *p) {
+  return p->work.plan->microbatches * p->work.graph->tensors.items[p->work.output].dims[0];
+}
+
 static dp_status make(exec_pipeline *p, dp_error *error) {
   const plan_program *program = p->work.program;
   const uint32_t n = program->instruction_count;
@@ -159,16 +118,19 @@ static dp_status make(exec_pipeline *p, dp_error *error) {
   p->start_s = DP_ARENA_NEW(&p->arena, double, n);
   p->end_s = DP_ARENA_NEW(&p->arena, double, n);
   p->group_ready = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)program->group_count + 1);
-  if (!p->workers || !p->done || !p->ready || !p->start_s || !p->end_s || !p->group_ready) return dp_fail_memory(error);
+  p->reports = DP_ARENA_NEW(&p->arena, exec_report, 2 * (size_t)program->worker_count);
+  p->squares = DP_ARENA_NEW(&p->arena, double, 2 * (size_t)program->worker_count * (size_t)samples_of(p));
+  if (!p->workers || !p->done || !p->ready || !p->start_s || !p->end_s || !p->group_ready || !p->reports || !p->squares)
+    return dp_fail_memory(error);
   plan_compressor *compressors = NULL;
   DP_TRY(plan_compressors_of(program, p->work.graph, &p->arena, &compressors, &p->work.compress.count, error));
   p->work.compress.compressors = compressors;
   DP_TRY(plan_groups_of(program, &p->arena, &p->groups, error));
   DP_TRY(make_index(p, error));
+  DP_TRY(lay_out(p, error));
   for (int w = p->first_worker; w < p->end_worker; w++)
     DP_TRY(exec_worker_init(&p->work, w, p->work.options.shared ? &p->work.options.shared->workers[w] : NULL, &p->arena,
                             &p->workers[w], error));
-  DP_TRY(make_inbox(p, error));
   return make_lanes(p, error);
 }
 
@@ -191,7 +153,8 @@ dp_status exec_pipeline_create(const plan_program *program, const graph *g, cons
 void exec_pipeline_free(exec_pipeline *p) {
   if (!p) return;
   exec_lanes_stop(p);
-  for (int w = p->first_worker; p->workers && w < p->end_worker; w++) exec_worker_free(&p->work, &p->workers[w]);
+  for (int w = p->first_worker; p->workers && w < p->end_worker; w++) exec_worker_free(&p->workers[w]);
+  plan_memory_free(&p->work.memory);
   dp_arena_free(&p->arena);
   free(p);
 }
@@ -199,16 +162,11 @@ void exec_pipeline_free(exec_pipeline *p) {
 bool exec_pipeline_has(const exec_pipeline *p, int w) { return exec_is_here(p, (uint32_t)w); }
 exec_parameters *exec_pipeline_parameters(exec_pipeline *p, int w) { return &p->workers[w].parameters; }
 kern_context *exec_pipeline_kernels(exec_pipeline *p, int w) { return p->workers[w].kern; }
-float *exec_pipeline_constant(exec_pipeline *p, int w, int tensor) { return p->workers[w].frames[0].values[tensor]; }
+float *exec_pipeline_constant(exec_pipeline *p, int w, int tensor) { return p->workers[w].layout.constants[tensor]; }
+const plan_worker_memory *exec_pipeline_memory(const exec_pipeline *p, int w) { return &p->work.memory.workers[w]; }
 uint32_t exec_pipeline_position(const exec_pipeline *p) { return atomic_load(&p->position); }
 
 /* ---- what came of a step ---- */
-
-/* Of one worker, as processes send it. */
-typedef struct report {
-  double loss, square;
-  exec_trouble trouble;
-} report;
 
 /* Bytes of every worker of every process, in the order of the workers: on all of them. */
 static dp_status share(exec_pipeline *p, const void *mine, size_t each, void *all, dp_error *error) {
@@ -225,7 +183,7 @@ static dp_status tell_trouble(const exec_pipeline *p, const exec_trouble *troubl
                  p->work.graph->units.items[trouble->unit < 0 ? 0 : trouble->unit].name, trouble->microbatch, worker);
 }
 
-static dp_status tell(const exec_pipeline *p, const report *reports, exec_step_result *result, dp_error *error) {
+static dp_status tell(const exec_pipeline *p, const exec_report *reports, exec_step_result *result, dp_error *error) {
   const plan_plan *plan = p->work.plan;
   const exec_trouble *first = NULL;
   double square = 0;
@@ -251,33 +209,28 @@ static dp_status tell(const exec_pipeline *p, const report *reports, exec_step_r
 
 static dp_status share_squares(exec_pipeline *p, double *squares, dp_error *error) {
   const plan_plan *plan = p->work.plan;
-  const int64_t samples = plan->microbatches * p->work.graph->tensors.items[p->work.output].dims[0];
+  const int64_t samples = samples_of(p);
   const size_t each = (size_t)samples * sizeof *squares, workers = (size_t)p->work.program->worker_count;
-  double *all = calloc(workers, 2 * each), *mine = all ? all + workers * (size_t)samples : NULL;
-  if (!all) return dp_fail_memory(error);
+  double *mine = p->squares + workers * (size_t)samples;
+  memset(p->squares, 0, 2 * workers * each);
   for (int w = p->first_worker; w < p->end_worker; w++)
     if (p->workers[w].squares) memcpy(mine + (w - p->first_worker) * samples, p->workers[w].squares, each);
-  const dp_status status = share(p, mine, each, all, error);
+  DP_TRY(share(p, mine, each, p->squares, error));
   const int last = plan->chunks[plan->chunk_count - 1].rank;
-  for (int r = 0; status == DP_OK && r < plan->replicas; r++)
-    memcpy(squares + r * samples, all + plan_worker_of(plan, r, 0, last) * samples, each);
-  free(all);
-  return status;
+  for (int r = 0; r < plan->replicas; r++)
+    memcpy(squares + r * samples, p->squares + plan_worker_of(plan, r, 0, last) * samples, each);
+  return DP_OK;
 }
 
 static dp_status share_reports(exec_pipeline *p, exec_step_result *result, dp_error *error) {
-  const size_t workers = (size_t)p->work.program->worker_count;
-  report *reports = calloc(workers, 2 * sizeof *reports), *mine = reports ? reports + workers : NULL;
-  if (!reports) return dp_fail_memory(error);
+  exec_report *mine = p->reports + p->work.program->worker_count;
   for (int w = p->first_worker; w < p->end_worker; w++) {
     const exec_worker *worker = &p->workers[w];
-    mine[w - p->first_worker] = (report){worker->loss, worker->square, worker->trouble};
+    mine[w - p->first_worker] = (exec_report){worker->loss, worker->square, worker->trouble};
   }
-  dp_status status = share(p, mine, sizeof *reports, reports, error);
-  if (status == DP_OK && result->squares) status = share_squares(p, result->squares, error);
-  if (status == DP_OK) status = tell(p, reports, result, error);
-  free(reports);
-  return status;
+  DP_TRY(share(p, mine, sizeof *p->reports, p->reports, error));
+  if (result->squares) DP_TRY(share_squares(p, result->squares, error));
+  return tell(p, p->reports, result, error);
 }
 
 /* ---- the timeline ---- */

@@ -2,11 +2,11 @@
  *
  * Every lane runs its instructions in their order, each when all in its wait list are done; a SEND and its RECV meet,
  * and the members of an ALL_REDUCE. So what runs is the program that the simulator plays, and the timeline has the same
- * type. Each worker has its units' weights, and a frame a microbatch with a place for each tensor. Sums have one order
- * whoever is faster and wherever the workers are: gradients that arrive are set aside and added, the furthest chunk's
- * first, when the backward that needs them begins; all-reduces add in the order of their members.
+ * type. Each worker has one allocation, laid out by the plan (plan/memory.h); a step allocates nothing. Sums have one
+ * order whoever is faster and wherever the workers are: gradients that arrive wait in buffers of their own and are added,
+ * the furthest chunk's first, when the backward that needs them begins; all-reduces add in the order of their members.
  *
- * Not yet: memory laid out by the plan, recomputation, tensor groups, sampling (all DP_UNSUPPORTED).
+ * Not yet: tensor groups, sampling (DP_UNSUPPORTED).
  */
 #ifndef DP_EXEC_PIPELINE_H
 #define DP_EXEC_PIPELINE_H
@@ -14,6 +14,7 @@
 #include "exec/chunk.h"
 #include "exec/transport.h"
 #include "plan/compressor.h"
+#include "plan/memory.h"
 #include "plan/program.h"
 #include "plan/timeline.h"
 
@@ -36,6 +37,7 @@ typedef struct exec_pipeline_options {
   exec_transport *transport;
   double lora_alpha; /* of adapters, whose scale is alpha / rank; 0: the rank */
   bool means;        /* keep running means of what is trained */
+  bool poison;       /* for tests: memory is NaN before and after the life that the plan gives it */
   /* A pipeline of the same model, split and workers for another resolution, on whose weights, gradients and moments
    * this one works. It must outlive this one, and only one of the two may be in a step. NULL: it has its own. */
   exec_pipeline *shared;
@@ -53,8 +55,14 @@ void exec_pipeline_free(exec_pipeline *pipeline); /* NULL is fine */
 bool exec_pipeline_has(const exec_pipeline *pipeline, int worker);
 exec_parameters *exec_pipeline_parameters(exec_pipeline *pipeline, int worker);
 kern_context *exec_pipeline_kernels(exec_pipeline *pipeline, int worker);
-/* A constant input of a worker's frames, dense; NULL: none of its units reads it. */
+/* A constant input of a worker, dense; NULL: none of its units reads it. */
 float *exec_pipeline_constant(exec_pipeline *pipeline, int worker, int tensor);
+/* Of any worker, here or not: its layout_bytes are what it has allocated. */
+const plan_worker_memory *exec_pipeline_memory(const exec_pipeline *pipeline, int worker);
+
+/* What the kernels of a rank's workers need: a plan_library_workspace, for who lays memory out as the executor does. */
+dp_status exec_library_workspace(const plan_program *program, const graph *graph, int rank, int threads, int64_t *bytes,
+                                 dp_error *error);
 
 /* What one step is to do. */
 typedef struct exec_step {

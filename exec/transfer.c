@@ -1,27 +1,29 @@
-/* What a SEND and its RECV do. Values go to their place; gradients are set aside (exec/worker.c adds them). */
+/* What a SEND and its RECV do: tensor by tensor, from where the plan has it to where the plan wants it. Gradients that
+ * arrive have buffers of their own (exec/worker.c adds them up). */
 #include <string.h>
 
 #include "exec/lanes.h"
 
-/* A gradient that nobody there has a use for is 0. */
-static const float *gradient_of(const exec_pipeline *p, const plan_message *message, uint32_t microbatch, int tensor) {
-  const exec_worker *w = &p->workers[message->from_worker];
-  const exec_squeeze *squeeze = exec_worker_squeeze(&p->work, w, message, tensor);
-  exec_frame *frame = &w->frames[microbatch];
-  const int root = frame->root[tensor];
-  if (squeeze) return squeeze->gradients[microbatch];
-  if (!frame->begun[root])
-    memset(frame->gradients[root], 0, (size_t)exec_wire_floats(&p->work, message, tensor) * sizeof(float));
-  return frame->gradients[root];
+/* Bytes of the k-th tensor of a message. */
+static size_t bytes_of(const exec_pipeline *p, const plan_message *message, int k) {
+  const int tensor = p->work.program->message_tensors[message->first_tensor + k];
+  return (size_t)exec_wire_floats(&p->work, message, tensor) * sizeof(float);
 }
 
-/* Where a value lies at either end. */
-static float *value_of(const exec_pipeline *p, const plan_message *message, uint32_t worker, uint32_t microbatch,
-                       int tensor) {
-  const exec_worker *w = &p->workers[worker];
-  const exec_squeeze *squeeze = exec_worker_squeeze(&p->work, w, message, tensor);
-  const exec_frame *frame = &w->frames[microbatch];
-  return squeeze ? squeeze->packed[microbatch] : frame->values[frame->root[tensor]];
+static float *port(const exec_pipeline *p, uint32_t worker, const plan_instruction *i, int k) {
+  return exec_layout_port(&p->workers[worker].layout, exec_layout_message(p->work.program, i->class_id), k,
+                          i->microbatch);
+}
+
+/* Where a sender has it. A gradient that nobody there has a use for is 0; that of K values is made whatever comes. */
+static const float *sent(const exec_pipeline *p, const plan_message *message, const plan_instruction *send, int k) {
+  const exec_worker *w = &p->workers[message->from_worker];
+  float *from = port(p, message->from_worker, send, k);
+  const int tensor = p->work.program->message_tensors[message->first_tensor + k];
+  if (message->backward && !exec_layout_begun(&w->layout, send->microbatch)[tensor] &&
+      !exec_worker_squeeze(&p->work, w, message, tensor))
+    memset(from, 0, bytes_of(p, message, k));
+  return from;
 }
 
 /* An evaluation has no gradients. */
@@ -33,22 +35,12 @@ void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
   const plan_program *program = p->work.program;
   const plan_instruction *recv = &program->instructions[recv_at], *send = &program->instructions[recv->peer];
   const plan_message *message = &program->messages[recv->class_id];
-  float *aside = p->work.arrived[recv_at];
   if (is_idle(p, message)) return;
-  for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
-    const int tensor = program->message_tensors[k];
-    const size_t n = (size_t)exec_wire_floats(&p->work, message, tensor);
-    if (message->backward) {
-      memcpy(aside, gradient_of(p, message, send->microbatch, tensor), n * sizeof(float));
-      aside += n;
-    } else {
-      memcpy(value_of(p, message, message->to_worker, recv->microbatch, tensor),
-             value_of(p, message, message->from_worker, send->microbatch, tensor), n * sizeof(float));
-    }
-  }
+  for (int k = 0; k < message->tensor_count; k++)
+    memcpy(port(p, message->to_worker, recv, k), sent(p, message, send, k), bytes_of(p, message, k));
 }
 
-/* Tensor by tensor, from where each lies; a message without any is a token. */
+/* A message without tensors is a token. */
 dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
   const plan_program *program = p->work.program;
   const plan_instruction *send = &program->instructions[at];
@@ -58,13 +50,8 @@ dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
   const uint32_t tag = p->lane_of[at];
   if (is_idle(p, message)) return DP_OK;
   if (message->tensor_count == 0) return t->send(t, to, tag, "", 0, &p->stop, error);
-  for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
-    const int tensor = program->message_tensors[k];
-    const float *from = message->backward ? gradient_of(p, message, send->microbatch, tensor)
-                                          : value_of(p, message, message->from_worker, send->microbatch, tensor);
-    DP_TRY(
-        t->send(t, to, tag, from, (size_t)exec_wire_floats(&p->work, message, tensor) * sizeof *from, &p->stop, error));
-  }
+  for (int k = 0; k < message->tensor_count; k++)
+    DP_TRY(t->send(t, to, tag, sent(p, message, send, k), bytes_of(p, message, k), &p->stop, error));
   return DP_OK;
 }
 
@@ -75,16 +62,10 @@ dp_status exec_receive(exec_pipeline *p, uint32_t at, dp_error *error) {
   exec_transport *t = p->work.options.transport;
   const int from = exec_process_of(p, (int)message->from_worker);
   const uint32_t tag = p->lane_of[recv->peer];
-  float *aside = p->work.arrived[at];
   char token[1];
   if (is_idle(p, message)) return DP_OK;
   if (message->tensor_count == 0) return t->receive(t, from, tag, token, 0, &p->stop, error);
-  for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
-    const int tensor = program->message_tensors[k];
-    const int64_t n = exec_wire_floats(&p->work, message, tensor);
-    float *to = message->backward ? aside : value_of(p, message, message->to_worker, recv->microbatch, tensor);
-    DP_TRY(t->receive(t, from, tag, to, (size_t)n * sizeof *to, &p->stop, error));
-    if (message->backward) aside += n;
-  }
+  for (int k = 0; k < message->tensor_count; k++)
+    DP_TRY(t->receive(t, from, tag, port(p, message->to_worker, recv, k), bytes_of(p, message, k), &p->stop, error));
   return DP_OK;
 }

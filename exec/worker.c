@@ -5,36 +5,11 @@
 
 #include "graph/op_table.h"
 
-/* ---- making it ---- */
-
-static dp_status add_handed_on(const exec_work *work, int index, exec_frame *frame, dp_error *error) {
-  const plan_program *program = work->program;
-  for (uint32_t m = 0; m < program->message_count; m++) {
-    const plan_message *message = &program->messages[m];
-    if ((int)message->from_worker != index && (int)message->to_worker != index) continue;
-    for (int i = message->first_tensor; i < message->first_tensor + message->tensor_count; i++)
-      DP_TRY(exec_frame_add(frame, work->graph, program->message_tensors[i], true, error));
-  }
-  return DP_OK;
+static const plan_lane *compute_of(const exec_work *work, const exec_worker *w) {
+  return &work->program->lanes[work->program->worker_lane[w->index]];
 }
 
-static dp_status make_inputs(const exec_work *work, exec_worker *w, exec_frame *frame, int microbatch,
-                             dp_error *error) {
-  for (size_t t = 0; t < work->graph->tensors.count; t++) {
-    const graph_tensor *tensor = &work->graph->tensors.items[t];
-    if (tensor->producer_op != GRAPH_NONE) continue;
-    bool read = false;
-    for (int i = 0; i < tensor->consumer_unit_count; i++) read = read || w->here[tensor->consumer_units[i]];
-    if (!read) continue;
-    if (tensor->is_constant && microbatch > 0) {
-      frame->values[t] = w->frames[0].values[t];
-      continue;
-    }
-    frame->values[t] = DP_ARENA_NEW(&frame->arena, float, (size_t)graph_tensor_elements(tensor));
-    if (!frame->values[t]) return dp_fail_memory(error);
-  }
-  return DP_OK;
-}
+int exec_work_threads(const exec_work *work) { return work->options.threads > 0 ? work->options.threads : 1; }
 
 /* ---- compressed skips ---- */
 
@@ -84,31 +59,20 @@ static dp_status list_squeezes(const exec_work *work, exec_worker *w, dp_arena *
   return DP_OK;
 }
 
-static float *room(dp_arena *arena, int64_t floats, bool *failed) {
-  float *made = DP_ARENA_NEW(arena, float, (size_t)floats);
-  *failed = *failed || !made;
-  return made;
-}
-
-static dp_status make_squeeze(const exec_work *work, exec_squeeze *squeeze, dp_arena *arena, dp_error *error) {
+static dp_status make_squeeze(const exec_work *work, const exec_worker *w, exec_squeeze *squeeze, dp_arena *arena,
+                              dp_error *error) {
   const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
   const size_t microbatches = (size_t)work->plan->microbatches;
-  int64_t longest = 0;
-  bool failed = false;
-  for (int d = 0; d < 3; d++) longest = c->dims[d] > longest ? c->dims[d] : longest;
-  const int64_t whole = c->batch * c->dims[0] * c->dims[1] * c->dims[2];
-  squeeze->packed = DP_ARENA_NEW(arena, float *, microbatches);
-  squeeze->gradients = DP_ARENA_NEW(arena, float *, microbatches);
-  if (!squeeze->packed || !squeeze->gradients) return dp_fail_memory(error);
-  for (size_t m = 0; m < microbatches; m++) {
-    squeeze->packed[m] = room(arena, exec_compress_kept(c), &failed);
-    if (!squeeze->down) squeeze->gradients[m] = room(arena, exec_compress_kept(c), &failed);
+  float ***const lists[] = {&squeeze->whole, &squeeze->packed, &squeeze->gradients, &squeeze->whole_gradients};
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    *lists[i] = DP_ARENA_NEW(arena, float *, microbatches);
+    if (!*lists[i]) return dp_fail_memory(error);
   }
-  if (squeeze->down) {
-    squeeze->up = room(arena, c->parameters, &failed);
-    squeeze->scratch = room(arena, whole > longest * longest ? whole : longest * longest, &failed);
-  }
-  return failed ? dp_fail_memory(error) : DP_OK;
+  for (size_t m = 0; m < microbatches; m++)
+    DP_TRY(exec_layout_squeeze(&w->layout, c, squeeze->down, (int)m, &squeeze->whole[m], &squeeze->packed[m],
+                               &squeeze->whole_gradients[m], &squeeze->gradients[m], error));
+  if (squeeze->down) squeeze->up = DP_ARENA_NEW(arena, float, (size_t)c->parameters);
+  return !squeeze->down || squeeze->up ? DP_OK : dp_fail_memory(error);
 }
 
 /* What a chunk receives packed is restored before it runs. */
@@ -116,101 +80,95 @@ static void restore_skips(const exec_work *work, exec_worker *w, int chunk, int 
   for (int i = 0; i < w->squeeze_count; i++) {
     const exec_squeeze *squeeze = &w->squeezes[i];
     const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
-    const exec_frame *frame = &w->frames[microbatch];
     if (squeeze->down || work->program->messages[c->message].to_chunk != chunk) continue;
     exec_compress_restore(w->kern, c, exec_squeeze_in(w, squeeze, w->parameters.values), squeeze->packed[microbatch],
-                          frame->values[frame->root[c->tensor]]);
+                          squeeze->whole[microbatch]);
   }
 }
 
-/* And what it sends is packed after. */
-static void pack_skips(const exec_work *work, exec_worker *w, int chunk, int microbatch) {
+/* And what it sends is packed after. scratch: of the workspace, for a tensor or a matrix of its largest dimension. */
+static void pack_skips(const exec_work *work, exec_worker *w, float *scratch, int chunk, int microbatch) {
   for (int i = 0; i < w->squeeze_count; i++) {
     exec_squeeze *squeeze = &w->squeezes[i];
     const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
-    const exec_frame *frame = &w->frames[microbatch];
-    const float *whole = frame->values[frame->root[c->tensor]];
+    const float *whole = squeeze->whole[microbatch];
     if (!squeeze->down || work->program->messages[c->message].from_chunk != chunk) continue;
     exec_compress_pack(w->kern, c, exec_squeeze_in(w, squeeze, w->parameters.values), whole,
                        squeeze->packed[microbatch]);
     if (work->fitting) {
-      exec_compress_gather(w->kern, c, whole, squeeze->moments, squeeze->scratch);
+      exec_compress_gather(w->kern, c, whole, squeeze->moments, scratch);
     } else if (work->step->measure_skips) {
-      exec_compress_restore(w->kern, c, squeeze->up, squeeze->packed[microbatch], squeeze->scratch);
-      squeeze->psnr =
-          exec_compress_psnr(graph_tensor_elements(&work->graph->tensors.items[c->tensor]), whole, squeeze->scratch);
+      exec_compress_restore(w->kern, c, squeeze->up, squeeze->packed[microbatch], scratch);
+      squeeze->psnr = exec_compress_psnr(graph_tensor_elements(&work->graph->tensors.items[c->tensor]), whole, scratch);
     }
   }
 }
 
 /* The gradients of restored skips are complete when the first unit that uses them has run backward. */
-static void restore_skips_backward(const exec_work *work, exec_worker *w, const exec_chunk *chunk, int microbatch) {
+static void restore_skips_backward(const exec_work *work, exec_worker *w, const plan_work *what, uint32_t microbatch) {
+  const uint8_t *begun = exec_layout_begun(&w->layout, microbatch);
   for (int i = 0; i < w->squeeze_count; i++) {
     const exec_squeeze *squeeze = &w->squeezes[i];
     const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
-    exec_frame *frame = &w->frames[microbatch];
-    const int root = frame->root[c->tensor];
-    if (squeeze->down || !c->trained || c->up_unit < chunk->first_unit ||
-        c->up_unit >= chunk->first_unit + chunk->unit_count)
+    float *gradient = squeeze->whole_gradients[microbatch];
+    if (squeeze->down || !c->trained || c->up_unit < (int)what->first_unit ||
+        c->up_unit >= (int)(what->first_unit + what->unit_count))
       continue;
-    if (!frame->begun[root])
-      kern_fill(w->kern, graph_tensor_elements(&work->graph->tensors.items[c->tensor]), 0, frame->gradients[root]);
+    if (!begun[c->tensor])
+      kern_fill(w->kern, graph_tensor_elements(&work->graph->tensors.items[c->tensor]), 0, gradient);
     exec_compress_restore_backward(w->kern, c, exec_squeeze_in(w, squeeze, w->parameters.values),
-                                   squeeze->packed[microbatch], frame->gradients[root], squeeze->gradients[microbatch],
+                                   squeeze->packed[microbatch], gradient, squeeze->gradients[microbatch],
                                    exec_squeeze_in(w, squeeze, w->parameters.gradients));
   }
 }
 
+/* ---- making it ---- */
+
 static dp_status make_output(const exec_work *work, exec_worker *w, dp_arena *arena, dp_error *error) {
   const graph_tensor *output = &work->graph->tensors.items[work->output];
   if (!w->here[output->producer_unit]) return DP_OK;
-  w->target = DP_ARENA_NEW(arena, float, (size_t)graph_tensor_elements(output));
   w->weights = DP_ARENA_NEW(arena, float, (size_t)output->dims[0]);
   w->squares = DP_ARENA_NEW(arena, double, (size_t)(work->plan->microbatches * output->dims[0]));
-  return w->target && w->weights && w->squares ? DP_OK : dp_fail_memory(error);
+  return w->weights && w->squares ? DP_OK : dp_fail_memory(error);
 }
 
-static size_t most(size_t a, size_t b) { return a > b ? a : b; }
+/* Of its own, or those of a worker of another pipeline. */
+static dp_status make_parameters(const exec_work *work, const exec_worker *shared, const exec_extra *extras,
+                                 exec_worker *w, dp_error *error) {
+  const exec_parameters_options how = {.here = w->here,
+                                       .training = true,
+                                       .means = work->options.means,
+                                       .lora_alpha = work->options.lora_alpha,
+                                       .values = w->layout.values,
+                                       .gradients = w->layout.gradients,
+                                       .optimizer = w->layout.optimizer,
+                                       .extras = extras,
+                                       .extra_count = w->squeeze_count};
+  w->borrows = shared != NULL;
+  if (!shared) return exec_parameters_init(work->graph, &how, &w->parameters, error);
+  w->parameters = shared->parameters;
+  return DP_OK;
+}
 
 static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena *arena, exec_worker *w,
                       dp_error *error) {
-  const graph *g = work->graph;
   const plan_plan *plan = work->plan;
-  w->here = DP_ARENA_NEW(arena, uint8_t, g->units.count);
-  w->frames = DP_ARENA_NEW(arena, exec_frame, (size_t)plan->microbatches);
+  w->here = DP_ARENA_NEW(arena, uint8_t, work->graph->units.count);
   w->norms = DP_ARENA_NEW(arena, double, (size_t)work->program->worker_count);
-  if (!w->here || !w->frames || !w->norms) return dp_fail_memory(error);
-  kern_context_options how = {.threads = work->options.threads > 0 ? work->options.threads : 1};
-  for (int c = 0; c < plan->chunk_count; c++) {
-    const plan_chunk *chunk = &plan->chunks[c];
-    if (chunk->rank != plan_worker_rank(plan, w->index)) continue;
-    memset(w->here + chunk->first_unit, 1, (size_t)chunk->unit_count);
-    how.workspace_bytes =
-        most(how.workspace_bytes, exec_chunk_workspace(g, chunk->first_unit, chunk->unit_count, how.threads));
-  }
+  if (!w->here || !w->norms) return dp_fail_memory(error);
+  for (int c = 0; c < plan->chunk_count; c++)
+    if (plan->chunks[c].rank == plan_worker_rank(plan, w->index))
+      memset(w->here + plan->chunks[c].first_unit, 1, (size_t)plan->chunks[c].unit_count);
   exec_extra *extras = NULL;
   DP_TRY(list_squeezes(work, w, arena, &extras, error));
-  how.workspace_bytes = most(how.workspace_bytes, exec_compress_workspace(&work->compress, how.threads));
-  const exec_parameters_options weights = {.here = w->here,
-                                           .training = true,
-                                           .means = work->options.means,
-                                           .lora_alpha = work->options.lora_alpha,
-                                           .extras = extras,
-                                           .extra_count = w->squeeze_count};
-  w->borrows = shared != NULL;
-  if (shared)
-    w->parameters = shared->parameters;
-  else
-    DP_TRY(exec_parameters_init(g, &weights, &w->parameters, error));
-  how.workspace_bytes = most(how.workspace_bytes, kern_sum_squares_workspace(w->parameters.trained_count, how.threads));
-  how.workspace_bytes = most(how.workspace_bytes, 1 << 16); /* the loss */
+  DP_TRY(exec_layout_init(work->program, work->graph, &work->memory.workers[w->index], w->index, shared == NULL,
+                          &w->layout, error));
+  DP_TRY(make_parameters(work, shared, extras, w, error));
+  const kern_context_options how = {.threads = exec_work_threads(work),
+                                    .workspace = w->layout.workspace,
+                                    .workspace_bytes = w->layout.workspace_bytes};
   DP_TRY(kern_context_create(&how, &w->kern, error));
-  for (int m = 0; m < plan->microbatches; m++) {
-    DP_TRY(exec_frame_init(g, w->here, w->parameters.lora, true, &w->frames[m], error));
-    DP_TRY(add_handed_on(work, w->index, &w->frames[m], error));
-    DP_TRY(make_inputs(work, w, &w->frames[m], m, error));
-  }
-  for (int i = 0; i < w->squeeze_count; i++) DP_TRY(make_squeeze(work, &w->squeezes[i], arena, error));
+  for (int i = 0; i < w->squeeze_count; i++) DP_TRY(make_squeeze(work, w, &w->squeezes[i], arena, error));
   return make_output(work, w, arena, error);
 }
 
@@ -218,14 +176,14 @@ dp_status exec_worker_init(const exec_work *work, int index, const exec_worker *
                            dp_error *error) {
   *w = (exec_worker){.index = index};
   const dp_status status = make(work, shared, arena, w, error);
-  if (status != DP_OK) exec_worker_free(work, w);
+  if (status != DP_OK) exec_worker_free(w);
   return status;
 }
 
-void exec_worker_free(const exec_work *work, exec_worker *w) {
-  for (int m = 0; w->frames && m < work->plan->microbatches; m++) exec_frame_free(&w->frames[m]);
+void exec_worker_free(exec_worker *w) {
   if (!w->borrows) exec_parameters_free(&w->parameters);
   kern_context_free(w->kern);
+  exec_layout_free(&w->layout);
   *w = (exec_worker){.index = 0};
 }
 
@@ -235,45 +193,42 @@ void exec_worker_begin(const exec_work *work, exec_worker *w) {
   w->spoilt = false;
   w->trouble = (exec_trouble){0};
   if (!work->step->evaluate) kern_fill(w->kern, w->parameters.trained_count, 0, w->parameters.gradients);
-  for (int m = 0; m < work->plan->microbatches; m++) exec_frame_clear(&w->frames[m], work->graph);
+  memset(w->layout.begun, 0, (size_t)work->plan->microbatches * work->graph->tensors.count);
+  if (work->options.poison) exec_layout_poison_all(&w->layout);
 }
 
 /* ---- forward ---- */
 
-static void feed(const exec_work *work, const exec_worker *w, int microbatch, const exec_chunk *chunk) {
-  const int end = chunk->first_unit + chunk->unit_count;
-  for (size_t t = 0; t < work->graph->tensors.count; t++) {
-    const graph_tensor *tensor = &work->graph->tensors.items[t];
-    if (tensor->producer_op != GRAPH_NONE || tensor->is_constant) continue;
-    bool read = false;
-    for (int i = 0; i < tensor->consumer_unit_count; i++)
-      read = read || (tensor->consumer_units[i] >= chunk->first_unit && tensor->consumer_units[i] < end);
-    if (read)
-      work->options.feed.fill(work->options.feed.data, plan_worker_replica(work->plan, w->index), microbatch, (int)t,
-                              w->frames[microbatch].values[t]);
+static void feed(const exec_work *work, const exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
+                 int microbatch) {
+  const exec_feed *source = &work->options.feed;
+  for (int i = 0; i < chunk->places->input_count; i++) {
+    const plan_port *input = &chunk->places->inputs[i];
+    source->fill(source->data, plan_worker_replica(work->plan, w->index), microbatch, input->tensor,
+                 exec_memory_at(memory, input->place));
   }
 }
 
 /* The weighted mean over the samples of all replicas, and its gradient. */
-static void take_loss(const exec_work *work, exec_worker *w, int microbatch) {
+static void take_loss(const exec_work *work, exec_worker *w, float *target, int microbatch) {
   const exec_feed *source = &work->options.feed;
-  exec_frame *frame = &w->frames[microbatch];
+  const float *output = w->layout.outputs[microbatch];
   const graph_tensor *t = &work->graph->tensors.items[work->output];
-  const int root = frame->root[work->output], replica = plan_worker_replica(work->plan, w->index);
+  const int replica = plan_worker_replica(work->plan, w->index);
   const double samples = (double)work->plan->microbatches * work->plan->replicas * (double)t->dims[0];
   const kern_loss size = {.batch = t->dims[0], .n = graph_tensor_elements(t) / t->dims[0], .factor = 1 / samples};
-  source->fill(source->data, replica, microbatch, work->output, w->target);
+  source->fill(source->data, replica, microbatch, work->output, target);
   if (source->weigh) source->weigh(source->data, replica, microbatch, w->weights);
   const float *weights = source->weigh ? w->weights : NULL;
   for (int64_t s = 0; s < size.batch; s++) { /* one by one: there is no bound on samples */
     kern_loss one = size;
     one.batch = 1;
-    w->loss += kern_loss_forward(w->kern, &one, frame->values[root] + s * size.n, w->target + s * size.n,
-                                 weights ? weights + s : NULL, &w->squares[microbatch * size.batch + s]);
+    w->loss += kern_loss_forward(w->kern, &one, output + s * size.n, target + s * size.n, weights ? weights + s : NULL,
+                                 &w->squares[microbatch * size.batch + s]);
   }
   if (work->step->evaluate) return;
-  kern_loss_backward(w->kern, &size, frame->values[root], w->target, weights, frame->gradients[root]);
-  frame->begun[root] = 1;
+  kern_loss_backward(w->kern, &size, output, target, weights, w->layout.output_gradients[microbatch]);
+  exec_layout_begun(&w->layout, (uint32_t)microbatch)[work->output] = 1;
 }
 
 static bool all_finite(int64_t n, const float *x) {
@@ -282,70 +237,71 @@ static bool all_finite(int64_t n, const float *x) {
   return sum == 0;
 }
 
-/* The first unit of the chunk that put out something not finite; -1: none did. */
-static int spoilt_unit(const exec_work *work, const exec_chunk *chunk, const exec_frame *frame) {
-  for (int u = chunk->first_unit; u < chunk->first_unit + chunk->unit_count; u++) {
-    const graph_unit *unit = &work->graph->units.items[u];
-    for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++)
-      for (int i = 0; i < work->graph->ops.items[o].output_count; i++) {
-        const int tensor = work->graph->ops.items[o].outputs[i];
-        if (!all_finite(graph_tensor_elements(&work->graph->tensors.items[tensor]), frame->values[frame->root[tensor]]))
-          return u;
-      }
-  }
-  return -1;
-}
-
-/* Only the last unit's output is looked at, as long as that is finite. */
-static void look_for_trouble(const exec_work *work, exec_worker *w, const exec_chunk *chunk, uint32_t at) {
-  const plan_instruction *instruction = &work->program->instructions[at];
-  const exec_frame *frame = &w->frames[instruction->microbatch];
-  const graph_op *last = &work->graph->ops.items[chunk->first_op + chunk->op_count - 1];
-  const int tensor = last->outputs[last->output_count - 1];
+/* Only what leaves the chunk's last unit is looked at, as long as that is finite. */
+static void look_for_trouble(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
+                             uint32_t at) {
+  const plan_places *places = chunk->places;
   if (w->trouble.at) return;
-  if (all_finite(graph_tensor_elements(&work->graph->tensors.items[tensor]), frame->values[frame->root[tensor]]))
+  for (int i = 0; i < places->made_count; i++) {
+    const graph_tensor *t = &work->graph->tensors.items[places->made[i].tensor];
+    if (t->producer_unit != places->first_unit + places->unit_count - 1 ||
+        all_finite(graph_tensor_elements(t), exec_memory_at(memory, places->made[i].place)))
+      continue;
+    w->trouble = (exec_trouble){.at = (int64_t)at + 1,
+                                .unit = exec_chunk_find_not_finite(chunk, memory),
+                                .microbatch = (int32_t)work->program->instructions[at].microbatch};
     return;
-  w->trouble = (exec_trouble){
-      .at = (int64_t)at + 1, .unit = spoilt_unit(work, chunk, frame), .microbatch = (int32_t)instruction->microbatch};
+  }
 }
 
-static void forward(const exec_work *work, exec_worker *w, const exec_chunk *chunk, uint32_t at) {
+static void forward(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
+                    uint32_t at) {
   const plan_instruction *instruction = &work->program->instructions[at];
   const int microbatch = (int)instruction->microbatch;
-  feed(work, w, microbatch, chunk);
+  feed(work, w, chunk, memory, microbatch);
   restore_skips(work, w, instruction->chunk, microbatch);
-  exec_chunk_forward(chunk, &w->frames[microbatch]);
-  pack_skips(work, w, instruction->chunk, microbatch);
-  look_for_trouble(work, w, chunk, at);
-  if (instruction->chunk == work->plan->chunk_count - 1) take_loss(work, w, microbatch);
+  exec_chunk_forward(chunk, memory);
+  pack_skips(work, w, exec_memory_at(memory, chunk->places->scratch), instruction->chunk, microbatch);
+  look_for_trouble(work, w, chunk, memory, at);
+  if (instruction->chunk == work->plan->chunk_count - 1)
+    take_loss(work, w, exec_memory_at(memory, chunk->places->target), microbatch);
 }
 
 /* ---- backward ---- */
 
-static void add_arrived(const exec_work *work, exec_worker *w, uint32_t at) {
-  const plan_program *program = work->program;
-  for (uint32_t next = work->inbox_first[at]; next; next = work->inbox_next[next - 1]) {
-    const plan_instruction *recv = &program->instructions[next - 1];
-    const plan_message *message = &program->messages[recv->class_id];
-    exec_frame *frame = &w->frames[recv->microbatch];
-    const float *from = work->arrived[next - 1];
-    for (int k = message->first_tensor; k < message->first_tensor + message->tensor_count; k++) {
-      const int tensor = program->message_tensors[k], root = frame->root[tensor];
-      const int64_t n = exec_wire_floats(work, message, tensor);
-      const exec_squeeze *squeeze = exec_worker_squeeze(work, w, message, tensor);
-      if (squeeze)
-        exec_compress_pack_backward(w->kern, &work->compress.compressors[squeeze->compressor],
-                                    exec_squeeze_in(w, squeeze, w->parameters.values), frame->values[root], from,
-                                    frame->gradients[root], frame->begun[root],
-                                    exec_squeeze_in(w, squeeze, w->parameters.gradients));
-      else if (frame->begun[root])
-        kern_axpy(w->kern, n, 1, from, frame->gradients[root]);
-      else
-        kern_copy(w->kern, n, from, frame->gradients[root]);
-      frame->begun[root] = 1;
-      from += n;
-    }
+static void add_arrived(const exec_work *work, exec_worker *w, const plan_instruction *instruction) {
+  const exec_layout *l = &w->layout;
+  const exec_inbox *inbox = &l->inboxes[instruction->chunk];
+  uint8_t *begun = exec_layout_begun(l, instruction->microbatch);
+  for (int i = 0; i < inbox->count; i++) {
+    const exec_arrival *arrival = &inbox->arrivals[i];
+    const int64_t n = graph_tensor_elements(&work->graph->tensors.items[arrival->tensor]);
+    const exec_squeeze *squeeze =
+        exec_worker_squeeze(work, w, &work->program->messages[arrival->message], arrival->tensor);
+    const float *from = exec_layout_port(l, arrival->message, arrival->port, instruction->microbatch);
+    float *to = l->targets[arrival->to * l->microbatches + (int)instruction->microbatch];
+    if (squeeze)
+      exec_compress_pack_backward(w->kern, &work->compress.compressors[squeeze->compressor],
+                                  exec_squeeze_in(w, squeeze, w->parameters.values),
+                                  squeeze->whole[instruction->microbatch], from, to, begun[arrival->tensor],
+                                  exec_squeeze_in(w, squeeze, w->parameters.gradients));
+    else if (begun[arrival->tensor])
+      kern_axpy(w->kern, n, 1, from, to);
+    else
+      kern_copy(w->kern, n, from, to);
+    begun[arrival->tensor] = 1;
   }
+}
+
+static void backward(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
+                     const plan_instruction *instruction) {
+  const plan_work *what = &work->program->works[instruction->class_id];
+  if (instruction->part == 0) {
+    exec_chunk_begin_backward(chunk, memory);
+    add_arrived(work, w, instruction);
+  }
+  exec_chunk_backward(chunk, memory, (int)what->first_unit, (int)what->unit_count);
+  restore_skips_backward(work, w, what, instruction->microbatch);
 }
 
 /* ---- the optimizer ---- */
@@ -385,47 +341,45 @@ static void optimize(const exec_work *work, exec_worker *w) {
 
 /* ---- instructions ---- */
 
-static exec_chunk chunk_of(const exec_work *work, const exec_worker *w, const plan_work *what) {
-  const int first_unit = (int)what->first_unit, unit_count = (int)what->unit_count;
-  const graph_unit *first = &work->graph->units.items[first_unit];
-  const graph_unit *last = &work->graph->units.items[first_unit + unit_count - 1];
-  return (exec_chunk){.graph = work->graph,
-                      .first_unit = first_unit,
-                      .unit_count = unit_count,
-                      .first_op = first->first_op,
-                      .op_count = last->first_op + last->op_count - first->first_op,
-                      .parameters = &w->parameters,
-                      .adapters = w->parameters.lora,
-                      .kern = w->kern,
-                      .observer = work->options.observer,
-                      .worker = w->index};
-}
-
-void exec_worker_run(const exec_work *work, exec_worker *w, uint32_t at) {
+static void run(const exec_work *work, exec_worker *w, uint32_t at) {
   const plan_instruction *instruction = &work->program->instructions[at];
-  const exec_chunk chunk = chunk_of(work, w, &work->program->works[instruction->class_id]);
-  exec_frame *frame = &w->frames[instruction->microbatch];
-  if (work->step->evaluate && instruction->opcode != PLAN_FORWARD) return;
+  const plan_work *what = &work->program->works[instruction->class_id];
+  const exec_chunk chunk = {.graph = work->graph,
+                            .places = &w->layout.places[instruction->chunk],
+                            .parameters = &w->parameters,
+                            .adapters = w->parameters.lora,
+                            .kern = w->kern,
+                            .observer = work->options.observer,
+                            .worker = w->index,
+                            .poison = work->options.poison};
+  const exec_memory *memory =
+      &w->layout.memory[(uint32_t)instruction->chunk * (uint32_t)w->layout.microbatches + instruction->microbatch];
   switch (instruction->opcode) {
     case PLAN_FORWARD:
-      forward(work, w, &chunk, at);
+      forward(work, w, &chunk, memory, at);
       return;
     case PLAN_BACKWARD:
-      add_arrived(work, w, at);
-      exec_chunk_backward_input(&chunk, frame);
-      restore_skips_backward(work, w, &chunk, (int)instruction->microbatch);
-      exec_chunk_backward_weight(&chunk, frame);
-      return;
     case PLAN_BACKWARD_INPUT:
-      add_arrived(work, w, at);
-      exec_chunk_backward_input(&chunk, frame);
-      restore_skips_backward(work, w, &chunk, (int)instruction->microbatch);
+      backward(work, w, &chunk, memory, instruction);
       return;
     case PLAN_OPTIMIZER_STEP:
       optimize(work, w);
       return;
     default:
-      exec_chunk_backward_weight(&chunk, frame);
+      exec_chunk_backward_weight(&chunk, memory, (int)what->first_unit, (int)what->unit_count);
       return;
+  }
+}
+
+void exec_worker_run(const exec_work *work, exec_worker *w, uint32_t at) {
+  const uint32_t position = at - compute_of(work, w)->first;
+  if (work->options.poison) {
+    exec_layout_poison(&w->layout, 2 * position, false);
+    exec_layout_poison(&w->layout, 2 * position + 1, true);
+  }
+  if (!work->step->evaluate || work->program->instructions[at].opcode == PLAN_FORWARD) run(work, w, at);
+  if (work->options.poison) {
+    exec_layout_poison(&w->layout, 2 * position + 1, false);
+    exec_layout_poison(&w->layout, 2 * position + 2, true);
   }
 }

@@ -1,8 +1,9 @@
-/* One worker of a pipeline: its weights and frames, and its compute instructions; internal to exec/. */
+/* One worker of a pipeline: its weights and memory, and its compute instructions; internal to exec/. */
 #ifndef DP_EXEC_WORKER_H
 #define DP_EXEC_WORKER_H
 
 #include "exec/compress.h"
+#include "exec/layout.h"
 #include "exec/pipeline.h"
 
 /* Where something first was not finite. */
@@ -11,16 +12,22 @@ typedef struct exec_trouble {
   int32_t unit, microbatch;
 } exec_trouble;
 
+/* What came of a worker's step, as processes send it. */
+typedef struct exec_report {
+  double loss, square;
+  exec_trouble trouble;
+} exec_report;
+
 typedef struct exec_worker {
   int index;
   exec_parameters parameters;
   bool borrows; /* them from a worker of another pipeline */
   kern_context *kern;
-  exec_frame *frames;     /* [microbatch] */
+  exec_layout layout;
   uint8_t *here;          /* [unit] */
   exec_squeeze *squeezes; /* ends of compressed skips */
   int squeeze_count;
-  float *target, *weights; /* of the output, where it is made here: a microbatch's */
+  float *weights; /* of a microbatch's losses, where the output is made */
   /* of this step */
   double loss;     /* sum over the microbatches */
   double *squares; /* [microbatches * microbatch_size], where the output is made */
@@ -39,18 +46,17 @@ typedef struct exec_work {
   exec_pipeline_options options;
   int output; /* tensor */
   exec_compress compress;
-  bool fitting;          /* this step gathers what the fit of compressed skips needs */
-  float **arrived;       /* [instruction] gradients set aside by a RECV */
-  uint32_t *inbox_first; /* [instruction] 1 + a RECV of gradients that it adds first, of the furthest chunk; 0: none */
-  uint32_t *inbox_next;  /* [RECV] 1 + the next one; 0: it is the last */
+  bool fitting; /* this step gathers what the fit of compressed skips needs */
+  plan_memory memory;
   const exec_step *step;
 } exec_work;
 
+int exec_work_threads(const exec_work *work); /* of each worker's kernels */
 /* Frees what it has made when it fails. arena: of the pipeline. */
 /* shared: the worker of another pipeline whose parameters it takes; NULL: its own. */
 dp_status exec_worker_init(const exec_work *work, int index, const exec_worker *shared, dp_arena *arena,
                            exec_worker *worker, dp_error *error);
-void exec_worker_free(const exec_work *work, exec_worker *worker);  /* safe on a zeroed one */
+void exec_worker_free(exec_worker *worker);                         /* safe on a zeroed one */
 void exec_worker_begin(const exec_work *work, exec_worker *worker); /* a step */
 /* A compute instruction. */
 void exec_worker_run(const exec_work *work, exec_worker *worker, uint32_t instruction);

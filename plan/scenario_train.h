@@ -1,5 +1,5 @@
 /* [train] and [data] of a scenario: how a model is trained, and on what. A plan, and what is predicted of it, depends on
- * none of them but lora_targets, which decides what is trained.
+ * none of them but lora_targets, which decides what is trained; memory also on ema_decay, and on threads a little.
  */
 #ifndef DP_PLAN_SCENARIO_TRAIN_H
 #define DP_PLAN_SCENARIO_TRAIN_H

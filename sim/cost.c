@@ -184,6 +184,16 @@ double sim_cost_source_band(const sim_cost_context *context, plan_source source)
   return source == PLAN_SOURCE_MEASURED ? measured : hypot(measured, profile->held_out_error);
 }
 
+plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int peers) {
+  const bool unfused = !context->implementation->fuses;
+  const plan_library_workspace library = unfused ? context->efficiency->library_workspace : NULL;
+  return (plan_memory_options){.runtime_bytes = sim_cost_runtime_bytes(context, peers),
+                               .workspace_bytes = library ? 0 : sim_cost_workspace_bytes(context),
+                               .library_workspace = library,
+                               .threads = (int)context->device->sm_count,
+                               .unfused = unfused};
+}
+
 double sim_cost_error_band(const sim_cost_context *context) {
   const plan_device_model *model = context->device->model;
   const sim_efficiency *efficiency = context->efficiency;

@@ -20,6 +20,7 @@
 
 #include "graph/graph.h"
 #include "plan/cluster.h"
+#include "plan/memory.h"
 #include "plan/plan.h"
 #include "plan/profile.h"
 
@@ -31,6 +32,9 @@ typedef struct sim_implementation sim_implementation;
 /* folder NULL: the installed catalogue. */
 dp_status sim_efficiency_read(const char *folder, sim_efficiency **efficiency, dp_error *error);
 void sim_efficiency_free(sim_efficiency *efficiency);
+/* What the kernels of an implementation that fuses nothing need, in place of the file's workspace: the executor's own
+ * figure, so that what is predicted is what it allocates. */
+void sim_efficiency_use_library(sim_efficiency *efficiency, plan_library_workspace workspace);
 /* DP_BAD_INPUT listing the known names when there is none of that name; `node` may be NULL. */
 dp_status sim_efficiency_implementation(const sim_efficiency *efficiency, const char *name, const dp_node *node,
                                         const sim_implementation **implementation, dp_error *error);
@@ -90,6 +94,8 @@ double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, 
  * the graph's saved activations this implementation keeps. */
 int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers);
 int64_t sim_cost_workspace_bytes(const sim_cost_context *context);
+/* How memory is laid out on workers with so many peers, of as many threads as their devices have cores. */
+plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int peers);
 
 /* What is to be added to it while all workers compute side by side. */
 double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer optimizer, int64_t parameters);

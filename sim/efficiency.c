@@ -138,7 +138,7 @@ typedef struct implementation_row {
   const char *name, *source;
   int attention;
   int64_t key_tile, least_head_dim;
-  bool measured;
+  bool measured, fuses;
   double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, instruction_us,
       optimizer_efficiency;
   double context_gb, communicator_gb, workspace_gb;
@@ -149,6 +149,8 @@ static const dp_field implementation_fields[] = {
     {"name", DP_FIELD_STRING, offsetof(implementation_row, name), true, 0, 0, NULL, "as the scenario says"},
     {"measured", DP_FIELD_BOOLEAN, offsetof(implementation_row, measured), true, 0, 0, NULL,
      "whole models were compared"},
+    {"fuses", DP_FIELD_BOOLEAN, offsetof(implementation_row, fuses), false, 0, 0, NULL,
+     "elementwise ops run inside the kernels before them, and need no memory of their own; default true"},
     {"attention", DP_FIELD_CHOICE, offsetof(implementation_row, attention), true, 0, 0, backend_choices, "kernel"},
     {"key_tile", DP_FIELD_INTEGER, offsetof(implementation_row, key_tile), false, 1, 4096, NULL,
      "attention pads keys to a multiple of this; default 128"},
@@ -190,12 +192,13 @@ static dp_status read_kernel_shares(const dp_node *table, sim_implementation *im
 }
 
 static dp_status read_implementation(const dp_node *table, sim_efficiency *efficiency, dp_error *error) {
-  implementation_row row = {.key_tile = 128, .least_head_dim = 64};
+  implementation_row row = {.fuses = true, .key_tile = 128, .least_head_dim = 64};
   DP_TRY(dp_schema_read(table, NULL, "[[implementation]]", implementation_fields, DP_COUNT_OF(implementation_fields),
                         &row, error));
   sim_implementation implementation = {
       .name = row.name,
       .measured = row.measured,
+      .fuses = row.fuses,
       .attention_backend = row.attention,
       .key_tile = row.key_tile,
       .least_head_dim = row.least_head_dim,
@@ -353,6 +356,10 @@ dp_status sim_efficiency_read(const char *folder, sim_efficiency **out, dp_error
   }
   *out = efficiency;
   return DP_OK;
+}
+
+void sim_efficiency_use_library(sim_efficiency *efficiency, plan_library_workspace workspace) {
+  efficiency->library_workspace = workspace;
 }
 
 void sim_efficiency_free(sim_efficiency *efficiency) {

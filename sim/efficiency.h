@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/node.h"
+#include "plan/memory.h"
 #include "sim/cost.h"
 
 enum { SIM_MAX_POINTS = 24 };
@@ -26,6 +27,7 @@ typedef struct sim_architecture {
 struct sim_implementation {
   const char *name;
   bool measured; /* whole models were compared with it */
+  bool fuses;    /* elementwise ops run inside the kernels before them; else memory is laid out for plan/places.h */
   int attention_backend;
   int64_t key_tile, least_head_dim; /* attention pads its keys to multiples of the one, head dimensions to the other */
   double issue_s_per_kernel[2];     /* forward, backward */
@@ -46,6 +48,7 @@ struct sim_efficiency {
   int partition_points;
   double partition_share[SIM_MAX_POINTS], partition_factor[GRAPH_CLASS_COUNT][SIM_MAX_POINTS];
   double band_reference, band_other, band_recalled, band_unmeasured, band_measured;
+  plan_library_workspace library_workspace; /* of those that fuse nothing, instead of workspace_bytes; NULL: not known */
 };
 
 /* Seconds for work whose ideal time is ideal_s: the logarithm of the time is linear in that of ideal_s between points;

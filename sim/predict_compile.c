@@ -68,12 +68,12 @@ static int64_t worker_limit_bytes(const sim_predictor *p, int worker) {
 /* `roughly`: ranks that cannot fit are not placed. */
 static dp_status lay_out_memory(sim_predictor *p, bool roughly) {
   sim_prediction *out = p->out;
-  plan_memory_options options = {0, 0, NULL};
-  if (!p->scenario->synthetic) {
-    options.runtime_bytes = sim_cost_runtime_bytes(
-        &p->kinds[0].context, most_peers(&out->program) + (plan_tensor(&out->plan) > 1)); /* its group's communicator */
-    options.workspace_bytes = sim_cost_workspace_bytes(&p->kinds[0].context);
-  }
+  const plan_train *train = &p->scenario->train;
+  plan_memory_options options = {.limit_bytes = NULL};
+  if (!p->scenario->synthetic)
+    options = sim_cost_memory_options(&p->kinds[0].context, most_peers(&out->program) + (plan_tensor(&out->plan) > 1));
+  if (train->threads > 0) options.threads = (int)train->threads;
+  options.means = out->plan.training && train->ema_decay > 0;
   const int ranks = out->plan.ranks, workers = out->program.worker_count;
   int64_t *least_bytes = SIM_SCRATCH(p, int64_t, ranks); /* of a rank's replicas */
   if (!least_bytes) return dp_fail_memory(p->error);

@@ -183,13 +183,13 @@ tests_bench_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(OPENBLAS_CFLAGS)
 tests_bench_kernels_LDADD = $(KERNELS_LIBS)
 endif
 CHECK_SUITES += tests/test_exec_model
-tests_test_exec_model_SOURCES = tests/test_exec_model.c tests/fixtures.h tests/suite.h
+tests_test_exec_model_SOURCES = tests/test_exec_model.c tests/exec_cuts.c tests/exec_cuts.h tests/fixtures.h tests/suite.h
 tests_test_exec_model_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_exec_step
-tests_test_exec_step_SOURCES = tests/test_exec_step.c tests/fixtures.h tests/sim_efficiency.h tests/suite.h
+tests_test_exec_step_SOURCES = tests/test_exec_step.c tests/exec_memory.h tests/fixtures.h tests/sim_efficiency.h tests/suite.h
 tests_test_exec_step_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_exec_pipeline
-tests_test_exec_pipeline_SOURCES = tests/test_exec_pipeline.c tests/fixtures.h tests/sim_efficiency.h tests/suite.h
+tests_test_exec_pipeline_SOURCES = tests/test_exec_pipeline.c tests/exec_memory.h tests/fixtures.h tests/sim_efficiency.h tests/suite.h
 tests_test_exec_pipeline_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_memory_random
 tests_test_plan_memory_random_SOURCES = tests/test_plan_memory_random.c $(PLAN_REFERENCE)
@@ -248,3 +248,10 @@ SCRIPT_TESTS += tests/test_mpi.sh tests/test_mpi_memory.sh tests/mpi_namespaces.
 EXTRA_DIST += tests/mpi.sh tests/mpi.supp tests/mpi.tsan
 SCRIPT_TESTS += tests/test_run_mpi.sh
 EXTRA_DIST += tests/run.sh
+CHECK_SUITES += tests/test_exec_memory
+tests_test_exec_memory_SOURCES = tests/test_exec_memory.c tests/exec_memory.h tests/fixtures.h tests/sim_efficiency.h tests/suite.h
+tests_test_exec_memory_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
+tests_test_exec_memory_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_plan_places
+tests_test_plan_places_SOURCES = tests/test_plan_places.c tests/fixtures.h $(PLAN_REFERENCE)
+tests_test_plan_places_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)

@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "exec/checkpoint_model.h"
-#include "exec/chunk.h"
 #include "exec/tables.h"
 #include "graph/model.h"
 #include "graph/op_table.h"
+#include "tests/exec_cuts.h"
 #include "tests/fixtures.h"
 #include "tests/suite.h"
 
@@ -24,15 +25,15 @@ static exec_weights weights;
 static graph g;
 static kern_context *kern;
 static exec_parameters parameters;
-static exec_frame frame;
-static exec_chunk chunk;
+static exec_cuts whole; /* of one chunk */
+static float **values;  /* [tensor] inputs and constants */
 static dp_arena arena;
 static float *target;
 static int output;
 
 static void setup(void) { error = (dp_error)DP_ERROR_INIT; }
 static void teardown(void) {
-  exec_frame_free(&frame);
+  exec_cuts_free(&whole);
   exec_parameters_free(&parameters);
   kern_context_free(kern);
   kern = NULL;
@@ -68,7 +69,13 @@ static float *channels_last(const graph_tensor *t, const float *x) {
   return y;
 }
 
-static void open_model(const char *model, int threads) {
+static void cut(const int *cuts, int count, const uint8_t *recompute, bool split, exec_cuts *made) {
+  exec_cuts_make(&g, cuts, count, recompute, split, &parameters, kern, made);
+  made->inputs = values;
+  made->target = target;
+}
+
+static void open_trained(const char *model, int threads, bool lora) {
   OK(dp_document_read(fixture_path(model, "expected.json"), &numbers, &error));
   OK(dp_document_read(fixture_path(model, "config.json"), &config, &error));
   OK(dp_safetensors_open(fixture_path(model, "inputs.safetensors"), &inputs, &error));
@@ -80,22 +87,26 @@ static void open_model(const char *model, int threads) {
   options.width = 8 * dp_node_get(numbers.root, "latent_width")->integer;
   options.text_tokens = dp_node_get(numbers.root, "text_tokens")->integer;
   options.precision = GRAPH_FP32;
+  if (lora) {
+    options.trainable = GRAPH_TRAIN_LORA;
+    options.lora_rank = 3;
+    options.lora_all_linear = true;
+  }
   OK(graph_model_read(fixture_path(model, "config.json"), &options, &g, &error));
   OK(exec_weights_open(fixture_path(model, ""), &g, &weights, &error));
   const int units = (int)g.units.count;
   const kern_context_options how = {.threads = threads, .workspace_bytes = exec_chunk_workspace(&g, 0, units, threads)};
   OK(kern_context_create(&how, &kern, &error));
   OK(exec_parameters_init(&g, &(exec_parameters_options){.training = true}, &parameters, &error));
-  chunk = (exec_chunk){
-      .graph = &g, .unit_count = units, .op_count = (int)g.ops.count, .parameters = &parameters, .kern = kern};
-  OK(exec_chunk_check(&chunk, &error));
+  OK(exec_chunk_check(&g, &error));
   for (size_t w = 0; w < g.weights.count; w++) {
     float *file = DP_ARENA_NEW(&arena, float, (size_t)g.weights.items[w].parameters);
     ck_assert_ptr_nonnull(file);
     OK(exec_weights_read(&weights, (int)w, file, &error));
     exec_parameters_from_file(kern, &parameters, (int)w, file);
   }
-  OK(exec_frame_init(&g, NULL, NULL, true, &frame, &error));
+  values = DP_ARENA_NEW(&arena, float *, g.tensors.count);
+  ck_assert_ptr_nonnull(values);
   for (size_t t = 0; t < g.tensors.count; t++) {
     const graph_tensor *tensor = &g.tensors.items[t];
     if (tensor->is_output) {
@@ -104,31 +115,19 @@ static void open_model(const char *model, int threads) {
     }
     if (tensor->producer_op != GRAPH_NONE) continue;
     if (tensor->is_constant) {
-      frame.values[t] = DP_ARENA_NEW(&arena, float, (size_t)graph_tensor_elements(tensor));
-      OK(exec_table_fill(&g, (int)t, config.root, weights.files, exec_weights_buffer(&weights, tensor->name),
-                         frame.values[t], &error));
+      values[t] = DP_ARENA_NEW(&arena, float, (size_t)graph_tensor_elements(tensor));
+      OK(exec_table_fill(&g, (int)t, config.root, weights.files, exec_weights_buffer(&weights, tensor->name), values[t],
+                         &error));
     } else {
-      frame.values[t] = channels_last(tensor, read_values(&inputs, tensor->name, NULL));
+      values[t] = channels_last(tensor, read_values(&inputs, tensor->name, NULL));
     }
   }
+  cut(NULL, 0, NULL, false, &whole);
 }
+
+static void open_model(const char *model, int threads) { open_trained(model, threads, false); }
 
 static int64_t output_elements(void) { return graph_tensor_elements(&g.tensors.items[output]); }
-
-/* Forward, and the gradient of the loss, in parts as zero-bubble schedules run them. Returns the loss. */
-static double step(void) {
-  const int64_t batch = g.tensors.items[output].dims[0];
-  const kern_loss loss = {.batch = batch, .n = output_elements() / batch, .factor = 1.0 / (double)batch};
-  double squares[16];
-  exec_frame_clear(&frame, &g);
-  exec_chunk_forward(&chunk, &frame);
-  const double value = kern_loss_forward(kern, &loss, frame.values[output], target, NULL, squares);
-  kern_loss_backward(kern, &loss, frame.values[output], target, NULL, frame.gradients[output]);
-  frame.begun[output] = 1;
-  exec_chunk_backward_input(&chunk, &frame);
-  exec_chunk_backward_weight(&chunk, &frame);
-  return value;
-}
 
 /* Largest difference, over the largest element of the reference. */
 static double difference(int64_t n, const float *a, const float *reference) {
@@ -143,12 +142,12 @@ static double difference(int64_t n, const float *a, const float *reference) {
 
 static void check_model(const char *model, int threads) {
   open_model(model, threads);
-  const double loss = step();
+  const double loss = exec_cuts_step(&whole);
   ck_assert_msg(fabs(loss - dp_node_get(numbers.root, "loss")->real) < 1e-5, "%s: loss %.9g, diffusers has %.9g", model,
                 loss, dp_node_get(numbers.root, "loss")->real);
   const float *right = channels_last(&g.tensors.items[output], read_values(&expected, "output", NULL));
   double most = 0;
-  for (int64_t i = 0; i < output_elements(); i++) most = fmax(most, fabs((double)frame.values[output][i] - right[i]));
+  for (int64_t i = 0; i < output_elements(); i++) most = fmax(most, fabs((double)whole.output[i] - right[i]));
   ck_assert_msg(most < 1e-5, "%s: the output is off by %.3g", model, most);
   for (size_t w = 0; w < g.weights.count; w++) {
     char name[512];
@@ -181,7 +180,7 @@ START_TEST(five_steps_of_adamw_are_pytorchs) {
                            .gradient_scale = 1};
     for (int s = 0; s <= STEPS; s++) {
       kern_fill(kern, parameters.count, 0, parameters.gradients);
-      const double loss = step();
+      const double loss = exec_cuts_step(&whole);
       ck_assert_msg(fabs(loss - losses->items[s]->real) < 1e-5, "%s: step %d: loss %.9g, PyTorch has %.9g", models[m],
                     s, loss, losses->items[s]->real);
       settings.step = s + 1;
@@ -193,37 +192,60 @@ START_TEST(five_steps_of_adamw_are_pytorchs) {
 }
 END_TEST
 
-/* A unit at a time, with gradients handed from one run of units to the one before: as stages do it. */
-START_TEST(units_one_by_one_give_the_same_bits) {
+static int64_t random_below(dp_random *random, int64_t n) { return (int64_t)dp_random_below(random, (uint64_t)n); }
+
+/* However the model is cut, whatever is made again and whether or not the weight backward comes apart: gradients are
+ * handed from chunk to chunk as one chunk adds them up. */
+static void assert_same_bits(const char *model, dp_random *random, int rounds) {
+  const int units = (int)g.units.count;
+  const double loss = exec_cuts_step(&whole);
+  const size_t bytes = (size_t)parameters.trained_count * sizeof(float);
+  float *right = malloc(bytes);
+  ck_assert_ptr_nonnull(right);
+  memcpy(right, parameters.gradients, bytes);
+  for (int round = 0; round < rounds; round++) {
+    int cuts[64], count = 0;
+    uint8_t recompute[64];
+    const int64_t cut_of = round == 0 ? 3 : random_below(random, 4), again_of = random_below(random, 4);
+    ck_assert_int_le(units, 64);
+    for (int u = 0; u < units; u++) {
+      recompute[u] = random_below(random, 3) < again_of;
+      if (u > 0 && random_below(random, 3) < cut_of) cuts[count++] = u;
+    }
+    exec_cuts c;
+    cut(cuts, count, recompute, round % 2 == 1, &c);
+    kern_fill(kern, parameters.trained_count, 0, parameters.gradients);
+    const double found = exec_cuts_step(&c);
+    ck_assert_msg(found == loss, "%s, round %d: loss %.9g, whole %.9g", model, round, found, loss);
+    for (int64_t i = 0; i < parameters.trained_count; i++)
+      if (parameters.gradients[i] != right[i])
+        ck_abort_msg("%s, round %d: gradient %" PRId64 " is %.9g, whole %.9g", model, round, i, parameters.gradients[i],
+                     right[i]);
+    exec_cuts_free(&c);
+  }
+  free(right);
+}
+
+START_TEST(cuts_and_recomputation_change_no_bit) {
+  dp_random random;
+  dp_random_init(&random, 3, 1);
   for (int m = 0; m < MODEL_COUNT; m++) {
     open_model(models[m], 2);
-    const double loss = step();
-    float *whole = DP_ARENA_NEW(&arena, float, (size_t)parameters.count);
-    memcpy(whole, parameters.gradients, (size_t)parameters.count * sizeof *whole);
-    kern_fill(kern, parameters.count, 0, parameters.gradients);
-    exec_frame_clear(&frame, &g);
-    exec_chunk unit = chunk;
-    for (int u = 0; u < (int)g.units.count; u++) {
-      unit.first_unit = u;
-      unit.unit_count = 1;
-      unit.first_op = g.units.items[u].first_op;
-      unit.op_count = g.units.items[u].op_count;
-      exec_chunk_forward(&unit, &frame);
-    }
-    const int64_t batch = g.tensors.items[output].dims[0];
-    const kern_loss size = {.batch = batch, .n = output_elements() / batch, .factor = 1.0 / (double)batch};
-    double squares[16];
-    ck_assert(kern_loss_forward(kern, &size, frame.values[output], target, NULL, squares) == loss);
-    kern_loss_backward(kern, &size, frame.values[output], target, NULL, frame.gradients[output]);
-    frame.begun[output] = 1;
-    for (int u = (int)g.units.count - 1; u >= 0; u--) {
-      unit.first_unit = u;
-      unit.first_op = g.units.items[u].first_op;
-      unit.op_count = g.units.items[u].op_count;
-      exec_chunk_backward_input(&unit, &frame);
-      exec_chunk_backward_weight(&unit, &frame);
-    }
-    ck_assert_mem_eq(whole, parameters.gradients, (size_t)parameters.count * sizeof *whole);
+    assert_same_bits(models[m], &random, 12);
+    teardown();
+  }
+}
+END_TEST
+
+/* The same of adapters, with factors that are not zero. */
+START_TEST(cuts_and_recomputation_change_no_bit_of_adapters) {
+  dp_random random;
+  dp_random_init(&random, 3, 2);
+  for (int m = 0; m < MODEL_COUNT; m++) {
+    open_trained(models[m], 2, true);
+    for (int64_t i = 0; i < parameters.trained_count; i++)
+      parameters.values[i] = (float)(0.2 * dp_random_uniform(&random) - 0.1);
+    assert_same_bits(models[m], &random, 12);
     teardown();
   }
 }
@@ -234,7 +256,7 @@ START_TEST(threads_change_no_bit) {
   double loss = 0;
   for (int threads = 1; threads <= 3; threads++) {
     open_model("sdxl", threads);
-    const double found = step();
+    const double found = exec_cuts_step(&whole);
     const size_t bytes = (size_t)parameters.count * sizeof *first;
     if (!first) {
       first = malloc(bytes);
@@ -259,14 +281,17 @@ START_TEST(positions_are_computed_as_diffusers_does) {
     const int64_t n = graph_tensor_elements(tensor);
     float *computed = DP_ARENA_NEW(&arena, float, (size_t)n);
     OK(exec_table_fill(&g, (int)t, config.root, NULL, NULL, computed, &error));
-    for (int64_t i = 0; i < n; i++) ck_assert_float_eq_tol(computed[i], frame.values[t][i], 1e-6f);
+    for (int64_t i = 0; i < n; i++) ck_assert_float_eq_tol(computed[i], values[t][i], 1e-6f);
   }
 }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {outputs_and_gradients_are_diffusers, five_steps_of_adamw_are_pytorchs,
-                                units_one_by_one_give_the_same_bits, threads_change_no_bit,
+  const TTest *const tests[] = {outputs_and_gradients_are_diffusers,
+                                five_steps_of_adamw_are_pytorchs,
+                                cuts_and_recomputation_change_no_bit,
+                                cuts_and_recomputation_change_no_bit_of_adapters,
+                                threads_change_no_bit,
                                 positions_are_computed_as_diffusers_does};
   return suite_run("exec_model", tests, sizeof tests / sizeof tests[0], setup, teardown, 300);
 }

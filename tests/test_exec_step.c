@@ -11,6 +11,7 @@
 #include "exec/tables.h"
 #include "graph/op_table.h"
 #include "sim/predict.h"
+#include "tests/exec_memory.h"
 #include "tests/fixtures.h"
 #include "tests/sim_efficiency.h"
 #include "tests/suite.h"
@@ -130,14 +131,19 @@ static void start(const char *model, const char *task, const char *plan, bool me
                  8 * (int)real_of(root, "latent_width"), (int)real_of(root, "text_tokens"), task, plan);
   OK(plan_scenario_parse(text, strlen(text), "step.toml", &r.scenario, &error));
   r.scenario.global_norm = true;
+  r.scenario.train.ema_decay = means ? 0.9 : 0;
+  predict_memory_of_cpu(&r.scenario, efficiency);
   OK(sim_predict(&r.scenario, efficiency, &r.p, &error));
   OK(plan_program_check(&r.p.program, &error));
   OK(plan_timeline_init(&r.p.program, &r.timeline, &error));
   OK(exec_weights_open(fixture_path(model, ""), &r.p.graph, &r.weights, &error));
   const dp_node *lora = dp_node_get(root, "lora"), *adamw = dp_node_get(root, "adamw");
-  const exec_pipeline_options options = {
-      .feed = {.fill = fill, .data = &r}, .lora_alpha = lora ? real_of(lora, "alpha") : 0, .means = means};
+  const exec_pipeline_options options = {.feed = {.fill = fill, .data = &r},
+                                         .lora_alpha = lora ? real_of(lora, "alpha") : 0,
+                                         .means = means,
+                                         .poison = true};
   OK(exec_pipeline_create(&r.p.program, &r.p.graph, &options, &r.pipeline, &error));
+  check_memory(r.pipeline, &r.p);
   load();
   r.step.adamw = (kern_adamw){.lr = real_of(adamw, "lr"),
                               .beta1 = dp_node_get(adamw, "betas")->items[0]->real,

@@ -1,0 +1,470 @@
+#include "exec/layout.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/compress.h"
+#include "exec/pipeline.h"
+#include "graph/op_table.h"
+
+/* ---- the kernels' workspace ---- */
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t workspace_of(const plan_plan *plan, const graph *g, const exec_compress *compress, int rank,
+                           int threads) {
+  size_t most = larger(1 << 16 /* the loss */, exec_compress_workspace(compress, threads));
+  int64_t trained = 0;
+  for (int c = 0; c < plan->chunk_count; c++) {
+    const plan_chunk *chunk = &plan->chunks[c];
+    if (chunk->rank != rank) continue;
+    most = larger(most, exec_chunk_workspace(g, chunk->first_unit, chunk->unit_count, threads));
+    for (int u = chunk->first_unit; u < chunk->first_unit + chunk->unit_count; u++) {
+      trained += g->units.items[u].trainable_parameters;
+      for (int i = 0; i < compress->count; i++)
+        if (compress->compressors[i].trained)
+          trained += compress->compressors[i].parameters *
+                     ((compress->compressors[i].down_unit == u) + (compress->compressors[i].up_unit == u));
+    }
+  }
+  return trained > 0 ? larger(most, kern_sum_squares_workspace(trained, threads)) : most;
+}
+
+dp_status exec_library_workspace(const plan_program *program, const graph *g, int rank, int threads, int64_t *bytes,
+                                 dp_error *error) {
+  dp_arena scratch = {0};
+  plan_compressor *compressors = NULL;
+  exec_compress compress = {.count = 0};
+  const dp_status status = plan_compressors_of(program, g, &scratch, &compressors, &compress.count, error);
+  compress.compressors = compressors;
+  if (status == DP_OK) *bytes = (int64_t)workspace_of(program->plan, g, &compress, rank, threads);
+  dp_arena_free(&scratch);
+  return status;
+}
+
+/* ---- buffers by what they are for ---- */
+
+typedef struct maker {
+  exec_layout *layout;
+  const plan_plan *plan;
+  int rank;
+  dp_error *error;
+} maker;
+
+static int compare(const plan_buffer *a, const plan_buffer *b) {
+  if (a->role != b->role) return a->role < b->role ? -1 : 1;
+  if (a->role == PLAN_ROLE_PERSISTENT) return (a->memory_class > b->memory_class) - (a->memory_class < b->memory_class);
+  if (a->gradient != b->gradient) return a->gradient < b->gradient ? -1 : 1;
+  if (a->message != b->message) return a->message < b->message ? -1 : 1;
+  if (a->tensor != b->tensor) return a->tensor < b->tensor ? -1 : 1;
+  if (a->tensor == GRAPH_NONE && a->chunk != b->chunk) return a->chunk < b->chunk ? -1 : 1;
+  return (a->microbatch > b->microbatch) - (a->microbatch < b->microbatch);
+}
+
+static int compare_entries(const void *left, const void *right) {
+  return compare(*(const plan_buffer *const *)left, *(const plan_buffer *const *)right);
+}
+
+static const plan_buffer *find(const maker *m, plan_buffer key) {
+  const plan_buffer *wanted = &key;
+  const plan_buffer *const *found =
+      bsearch(&wanted, m->layout->sorted, m->layout->plan->buffer_count, sizeof(const plan_buffer *), compare_entries);
+  return found ? *found : NULL;
+}
+
+static char *at(const maker *m, const plan_buffer *buffer) {
+  return buffer ? m->layout->base + buffer->offset_bytes : NULL;
+}
+
+static char *block_of(const maker *m, plan_role role, int chunk, int microbatch) {
+  return at(m, find(m, (plan_buffer){.role = role,
+                                     .gradient = role == PLAN_ROLE_KEPT,
+                                     .message = PLAN_NO_PEER,
+                                     .tensor = GRAPH_NONE,
+                                     .chunk = (uint16_t)chunk,
+                                     .microbatch = (uint32_t)microbatch}));
+}
+
+static float *whole(const maker *m, int tensor, bool gradient, int microbatch) {
+  return (float *)(void *)at(m, find(m, (plan_buffer){.role = PLAN_ROLE_WHOLE,
+                                                      .gradient = gradient,
+                                                      .message = PLAN_NO_PEER,
+                                                      .tensor = tensor,
+                                                      .microbatch = (uint32_t)microbatch}));
+}
+
+static exec_memory *memory_of(const maker *m, int chunk, int microbatch) {
+  return &m->layout->memory[chunk * m->layout->microbatches + microbatch];
+}
+
+static bool is_of_rank(const maker *m, int chunk) { return m->plan->chunks[chunk].rank == m->rank; }
+
+/* The chunk of the rank that makes it; GRAPH_NONE: another rank does. */
+static int maker_of(const maker *m, int tensor) {
+  const int unit = m->layout->graph->tensors.items[tensor].producer_unit;
+  for (int c = 0; c < m->plan->chunk_count; c++)
+    if (unit >= m->plan->chunks[c].first_unit && unit < m->plan->chunks[c].first_unit + m->plan->chunks[c].unit_count)
+      return is_of_rank(m, c) ? c : GRAPH_NONE;
+  return GRAPH_NONE;
+}
+
+/* In a buffer of its own, or among what its maker saves. */
+static float *value_of(const maker *m, int tensor, int microbatch) {
+  float *own = whole(m, tensor, false, microbatch);
+  const int chunk = own ? GRAPH_NONE : maker_of(m, tensor);
+  if (chunk == GRAPH_NONE) return own;
+  const plan_place place = plan_places_made(&m->layout->places[chunk], tensor);
+  return place.block == PLAN_BLOCK_SAVED ? exec_memory_at(memory_of(m, chunk, microbatch), place) : NULL;
+}
+
+static dp_status missing(const maker *m, const char *what, int tensor) {
+  return dp_fail(m->error, DP_INTERNAL, "worker %d: the plan has no buffer for %s %s", m->layout->worker, what,
+                 m->layout->graph->tensors.items[tensor].name);
+}
+
+/* ---- what lives throughout ---- */
+
+static char *persistent(const maker *m, plan_memory_class memory_class) {
+  return at(m, find(m, (plan_buffer){.role = PLAN_ROLE_PERSISTENT, .memory_class = (uint8_t)memory_class}));
+}
+
+static bool is_here(const maker *m, int unit) {
+  for (int c = 0; c < m->plan->chunk_count; c++)
+    if (unit >= m->plan->chunks[c].first_unit && unit < m->plan->chunks[c].first_unit + m->plan->chunks[c].unit_count)
+      return is_of_rank(m, c);
+  return false;
+}
+
+static dp_status place_persistent(const maker *m) {
+  exec_layout *l = m->layout;
+  const graph *g = l->graph;
+  int64_t parameters = 0, places_bytes = 0;
+  l->values = (float *)(void *)persistent(m, PLAN_MEMORY_WEIGHTS);
+  l->gradients = (float *)(void *)persistent(m, PLAN_MEMORY_GRADIENTS);
+  l->optimizer = (float *)(void *)persistent(m, PLAN_MEMORY_OPTIMIZER);
+  plan_compressor *compressors = NULL;
+  int compressor_count = 0;
+  DP_TRY(plan_compressors_of(l->program, g, &l->arena, &compressors, &compressor_count, m->error));
+  l->constants = DP_ARENA_NEW(&l->arena, float *, g->tensors.count);
+  if (!l->constants) return dp_fail_memory(m->error);
+  for (int c = 0; c < m->plan->chunk_count; c++) {
+    if (!is_of_rank(m, c)) continue;
+    for (int u = 0; u < l->places[c].unit_count; u++) {
+      const graph_unit *unit = &g->units.items[l->places[c].first_unit + u];
+      parameters += unit->parameters + unit->adapter_parameters;
+    }
+    if (l->places[c].block_bytes[PLAN_BLOCK_WORKSPACE] > places_bytes)
+      places_bytes = l->places[c].block_bytes[PLAN_BLOCK_WORKSPACE];
+  }
+  for (int i = 0; i < compressor_count; i++)
+    parameters +=
+        compressors[i].parameters * (is_here(m, compressors[i].down_unit) + is_here(m, compressors[i].up_unit));
+  float *next = l->values + parameters;
+  for (int c = 0; c < m->plan->chunk_count; c++)
+    for (int i = 0; i < l->places[c].outside_count; i++) {
+      const int tensor = l->places[c].outside[i].tensor;
+      const graph_tensor *t = &g->tensors.items[tensor];
+      if (!t->is_constant || l->constants[tensor]) continue;
+      l->constants[tensor] = next;
+      next += graph_tensor_elements(t);
+    }
+  const plan_buffer *workspace =
+      find(m, (plan_buffer){.role = PLAN_ROLE_PERSISTENT, .memory_class = PLAN_MEMORY_WORKSPACE});
+  const int64_t from = (places_bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+  if (!workspace || workspace->bytes <= from)
+    return dp_fail(m->error, DP_INTERNAL, "worker %d: the plan has no workspace for the kernels", m->layout->worker);
+  l->workspace = at(m, workspace) + from;
+  l->workspace_bytes = (size_t)(workspace->bytes - from);
+  return DP_OK;
+}
+
+/* ---- chunks ---- */
+
+static dp_status place_chunk(const maker *m, int chunk, int microbatch) {
+  static const struct {
+    plan_block block;
+    plan_role role;
+  } blocks[] = {{PLAN_BLOCK_SAVED, PLAN_ROLE_SAVED},
+                {PLAN_BLOCK_AGAIN, PLAN_ROLE_AGAIN},
+                {PLAN_BLOCK_KEPT, PLAN_ROLE_KEPT},
+                {PLAN_BLOCK_INPUTS, PLAN_ROLE_INPUTS}};
+  exec_layout *l = m->layout;
+  exec_memory *memory = memory_of(m, chunk, microbatch);
+  for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++) {
+    memory->blocks[blocks[b].block] = block_of(m, blocks[b].role, chunk, microbatch);
+    if (!memory->blocks[blocks[b].block] && l->places[chunk].block_bytes[blocks[b].block] > 0)
+      return dp_fail(m->error, DP_INTERNAL, "worker %d: the plan has no buffer for block %d of chunk %d",
+                     m->layout->worker, (int)blocks[b].block, chunk);
+  }
+  memory->blocks[PLAN_BLOCK_WORKSPACE] = persistent(m, PLAN_MEMORY_WORKSPACE);
+  memory->begun = exec_layout_begun(l, (uint32_t)microbatch);
+  memory->outside = DP_ARENA_NEW(&l->arena, float *, (size_t)l->places[chunk].outside_count);
+  return memory->outside ? DP_OK : dp_fail_memory(m->error);
+}
+
+/* After all chunks have their blocks: what is outside one may be in another's. */
+static dp_status place_outside(const maker *m, int chunk, int microbatch) {
+  exec_layout *l = m->layout;
+  for (int i = 0; i < l->places[chunk].outside_count; i++) {
+    const plan_outside *what = &l->places[chunk].outside[i];
+    float **place = &memory_of(m, chunk, microbatch)->outside[i];
+    if (what->gradient)
+      *place = whole(m, what->tensor, true, microbatch);
+    else if (l->graph->tensors.items[what->tensor].is_constant)
+      *place = l->constants[what->tensor];
+    else
+      *place = value_of(m, what->tensor, microbatch);
+    if (!*place) return missing(m, what->gradient ? "the gradient of" : "the value of", what->tensor);
+  }
+  return DP_OK;
+}
+
+static dp_status place_output(const maker *m, int chunk, int microbatch) {
+  exec_layout *l = m->layout;
+  for (int i = 0; i < l->places[chunk].made_count; i++) {
+    const plan_port *made = &l->places[chunk].made[i];
+    if (!l->graph->tensors.items[made->tensor].is_output) continue;
+    l->outputs[microbatch] = exec_memory_at(memory_of(m, chunk, microbatch), made->place);
+    l->output_gradients[microbatch] = l->outputs[microbatch];
+    for (int a = 0; a < l->places[chunk].arrival_count; a++)
+      if (l->places[chunk].arrivals[a].tensor == made->tensor)
+        l->output_gradients[microbatch] =
+            exec_memory_at(memory_of(m, chunk, microbatch), l->places[chunk].arrivals[a].collected);
+  }
+  return DP_OK;
+}
+
+static dp_status place_chunks(const maker *m) {
+  exec_layout *l = m->layout;
+  l->outputs = DP_ARENA_NEW(&l->arena, float *, (size_t)l->microbatches);
+  l->output_gradients = DP_ARENA_NEW(&l->arena, float *, (size_t)l->microbatches);
+  if (!l->outputs || !l->output_gradients) return dp_fail_memory(m->error);
+  dp_status (*const steps[])(const maker *, int, int) = {place_chunk, place_outside, place_output};
+  for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
+    for (int c = 0; c < m->plan->chunk_count; c++)
+      for (int mb = 0; is_of_rank(m, c) && mb < l->microbatches; mb++) DP_TRY(steps[s](m, c, mb));
+  return DP_OK;
+}
+
+/* ---- messages ---- */
+
+static const plan_message *message_at(const maker *m, uint32_t message) {
+  return &m->layout->program->messages[message];
+}
+
+static bool sends(const maker *m, uint32_t message) { return is_of_rank(m, message_at(m, message)->from_chunk); }
+static bool receives(const maker *m, uint32_t message) { return is_of_rank(m, message_at(m, message)->to_chunk); }
+
+static const plan_buffer *arrived(const maker *m, uint32_t message, int tensor, int microbatch) {
+  return find(m, (plan_buffer){.role = PLAN_ROLE_ARRIVED,
+                               .gradient = true,
+                               .message = message,
+                               .tensor = tensor,
+                               .microbatch = (uint32_t)microbatch});
+}
+
+static float *projected(const maker *m, uint32_t message, int tensor, bool gradient, int microbatch) {
+  return (float *)(void *)at(m, find(m, (plan_buffer){.role = PLAN_ROLE_PROJECTED,
+                                                      .gradient = gradient,
+                                                      .message = message,
+                                                      .tensor = tensor,
+                                                      .microbatch = (uint32_t)microbatch}));
+}
+
+static float *port_of(const maker *m, uint32_t message, int tensor, int microbatch) {
+  float *values = projected(m, message, tensor, message_at(m, message)->backward, microbatch);
+  if (values) return values;
+  if (!message_at(m, message)->backward) return value_of(m, tensor, microbatch);
+  return sends(m, message) ? whole(m, tensor, true, microbatch)
+                           : (float *)(void *)at(m, arrived(m, message, tensor, microbatch));
+}
+
+static dp_status place_ports(const maker *m) {
+  exec_layout *l = m->layout;
+  const plan_program *program = l->program;
+  const uint32_t count = program->message_count / (uint32_t)plan_copy_count(m->plan);
+  uint32_t ports = 0;
+  l->port_first = DP_ARENA_NEW(&l->arena, uint32_t, (size_t)count + 1);
+  if (!l->port_first) return dp_fail_memory(m->error);
+  for (uint32_t i = 0; i < count; i++) {
+    l->port_first[i] = ports;
+    if (sends(m, i) || receives(m, i)) ports += (uint32_t)message_at(m, i)->tensor_count;
+  }
+  l->ports = DP_ARENA_NEW(&l->arena, float *, (size_t)ports *(size_t)l->microbatches);
+  if (!l->ports) return dp_fail_memory(m->error);
+  for (uint32_t i = 0; i < count; i++)
+    for (int t = 0; (sends(m, i) || receives(m, i)) && t < message_at(m, i)->tensor_count; t++) {
+      const int tensor = program->message_tensors[message_at(m, i)->first_tensor + t];
+      for (int mb = 0; mb < l->microbatches; mb++) {
+        float **port = &l->ports[(l->port_first[i] + (uint32_t)t) * (uint32_t)l->microbatches + (uint32_t)mb];
+        *port = port_of(m, i, tensor, mb);
+        if (!*port)
+          return missing(m, message_at(m, i)->backward ? "the message with the gradient of" : "the message with",
+                         tensor);
+      }
+    }
+  return DP_OK;
+}
+
+/* ---- what arrives ---- */
+
+/* The chunk whose backward takes it up: the one at whose end its buffer's life ends. */
+static int taken_up_by(const maker *m, const plan_buffer *buffer) {
+  const plan_program *program = m->layout->program;
+  const plan_lane *compute = &program->lanes[program->worker_lane[m->layout->worker]];
+  return program->instructions[compute->first + buffer->end / 2].chunk;
+}
+
+/* Where the backward of the chunk looks for it, or where gradients are collected on this worker. */
+static float *target_of(const maker *m, int chunk, int tensor, int microbatch) {
+  const plan_places *places = &m->layout->places[chunk];
+  for (int a = 0; a < places->arrival_count; a++)
+    if (places->arrivals[a].tensor == tensor)
+      return exec_memory_at(memory_of(m, chunk, microbatch), places->arrivals[a].place);
+  return whole(m, tensor, true, microbatch);
+}
+
+/* After those from chunks as far as this one's, or further. */
+static void put(const maker *m, exec_inbox *inbox, exec_arrival arrival) {
+  int i = inbox->count++;
+  for (;
+       i > 0 && message_at(m, inbox->arrivals[i - 1].message)->from_chunk < message_at(m, arrival.message)->from_chunk;
+       i--)
+    inbox->arrivals[i] = inbox->arrivals[i - 1];
+  inbox->arrivals[i] = arrival;
+}
+
+static dp_status place_inboxes(const maker *m) {
+  exec_layout *l = m->layout;
+  const plan_program *program = l->program;
+  const uint32_t count = program->message_count / (uint32_t)plan_copy_count(m->plan);
+  int arrivals = 0, to = 0;
+  for (uint32_t i = 0; i < count; i++)
+    if (receives(m, i) && message_at(m, i)->backward) arrivals += message_at(m, i)->tensor_count;
+  l->inboxes = DP_ARENA_NEW(&l->arena, exec_inbox, (size_t)m->plan->chunk_count);
+  l->targets = DP_ARENA_NEW(&l->arena, float *, (size_t)arrivals *(size_t)l->microbatches);
+  if (!l->inboxes || !l->targets) return dp_fail_memory(m->error);
+  for (int c = 0; c < m->plan->chunk_count; c++) {
+    l->inboxes[c].arrivals = DP_ARENA_NEW(&l->arena, exec_arrival, (size_t)(is_of_rank(m, c) ? arrivals : 0));
+    if (!l->inboxes[c].arrivals) return dp_fail_memory(m->error);
+  }
+  for (uint32_t i = 0; i < count; i++)
+    for (int t = 0; receives(m, i) && message_at(m, i)->backward && t < message_at(m, i)->tensor_count; t++, to++) {
+      const int tensor = program->message_tensors[message_at(m, i)->first_tensor + t];
+      const int chunk = taken_up_by(m, arrived(m, i, tensor, 0)); /* that it is there place_ports has seen */
+      for (int mb = 0; mb < l->microbatches; mb++) {
+        float **target = &l->targets[to * l->microbatches + mb];
+        *target = target_of(m, chunk, tensor, mb);
+        if (!*target) return missing(m, "the sum of the gradients of", tensor);
+      }
+      put(m, &l->inboxes[chunk], (exec_arrival){.message = i, .tensor = tensor, .port = t, .to = to});
+    }
+  return DP_OK;
+}
+
+/* ---- compressed skips ---- */
+
+/* The message that brings the gradients of what another brings. */
+static uint32_t answer_to(const maker *m, uint32_t message) {
+  const plan_message *forward = message_at(m, message);
+  const uint32_t count = m->layout->program->message_count / (uint32_t)plan_copy_count(m->plan);
+  uint32_t i = 0;
+  while (i < count && (!message_at(m, i)->backward || message_at(m, i)->from_chunk != forward->to_chunk ||
+                       message_at(m, i)->to_chunk != forward->from_chunk))
+    i++;
+  return i;
+}
+
+/* Where the whole gradient is when the backward of the chunk that restored the value has run. */
+static float *departure_of(const maker *m, int chunk, int tensor, int microbatch) {
+  const plan_places *places = &m->layout->places[chunk];
+  for (int i = 0; i < places->departure_count; i++)
+    if (places->departures[i].tensor == tensor)
+      return exec_memory_at(memory_of(m, chunk, microbatch), places->departures[i].place);
+  return whole(m, tensor, true, microbatch);
+}
+
+dp_status exec_layout_squeeze(const exec_layout *l, const plan_compressor *c, bool down, int microbatch,
+                              float **whole_value, float **packed, float **whole_gradient, float **packed_gradient,
+                              dp_error *error) {
+  exec_layout view = *l;
+  const maker m = {
+      .layout = &view, .plan = l->program->plan, .rank = plan_worker_rank(l->program->plan, l->worker), .error = error};
+  *whole_gradient = *packed_gradient = NULL;
+  *whole_value = value_of(&m, c->tensor, microbatch);
+  *packed = projected(&m, c->message, c->tensor, false, microbatch);
+  if (!*whole_value || !*packed) return missing(&m, "the compressed skip", c->tensor);
+  if (down || !c->trained) return DP_OK;
+  *whole_gradient = departure_of(&m, message_at(&m, c->message)->to_chunk, c->tensor, microbatch);
+  *packed_gradient = projected(&m, answer_to(&m, c->message), c->tensor, true, microbatch);
+  return *whole_gradient && *packed_gradient ? DP_OK : missing(&m, "the gradient of the compressed skip", c->tensor);
+}
+
+/* ---- all ---- */
+
+static dp_status sort_buffers(maker *m) {
+  const plan_worker_memory *plan = m->layout->plan;
+  m->layout->sorted = malloc(((size_t)plan->buffer_count + 1) * sizeof *m->layout->sorted);
+  if (!m->layout->sorted) return dp_fail_memory(m->error);
+  for (uint32_t i = 0; i < plan->buffer_count; i++) m->layout->sorted[i] = &plan->buffers[i];
+  qsort(m->layout->sorted, plan->buffer_count, sizeof *m->layout->sorted, compare_entries);
+  return DP_OK;
+}
+
+static dp_status make(maker *m, bool owns_weights) {
+  exec_layout *l = m->layout;
+  const size_t chunks = (size_t)m->plan->chunk_count, microbatches = (size_t)l->microbatches;
+  l->base = aligned_alloc(PLAN_ALIGNMENT, (size_t)l->plan->layout_bytes);
+  l->begun = DP_ARENA_NEW(&l->arena, uint8_t, microbatches * l->graph->tensors.count);
+  l->places = DP_ARENA_NEW(&l->arena, plan_places, chunks);
+  l->memory = DP_ARENA_NEW(&l->arena, exec_memory, chunks * microbatches);
+  if (!l->base || !l->begun || !l->places || !l->memory) return dp_fail_memory(m->error);
+  if (owns_weights) memset(l->base, 0, (size_t)l->plan->resting_bytes);
+  DP_TRY(sort_buffers(m));
+  for (int c = 0; c < m->plan->chunk_count; c++)
+    if (is_of_rank(m, c))
+      DP_TRY(plan_places_of(m->plan, l->graph, c, plan_splits_backward(m->plan), &l->arena, &l->places[c], m->error));
+  DP_TRY(place_persistent(m));
+  DP_TRY(place_chunks(m));
+  DP_TRY(place_ports(m));
+  return place_inboxes(m);
+}
+
+dp_status exec_layout_init(const plan_program *program, const graph *g, const plan_worker_memory *plan, int worker,
+                           bool owns_weights, exec_layout *layout, dp_error *error) {
+  *layout = (exec_layout){
+      .program = program, .graph = g, .plan = plan, .worker = worker, .microbatches = program->plan->microbatches};
+  maker m = {.layout = layout, .plan = program->plan, .rank = plan_worker_rank(program->plan, worker), .error = error};
+  const dp_status status = make(&m, owns_weights);
+  if (status != DP_OK) exec_layout_free(layout);
+  return status;
+}
+
+void exec_layout_free(exec_layout *l) {
+  free(l->base);
+  free(l->sorted);
+  dp_arena_free(&l->arena);
+  *l = (exec_layout){.base = NULL};
+}
+
+uint32_t exec_layout_message(const plan_program *program, uint32_t message) {
+  return message % (program->message_count / (uint32_t)plan_copy_count(program->plan));
+}
+
+static void spoil(char *from, int64_t bytes) {
+  float *x = (float *)(void *)from;
+  for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++) x[i] = NAN;
+}
+
+void exec_layout_poison_all(const exec_layout *l) {
+  spoil(l->base + l->plan->resting_bytes, l->plan->layout_bytes - l->plan->resting_bytes);
+}
+
+void exec_layout_poison(const exec_layout *l, uint32_t moment, bool begin) {
+  for (uint32_t i = 0; i < l->plan->buffer_count; i++) {
+    const plan_buffer *b = &l->plan->buffers[i];
+    if (b->role != PLAN_ROLE_PERSISTENT && (begin ? b->begin : b->end) == moment)
+      spoil(l->base + b->offset_bytes, b->bytes);
+  }
+}
