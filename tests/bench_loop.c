@@ -1,6 +1,8 @@
 /* The closed loop: steps of unlike plans of one job, predicted before and after this machine was measured, beside the
- * steps that the executor takes. The plans take turns, several times; a figure is the median over all turns. With an
- * argument, a scenario, that one's job; else the small UNet on two workers of the installed scenarios. */
+ * steps that the executor takes. The plans take turns, several times; a figure is the median over all turns. What the
+ * workers compute in a step, all together, stands beside what the process computed: where others use the machine too,
+ * that is what can be compared. With an argument, a scenario, that one's job; else the small UNet on two workers of the
+ * installed scenarios. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <string.h>
@@ -111,19 +113,28 @@ static void fill_weights(exec_pipeline *pipeline, const graph *g, int workers) {
   }
 }
 
-/* Wall-clock seconds of STEPS steps, after one that does not count. */
-static void run(const sim_prediction *p, double *seconds) {
+/* Seconds of STEPS steps, after one that does not count, by the wall's clock and the process's own. */
+static void run(const sim_prediction *p, double *seconds, double *computed) {
   exec_pipeline *pipeline = NULL;
   const exec_pipeline_options options = {.threads = 1, .feed = {.fill = fill, .data = (void *)(uintptr_t)&p->graph}};
   must(exec_pipeline_create(&p->program, &p->graph, &options, &pipeline, &error));
   fill_weights(pipeline, &p->graph, p->program.worker_count);
   for (int s = 0; s <= STEPS; s++) {
     const exec_step step = {.adamw = {.lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .step = s + 1}};
-    const double start = bench_now_s();
+    const double start = bench_now_s(), own = bench_cpu_s();
     must(exec_pipeline_step(pipeline, &step, NULL, NULL, &error));
-    if (s > 0) seconds[s - 1] = bench_now_s() - start;
+    if (s == 0) continue;
+    seconds[s - 1] = bench_now_s() - start;
+    computed[s - 1] = bench_cpu_s() - own;
   }
   exec_pipeline_free(pipeline);
+}
+
+/* Of all workers. */
+static double computing_s(const sim_prediction *p) {
+  double sum = 0;
+  for (int w = 0; w < p->metrics.worker_count; w++) sum += p->metrics.workers[w].compute_s;
+  return sum;
 }
 
 static void name_plan(const sim_candidate *plan, char name[96]) {
@@ -132,7 +143,8 @@ static void name_plan(const sim_candidate *plan, char name[96]) {
 }
 
 int main(int argc, char **argv) {
-  static double before[PLANS], after[PLANS], measured[PLANS][TURNS * STEPS], errors[2][PLANS];
+  static double before[PLANS], after[PLANS], computing[2][PLANS], errors[4][PLANS];
+  static double measured[PLANS][TURNS * STEPS], computed[PLANS][TURNS * STEPS];
   char path[4096], name[96], label[160];
   (void)snprintf(path, sizeof path, "%s/tiny-unet-2xcpu.toml", dp_data_folder());
   must(plan_scenario_read_job(argc > 1 ? argv[1] : path, NULL, 0, &scenario, &error));
@@ -142,6 +154,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < PLANS; i++) {
     predict(plans[i], global_batch, &predictions[i]);
     before[i] = predictions[i].metrics.step_s;
+    computing[0][i] = computing_s(&predictions[i]);
   }
   plan_profile profile = calibrate();
   scenario.profile = &profile;
@@ -149,17 +162,23 @@ int main(int argc, char **argv) {
     sim_prediction p;
     predict(plans[i], global_batch, &p);
     after[i] = p.metrics.step_s;
+    computing[1][i] = computing_s(&p);
     sim_prediction_free(&p);
   }
   for (int turn = 0; turn < TURNS; turn++)
-    for (int i = 0; i < PLANS; i++) run(&predictions[i], measured[i] + turn * STEPS);
+    for (int i = 0; i < PLANS; i++) run(&predictions[i], measured[i] + turn * STEPS, computed[i] + turn * STEPS);
   for (int i = 0; i < PLANS; i++) {
-    const double step = bench_median(measured[i], TURNS * STEPS);
+    const double step = bench_median(measured[i], TURNS * STEPS), own = bench_median(computed[i], TURNS * STEPS);
     errors[0][i] = fabs(before[i] / step - 1);
     errors[1][i] = fabs(after[i] / step - 1);
+    errors[2][i] = fabs(computing[0][i] / own - 1);
+    errors[3][i] = fabs(computing[1][i] / own - 1);
     name_plan(&plans[i], name);
-    fprintf(stderr, "%-44s measured %7.2f ms, predicted %7.2f before (%+5.1f %%), %7.2f after (%+5.1f %%)\n", name,
-            1e3 * step, 1e3 * before[i], 100 * (before[i] / step - 1), 1e3 * after[i], 100 * (after[i] / step - 1));
+    fprintf(stderr,
+            "%-38s %7.2f ms, predicted %+5.1f %% before, %+5.1f %% after; computed %7.2f ms, predicted %+5.1f %% "
+            "before, %+5.1f %% after\n",
+            name, 1e3 * step, 100 * (before[i] / step - 1), 100 * (after[i] / step - 1), 1e3 * own,
+            100 * (computing[0][i] / own - 1), 100 * (computing[1][i] / own - 1));
     (void)snprintf(label, sizeof label, "step, %s, predicted with a profile", name);
     bench_report(label, 1e3 * after[i], "ms", "the executor", after[i] / step, TURNS * STEPS);
   }
@@ -167,6 +186,10 @@ int main(int argc, char **argv) {
                PLANS);
   bench_report("median error of predicted steps, with a profile", 100 * bench_median(errors[1], PLANS), "%", NULL, 0,
                PLANS);
+  bench_report("median error of what is computed in a step, without a profile", 100 * bench_median(errors[2], PLANS),
+               "%", NULL, 0, PLANS);
+  bench_report("median error of what is computed in a step, with a profile", 100 * bench_median(errors[3], PLANS), "%",
+               NULL, 0, PLANS);
   scenario.profile = NULL;
   for (int i = 0; i < PLANS; i++) sim_prediction_free(&predictions[i]);
   plan_profile_free(&profile);
