@@ -404,6 +404,7 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
                                            : dp_arena_printf(&arena, "run-%s", scenario->name);
   status = r.folder ? cli_processes_ready(processes, &prediction->program, error) : dp_fail_memory(error);
   if (status == DP_OK) status = lock_and_work(&r, error);
+  if (processes->agreed) status = cli_processes_end(processes, status, error);
   cli_folder_view_free(&view);
   plan_unit_times_free(&unit_costs);
   dp_arena_free(&arena);

@@ -45,6 +45,8 @@ void cli_processes_note(cli_processes *p, const exec_session *session) {
 }
 
 dp_status cli_processes_end(cli_processes *p, dp_status status, dp_error *error) {
+  if (p->ended) return status;
+  p->ended = true;
   if (!p->agreed) status = exec_agree(p->transport, status, error);
   if (status != DP_OK && p->watch) exec_watch_fail(p->watch, status, error->text); /* ends this process */
   /* said before the transport is freed, where all wait for all: mpirun ends the others when the first one leaves */

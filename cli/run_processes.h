@@ -12,7 +12,7 @@
 typedef struct cli_processes {
   exec_transport *transport; /* NULL: one process */
   exec_watch *watch;
-  bool agreed;
+  bool agreed, ended;
 } cli_processes;
 
 /* Before anything that can fail in one process alone. */
@@ -25,7 +25,8 @@ dp_status cli_processes_ready(cli_processes *processes, const plan_program *prog
 void cli_processes_follow(cli_processes *processes, exec_session *session);
 /* Before a step, and after a checkpoint. */
 void cli_processes_note(cli_processes *processes, const exec_session *session);
-/* The end, whatever the status. A failure is told by one process: the others end here. */
+/* The end, whatever the status; the first call counts. A failure is told by one process, and all end here. Called while
+ * the program is there: the watch's thread may be asking it what an instruction is. */
 dp_status cli_processes_end(cli_processes *processes, dp_status status, dp_error *error);
 
 #endif

@@ -64,7 +64,7 @@ lost() {
     disturbed $rank KILL $((12 - 6 * rank)) lost --resume || status=$?
     [ $status -ne 0 ] && [ $status -ne 99 ] || { echo "exit status $status"; return 1; }
     [ "$(said | wc -l)" -eq 1 ] &&
-      said | grep -qE "process $rank \(host [^ ]+, pid [0-9]+\) is gone .*step [0-9]+.*last good checkpoint: lost/checkpoints/step-[0-9]+$" ||
+      said | grep -qE "worker $rank \(process $rank, host [^ ]+, pid [0-9]+\) is gone at step [0-9]+.*; last good checkpoint: lost/checkpoints/step-[0-9]+$" ||
       { cat mpi; return 1; }
   done
   # the rest by threads
