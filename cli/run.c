@@ -261,7 +261,8 @@ static dp_status tell(const run *r, const cli_run_report *report, dp_error *erro
 static dp_status report_run_of(const run *r, int64_t peak_rss_bytes, dp_error *error) {
   cli_run_report report;
   if (r->samples.count == 0) return tell(r, NULL, error);
-  DP_TRY(cli_run_report_make(r->predicted, &r->samples, &r->log, peak_rss_bytes, &report, error));
+  DP_TRY(cli_run_report_make(r->predicted, &r->samples, exec_session_pipeline(r->session), &r->log, peak_rss_bytes,
+                             &report, error));
   dp_status status = cli_run_report_write(&report, &r->samples, r->unit_costs, &r->units.times, r->folder,
                                           !given(r, SLOT_NO_PLOTS), error);
   if (status == DP_OK) status = tell(r, &report, error);

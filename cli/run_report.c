@@ -55,16 +55,28 @@ static dp_status take_skips(json_t *psnr, cli_run_report *report, dp_error *erro
   return DP_OK;
 }
 
+/* The layouts as the pipeline made them, which has the buffers. */
+static dp_status take_memory(const exec_pipeline *pipeline, int workers, plan_memory *memory, dp_error *error) {
+  memory->workers = DP_ARENA_NEW(&memory->arena, plan_worker_memory, (size_t)workers);
+  if (!memory->workers) return dp_fail_memory(error);
+  memory->worker_count = workers;
+  for (int w = 0; w < workers; w++) memory->workers[w] = *exec_pipeline_memory(pipeline, w);
+  return DP_OK;
+}
+
 dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timeline_samples *samples,
-                              const cli_run_log *log, int64_t peak_rss_bytes, cli_run_report *report, dp_error *error) {
+                              const exec_pipeline *pipeline, const cli_run_log *log, int64_t peak_rss_bytes,
+                              cli_run_report *report, dp_error *error) {
   cli_run_report made = {.predicted = predicted, .measured = predicted->run, .peak_rss_bytes = peak_rss_bytes};
   DP_TRY(plan_timeline_samples_median(samples, &made.timeline, error));
   dp_status status = plan_timeline_samples_spread(samples, &made.spread, error);
   if (status == DP_OK) status = take_skips(log->psnr, &made, error);
+  if (status == DP_OK) status = take_memory(pipeline, samples->program->worker_count, &made.memory, error);
   if (status == DP_OK) status = plan_metrics_of(&made.timeline, &made.metrics, error);
   if (status != DP_OK) {
     plan_timeline_free(&made.timeline);
     free(made.skips);
+    dp_arena_free(&made.memory.arena);
     return status;
   }
   *report = made;
@@ -75,6 +87,7 @@ dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timel
   run->metrics = &report->metrics;
   run->steps = &report->spread;
   run->skips = report->skips;
+  run->memory = &report->memory;
   run->bounds = report->bounds;
   report_bounds_of(&report->metrics, report->bounds, &run->bound_count);
   run->error_band = 0;
@@ -89,6 +102,7 @@ void cli_run_report_free(cli_run_report *report) {
   plan_timeline_free(&report->timeline);
   plan_metrics_free(&report->metrics);
   free(report->skips);
+  dp_arena_free(&report->memory.arena);
   *report = (cli_run_report){.predicted = NULL};
 }
 

@@ -18,6 +18,7 @@ typedef struct cli_run_report {
   plan_step_spread spread;
   report_bound bounds[REPORT_MAX_BOUNDS];
   report_skip *skips;     /* malloc'ed; names are the log's */
+  plan_memory memory;     /* what the workers have allocated */
   int64_t peak_rss_bytes; /* of all processes */
 } cli_run_report;
 
@@ -26,9 +27,10 @@ dp_status cli_run_report_begin(const cli_folder_view *predicted, const char *fol
 
 /* The most that the processes had in memory, together; on process 0. */
 dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *error);
-/* From the steps that were kept; at least one. The log outlives the report. */
+/* From the steps that were kept; at least one. The log and the session's pipeline outlive the report. */
 dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timeline_samples *samples,
-                              const cli_run_log *log, int64_t peak_rss_bytes, cli_run_report *report, dp_error *error);
+                              const exec_pipeline *pipeline, const cli_run_log *log, int64_t peak_rss_bytes,
+                              cli_run_report *report, dp_error *error);
 void cli_run_report_free(cli_run_report *report);
 
 /* The folder's report; says so on stderr. Times of units: predicted, and measured of some. */
