@@ -19,6 +19,10 @@
 #define SUITE_IS_SLOW 0
 #endif
 
+/* Whether long runs are to be cut: in such a build, or where SHORT_TESTS is set, for a second run of what a first one
+ * did at length (make distcheck). */
+static inline int suite_is_short(void) { return SUITE_IS_SLOW || getenv("SHORT_TESTS") != NULL; }
+
 /* A new case of the suite. setup and teardown may be NULL; timeout_s 0: CK_DEFAULT_TIMEOUT, else Check's own. */
 static inline TCase *suite_case(Suite *suite, const char *name, void (*setup)(void), void (*teardown)(void),
                                 double timeout_s) {

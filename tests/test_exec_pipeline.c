@@ -25,7 +25,7 @@ static void setup(void) {
   read_efficiency();
 }
 
-enum { SAMPLES = 8, MAX_STEPS = 20, LONG_STEPS = SUITE_IS_SLOW ? 2 : 20, RANDOM_PLANS = SUITE_IS_SLOW ? 25 : 500 };
+enum { SAMPLES = 8, MAX_STEPS = 20, SHORT_STEPS = 2 };
 
 /* A sample's numbers come from its index alone, whoever works on it. */
 typedef struct data {
@@ -198,6 +198,7 @@ static bool check_plan(const char *model, const char *plan, int steps, const out
 }
 
 static void check_model(const char *model, int steps, int least) {
+  if (suite_is_short()) steps = SHORT_STEPS;
   outcome one = {.weights = NULL};
   int ran = 0;
   ck_assert(run(model, "stages = 1", steps, true, &one));
@@ -215,9 +216,9 @@ static void check_model(const char *model, int steps, int least) {
   free_outcome(&one);
 }
 
-START_TEST(every_plan_trains_a_unet_as_one_worker_does) { check_model("sd15", LONG_STEPS, 45); }
+START_TEST(every_plan_trains_a_unet_as_one_worker_does) { check_model("sd15", MAX_STEPS, 45); }
 END_TEST
-START_TEST(every_plan_trains_sd3_as_one_worker_does) { check_model("sd3", LONG_STEPS, 34); }
+START_TEST(every_plan_trains_sd3_as_one_worker_does) { check_model("sd3", MAX_STEPS, 34); }
 END_TEST
 START_TEST(every_plan_trains_flux_as_one_worker_does) { check_model("flux-dev", 2, 34); }
 END_TEST
@@ -254,10 +255,11 @@ END_TEST
 /* Any plan that the check lets pass runs to its end, with the loss that one worker has: a hang is this test's timeout.
  */
 START_TEST(random_plans_end) {
+  const uint64_t seeds = suite_is_short() ? 25 : 500;
   outcome one = {.weights = NULL};
-  int ran = 0;
+  uint64_t ran = 0;
   ck_assert(run("sd15", "stages = 1", 1, false, &one));
-  for (uint64_t seed = 0; seed < RANDOM_PLANS; seed++) {
+  for (uint64_t seed = 0; seed < seeds; seed++) {
     static const char *const policies[] = {"direct", "relay"};
     static const char *const recomputed[] = {"\"none\"", "\"none\"", "\"all\"", "[1, 2, 5, 7, 8]", "[0, 3, 4, 9, 10]"};
     static const int sizes[] = {1, 2, 4, 8};
@@ -281,7 +283,7 @@ START_TEST(random_plans_end) {
                   o.loss[0], one.loss[0]);
     ran++;
   }
-  ck_assert_int_ge(ran, RANDOM_PLANS / 3);
+  ck_assert_uint_ge(ran, seeds / 3);
 }
 END_TEST
 
