@@ -47,6 +47,11 @@ ends() {
 }
 one 'processes on both hosts' both_hosts
 one 'the transport between hosts' carries
+program=$BUILDDIR/tests/exec_mpi
+. "$top/tests/exec_mpi.sh" || exit 1
+one 'the plans by threads' alone
+one 'workers of both hosts train as those of one do' same 10 4
+program=$BUILDDIR/tests/mpi_transport
 one 'a process of the other host is killed' ends 1 9 'process 1 \(host host-b, pid [0-9]+\) is gone at step 16; last good checkpoint: run/checkpoints/step-10$'
 one 'process 0 is killed' ends 0 9 'process 0 \(host host-a, pid [0-9]+\) is gone at step 16'
 mpi_options+=(-x DIFFPIPE_SILENCE_S=3)

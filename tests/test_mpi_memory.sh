@@ -7,8 +7,8 @@ set -uo pipefail
 command -v valgrind >/dev/null || { echo 'valgrind is not installed'; exit 77; }
 ! grep -qE '^SANITIZE_FLAGS = .*-fsanitize' "$BUILDDIR/Makefile" || { echo 'built with sanitizers, which valgrind cannot run'; exit 77; }
 program=${BUILDDIR:?the build folder}/tests/mpi_transport
-mpi_limit_s=300
-export DIFFPIPE_SILENCE_S=60
+mpi_limit_s=600
+export DIFFPIPE_SILENCE_S=120 OPENBLAS_NUM_THREADS=1
 
 clean() { # PROCESSES PROGRAM ARGUMENT...
   local how=$1
@@ -18,5 +18,6 @@ clean() { # PROCESSES PROGRAM ARGUMENT...
 }
 found() { ! clean 2 "$program" leak && grep -q 'leak_on_purpose (mpi_transport.c' "$scratch/mpi"; }
 one 'the transport and the watch' clean 2 "$program" watch -1 0 0
+one 'a step of two replicas of a folded pipeline' clean 2 "$BUILDDIR/tests/exec_mpi" 8 1 1
 one 'self-test: a leak of ours' found
 finish
