@@ -3,7 +3,7 @@
 #   1. the ordinary build, with what the machine has: make check (unit suites, scripts, scenarios, malformed inputs);
 #      make install, and the installed program run from where it was put
 #   2. with clang, AddressSanitizer and UndefinedBehaviorSanitizer, without CUDA: make check again
-#   3. with ThreadSanitizer: what runs in threads: the searches, the kernels, the pipelines, the reading of samples
+#   3. with ThreadSanitizer: what runs in threads: the searches, the kernels, the pipelines, the reading of samples, processes
 #   4. a short libFuzzer run on every reader, with the libraries of 2
 #   5. valgrind on the scenario set
 #   6. make distcheck without CUDA; every file of the tree is in the tarball
@@ -125,7 +125,7 @@ run_suites build/sanitize
 say "ThreadSanitizer"
 rm -rf build/threads && mkdir -p build/threads
 if (cd build/threads && "$top/configure" -q CC=clang CXX=clang++ --without-cuda --with-check --enable-sanitizers=thread \
-      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_{sim_tune,kernels,exec_pipeline,exec_dataset,exec_session} >make.log 2>&1); then
+      CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_{sim_tune,kernels,exec_pipeline,exec_dataset,exec_session} tests/{mpi_transport,exec_mpi} >make.log 2>&1); then
   for suite in test_sim_tune test_kernels test_exec_pipeline test_exec_dataset test_exec_session; do
     if SRCDIR=$top DIFFPIPE_DATA_DIR=$top/scenarios CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 \
         "build/threads/tests/$suite" >"build/threads/$suite.log" 2>&1; then ok "$suite with ThreadSanitizer"
@@ -133,6 +133,18 @@ if (cd build/threads && "$top/configure" -q CC=clang CXX=clang++ --without-cuda 
       tail -n 40 "build/threads/$suite.log"
       bad "$suite with ThreadSanitizer"
     fi
+  done
+  for suite in test_mpi test_exec_mpi; do
+    SRCDIR=$top BUILDDIR=$top/build/threads DIFFPIPE=$top/build/threads/diffpipe DIFFPIPE_DATA_DIR=$top/scenarios \
+      "tests/$suite.sh" >"build/threads/$suite.log" 2>&1
+    case $? in
+      0) ok "$suite with ThreadSanitizer" ;;
+      77) skipped=$((skipped + 1)) && cat "build/threads/$suite.log" ;;
+      *)
+        tail -n 40 "build/threads/$suite.log"
+        bad "$suite with ThreadSanitizer"
+        ;;
+    esac
   done
   if build/threads/diffpipe tune scenarios/sdxl-8xa100-sxm.toml --threads 4 --json >/dev/null 2>build/threads/cli.log; then
     ok "diffpipe tune with ThreadSanitizer"

@@ -44,11 +44,15 @@ void cli_processes_note(cli_processes *p, const exec_session *session) {
   if (exec_session_checkpoint(session)[0]) exec_watch_checkpoint(p->watch, exec_session_checkpoint(session));
 }
 
+void cli_processes_fail(cli_processes *p, dp_status status, const dp_error *error) {
+  if (status != DP_OK) exec_watch_fail(p->watch, status, error->text);
+}
+
 dp_status cli_processes_end(cli_processes *p, dp_status status, dp_error *error) {
   if (p->ended) return status;
   p->ended = true;
   if (!p->agreed) status = exec_agree(p->transport, status, error);
-  if (status != DP_OK && p->watch) exec_watch_fail(p->watch, status, error->text); /* ends this process */
+  cli_processes_fail(p, status, error);
   /* said before the transport is freed, where all wait for all: mpirun ends the others when the first one leaves */
   if (status != DP_OK && p->transport && cli_processes_speak(p)) say(NULL, error->text);
   if (p->transport) p->transport->free(p->transport);

@@ -25,6 +25,9 @@ dp_status cli_processes_ready(cli_processes *processes, const plan_program *prog
 void cli_processes_follow(cli_processes *processes, exec_session *session);
 /* Before a step, and after a checkpoint. */
 void cli_processes_note(cli_processes *processes, const exec_session *session);
+/* Nothing where all is well. A failure of processes that are watched is told by one of them, and this one ends here:
+ * before buffers go that MPI may still use, of messages that were given up. */
+void cli_processes_fail(cli_processes *processes, dp_status status, const dp_error *error);
 /* The end, whatever the status; the first call counts. A failure is told by one process, and all end here. Called while
  * the program is there: the watch's thread may be asking it what an instruction is. */
 dp_status cli_processes_end(cli_processes *processes, dp_status status, dp_error *error);

@@ -9,4 +9,4 @@ dist_images_DATA = doc/images/timeline.png doc/images/report.png doc/images/what
 dist_doc_DATA += README.md
 dist_doc_DATA += doc/autotuner.md doc/executor.md doc/weights.md
 dist_doc_DATA += doc/advise.md doc/whatif.md
-dist_doc_DATA += doc/data.md doc/training.md
+dist_doc_DATA += doc/data.md doc/running.md doc/training.md

@@ -247,6 +247,7 @@ dp_status exec_lanes_step(exec_pipeline *p, dp_error *error) {
   memset(p->ready, 0, n);
   memset(p->group_ready, 0, p->work.program->group_count * sizeof *p->group_ready);
   atomic_store(&p->stop, false);
+  atomic_store(&p->position, PLAN_NO_PEER);
   p->trouble = (dp_error)DP_ERROR_INIT;
   p->running = p->end_lane - p->first_lane;
   p->generation++;

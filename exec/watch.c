@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "exec/watch_parts.h"
 
-static const double BEAT_S = 0.2, SILENCE_S = 5;
+static const double BEAT_S = 0.1, SILENCE_S = 5;
 /* After the first trouble: others' may still come in; then the lowest process tells; where it does not, another one. */
 static const double SETTLE_S = 0.2, TELL_S = 1, TELL_EACH_S = 0.05;
 
@@ -194,11 +194,12 @@ static void wait_events(exec_watch *w, double until_s) {
 /* In its time, and when a step begins. */
 static void beat(exec_watch *w) {
   exec_alive alive = {.step = atomic_load(&w->step), .instruction = PLAN_NO_PEER};
-  if (dp_clock_s() < w->beat_s && alive.step == w->told_step) return;
+  const bool is_new = alive.step != w->told_step; /* its first instruction is yet to come */
+  if (dp_clock_s() < w->beat_s && !is_new) return;
   w->beat_s = dp_clock_s() + BEAT_S;
   w->told_step = alive.step;
   (void)pthread_mutex_lock(&w->lock);
-  if (w->position) alive.instruction = w->position(w->position_data);
+  if (w->position && !is_new) alive.instruction = w->position(w->position_data);
   (void)pthread_mutex_unlock(&w->lock);
   send_all(w, ALIVE, &alive, sizeof alive);
 }

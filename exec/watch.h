@@ -1,7 +1,7 @@
 /* The watch over the processes of a run: a process that dies or hangs ends the run everywhere within seconds, and so
  * does one that fails; one of them says why, in one line.
  *
- * Every two processes hold a TCP connection, apart from the transport, and a thread of each tells the others five times
+ * Every two processes hold a TCP connection, apart from the transport, and a thread of each tells the others ten times
  * a second that it is alive, at which step, and which instruction it began last. The system closes the connections of a
  * process that dies, however it does; one that is stopped, or whose host or network is gone, falls silent. Whoever was
  * itself stopped for a while forgives the silence that it slept through.

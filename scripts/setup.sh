@@ -9,7 +9,7 @@ what=${1:-build}
 packages=(build-essential autoconf automake pkg-config libjansson-dev zlib1g-dev libtomlplusplus-dev libopenblas-dev
   libopenmpi-dev libpng-dev libjpeg-dev gnuplot-nox fonts-dejavu-core)
 if [ "$what" = check ]; then
-  packages+=(check clang valgrind graphviz help2man jq tidy)
+  packages+=(check clang iproute2 procps valgrind graphviz help2man jq tidy)
 fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -17,7 +17,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 diffpipe: this is not Debian or Ubuntu; please install by hand:
   a C11 and a C++17 compiler, make, autoconf >= 2.69, automake >= 1.16, pkg-config, jansson, zlib, toml++;
   optional: OpenBLAS, OpenMPI, libpng, libjpeg, gnuplot, CUDA Toolkit 13 with cuDNN and NCCL;
-  for the tests: Check, clang with libFuzzer, valgrind, graphviz, help2man, tidy; for scripts/tables.sh: jq.
+  for the tests: Check, clang with libFuzzer, iproute2, procps, valgrind, graphviz, help2man, tidy; for scripts/tables.sh: jq.
 Then: ./autogen.sh && ./configure && make
 EOF
   exit 1
