@@ -235,20 +235,18 @@ static dp_status share_reports(exec_pipeline *p, exec_step_result *result, dp_er
 
 /* ---- the timeline ---- */
 
-/* The ends of a transfer or of a collective start together: when the last of them is ready. Those that have nothing to
- * do in an evaluation do not wait for each other. */
+/* The ends of a transfer or of a collective start together: when the last of them is ready. In an evaluation
+ * there is nothing to reduce, and nobody waits for the others. */
 static void join(const exec_pipeline *p, plan_timeline *t) {
   const plan_program *program = p->work.program;
-  const bool evaluate = p->work.step->evaluate;
   for (uint32_t i = 0; i < program->instruction_count; i++) {
     const uint32_t peer = program->instructions[i].peer;
     if (program->instructions[i].opcode != PLAN_RECV) continue;
-    if (evaluate && program->messages[program->instructions[i].class_id].backward) continue;
     t->start_s[i] = t->start_s[peer] = fmax(t->start_s[i], t->start_s[peer]);
     t->end_s[peer] = fmax(t->end_s[peer], t->start_s[peer]);
     t->end_s[i] = fmax(t->end_s[i], t->start_s[i]);
   }
-  for (uint32_t g = 0; g < program->group_count && !evaluate; g++) {
+  for (uint32_t g = 0; g < program->group_count && !p->work.step->evaluate; g++) {
     double start_s = 0;
     for (uint32_t m = p->groups.first[g]; m < p->groups.first[g + 1]; m++)
       start_s = fmax(start_s, t->start_s[p->groups.ids[m]]);

@@ -40,7 +40,8 @@ void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
     memcpy(port(p, message->to_worker, recv, k), sent(p, message, send, k), bytes_of(p, message, k));
 }
 
-/* A message without tensors is a token. */
+/* A message without tensors is a token. So is a gradient's in an evaluation: when it has come, the tensors that it
+ * belongs to have been sent, and the backward that waits for it may give their memory away. */
 dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
   const plan_program *program = p->work.program;
   const plan_instruction *send = &program->instructions[at];
@@ -48,8 +49,7 @@ dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
   exec_transport *t = p->work.options.transport;
   const int to = exec_process_of(p, (int)message->to_worker);
   const uint32_t tag = p->lane_of[at];
-  if (is_idle(p, message)) return DP_OK;
-  if (message->tensor_count == 0) return t->send(t, to, tag, "", 0, &p->stop, error);
+  if (is_idle(p, message) || message->tensor_count == 0) return t->send(t, to, tag, "", 0, &p->stop, error);
   for (int k = 0; k < message->tensor_count; k++)
     DP_TRY(t->send(t, to, tag, sent(p, message, send, k), bytes_of(p, message, k), &p->stop, error));
   return DP_OK;
@@ -63,8 +63,7 @@ dp_status exec_receive(exec_pipeline *p, uint32_t at, dp_error *error) {
   const int from = exec_process_of(p, (int)message->from_worker);
   const uint32_t tag = p->lane_of[recv->peer];
   char token[1];
-  if (is_idle(p, message)) return DP_OK;
-  if (message->tensor_count == 0) return t->receive(t, from, tag, token, 0, &p->stop, error);
+  if (is_idle(p, message) || message->tensor_count == 0) return t->receive(t, from, tag, token, 0, &p->stop, error);
   for (int k = 0; k < message->tensor_count; k++)
     DP_TRY(t->receive(t, from, tag, port(p, message->to_worker, recv, k), bytes_of(p, message, k), &p->stop, error));
   return DP_OK;
