@@ -17,6 +17,7 @@ libkernels_a_SOURCES = \
 	kernels/cpu/row_norm.c \
 	kernels/cpu/rows.c \
 	kernels/cpu/separable.c \
+	kernels/cpu/tile.c kernels/cpu/tile.h \
 	kernels/cpu/vector.h
 libkernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(OPENBLAS_CFLAGS)
 # Loops become vector instructions also where CFLAGS asks for less; roundings stay those of the source.

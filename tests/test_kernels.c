@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cpu/tile.h"
 #include "kernels/cpu/vector.h"
 #include "tests/kernels_ops.h"
 #include "tests/suite.h"
@@ -16,6 +17,8 @@ static const ops_row rows[] = {
     {&ops_linear, 33, 20, {17, 33, 19, 0, 5}},
     {&ops_linear, 520, 6, {300, 520, 260, 1, 3}}, /* several tiles */
     {&ops_linear, 70, 10, {1, 70, 41, 1, 0}},
+    {&ops_linear, 1024, 2, {70, 1024, 45, 1, 0}},  /* rows of A a page apart; several depths */
+    {&ops_linear, 1024, 2, {270, 35, 1024, 0, 0}}, /* columns of A, too */
     {&ops_lora, 30, 20, {9, 30, 14, 4}},
     {&ops_conv, 27, 20, {2, 5, 7, 3, 4, 3, 3, 1, 1, 1, 1}},
     {&ops_conv, 18, 20, {1, 8, 6, 2, 5, 3, 3, 2, 1, 1, 1}},
@@ -24,12 +27,15 @@ static const ops_row rows[] = {
     {&ops_conv, 30, 20, {1, 7, 9, 3, 2, 5, 2, 3, 4, 0, 1}},
     {&ops_conv, 50, 20, {1, 2, 2, 2, 3, 5, 5, 1, 2, 2, 0}},      /* a kernel wider than the image */
     {&ops_conv, 3, 10, {2, 5, 5, 3, 4, 1, 1, 2, 0, 0, 1}},       /* 1x1 with a stride */
-    {&ops_conv, 5000, 1, {2, 45, 33, 192, 2, 3, 3, 1, 1, 1, 1}}, /* two strips, cut within an image */
+    {&ops_conv, 5000, 1, {2, 45, 33, 192, 2, 3, 3, 1, 1, 1, 1}}, /* several parts, cut within an image */
+    {&ops_conv, 2700, 2, {1, 5, 6, 300, 40, 3, 3, 1, 1, 1, 1}},  /* more channels than are summed at once */
+    {&ops_conv, 300, 6, {2, 9, 8, 32, 64, 3, 3, 2, 2, 1, 1}},    /* whole tiles; a stride both ways */
     {&ops_attention, 12, 20, {2, 3, 4, 5, 9, 0}},
     {&ops_attention, 12, 20, {1, 2, 6, 7, 7, 1}},
     {&ops_attention, 20, 6, {1, 1, 8, 1, 1, 0}},
     {&ops_attention, 700, 2, {1, 2, 3, 130, 1030, 0}}, /* several tiles both ways, few heads */
     {&ops_attention, 700, 2, {2, 2, 3, 131, 515, 0}},  /* several tiles both ways, each head whole */
+    {&ops_attention, 300, 4, {1, 5, 40, 140, 150, 0}}, /* a block of whole panels and a bit; wide heads */
     {&ops_separable, 60, 20, {2, 6, 5, 7, 3, 2, 4}},
     {&ops_separable, 60, 20, {2, 3, 2, 4, 6, 5, 7}},
     {&ops_group_norm, 35, 20, {2, 7, 20, 4, 1}},
@@ -293,6 +299,31 @@ START_TEST(test_rows) {
 }
 END_TEST
 
+/* Products by each kind of tile that this machine can run, not the fastest alone. */
+START_TEST(test_tiles) {
+  const ops_kind *const kinds[] = {&ops_linear, &ops_lora, &ops_conv, &ops_attention, &ops_separable};
+  int found = 0;
+  for (int i = 0; kern_tiles_all(i) != NULL; i++) {
+    if (!kern_tiles_all(i)->supported()) continue;
+    found++;
+    kern_tiles_choose(kern_tiles_all(i));
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+      for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (rows[r].kind != kinds[k]) continue;
+        trial t;
+        state = r + 1;
+        begin(&t, &rows[r]);
+        for (int threads = 1; threads <= 2; threads++) run(&t, threads);
+        check_output(&t);
+        check_gradients(&t);
+        end(&t);
+      }
+  }
+  kern_tiles_choose(NULL);
+  ck_assert_int_ge(found, 1);
+}
+END_TEST
+
 /* The functions that vector loops are made of, over their whole range. */
 START_TEST(test_functions) {
   for (double x = -87; x <= 88; x += 0.0137) {
@@ -489,6 +520,7 @@ int main(void) {
   TCase *tcase = suite_case(suite, "kernels", NULL, NULL, 120);
   tcase_add_loop_test(tcase, test_rows, 0, (int)(sizeof rows / sizeof *rows));
   tcase_add_loop_test(tcase, test_in_place, 0, (int)(sizeof places / sizeof *places));
+  tcase_add_test(tcase, test_tiles);
   tcase_add_test(tcase, test_functions);
   tcase_add_test(tcase, test_context_refuses);
   tcase_add_test(tcase, test_contexts_at_once);

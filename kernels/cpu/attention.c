@@ -1,101 +1,250 @@
-/* Attention in tiles: the scores of ROWS queries and COLUMNS keys at a time, in a thread's own workspace. */
+/* Attention in tiles. Queries lie in the lanes of vectors: a panel has as many as the widest tile has columns, and
+ * scores are kept as [key][query of the panel], so that maxima, sums and products with keys and values go down the
+ * columns and nothing but a block of queries is ever turned round. A block is some panels; it meets KEYS keys at a
+ * time, in a thread's own workspace.
+ */
 #include "kernels/cpu/context.h"
+#include "kernels/cpu/tile.h"
 #include "kernels/cpu/vector.h"
 
-enum { ROWS = 128, COLUMNS = 512, FEW_HEADS = 4 };
+enum { KEYS = 128, QUERIES = 128, BLOCK_VALUES = 8192, FEW_HEADS = 4, MAX_PANELS = QUERIES / 8 };
 
 typedef struct attention_job {
   const kern_attention *size;
+  const kern_tiles *tiles;
   const float *q, *k, *v, *y, *dy, *lse_in;
   float *out, *lse, *dq, *dk, *dv;
   int64_t q_stride, k_stride, v_stride, y_stride; /* from token to token */
-  int64_t q_blocks, k_blocks;
+  int width;                                      /* of a panel */
+  int64_t queries, q_blocks, k_blocks;            /* of a block; blocks */
   float *scratch;
   int64_t scratch_floats; /* of one thread */
   bool accumulate;
 } attention_job;
 
-static int64_t tile_rows(const kern_attention *s) { return kern_min(ROWS, s->q_tokens); }
-static int64_t tile_columns(const kern_attention *s) { return kern_min(COLUMNS, s->k_tokens); }
+/* One thread's: [panel][key][width], [panel][dim][width], [query][packed dim], [query]. */
+typedef struct scratch {
+  float *scores, *dscores, *q, *dy, *sum; /* turned round; sum: what forward or dq adds up */
+  float *q_rows, *dy_rows;                /* packed as they are */
+  float *shift, *total;                   /* maximum or lse; sum of exponentials or delta */
+} scratch;
 
-/* Two tiles, and three values a row. */
+static int panel_width(void) { return kern_tiles_get()->widths[0].columns; }
+static int64_t padded(int64_t n) { return (n + KERN_TILE_COLUMNS - 1) / KERN_TILE_COLUMNS * KERN_TILE_COLUMNS; }
+
+/* Whole panels, fewer where heads are wide. */
+static int64_t queries_of(const kern_attention *s) {
+  const int64_t width = panel_width(), most = kern_min(QUERIES, BLOCK_VALUES / s->head_dim);
+  return kern_max(1, kern_min(most / width, kern_ceil_div(s->q_tokens, width))) * width;
+}
+
 static int64_t scratch_floats(const kern_attention *s) {
-  return (2 * tile_rows(s) * tile_columns(s) + 3 * tile_rows(s) + 15) / 16 * 16;
+  const int64_t queries = queries_of(s);
+  return queries * (2 * kern_min(KEYS, s->k_tokens) + 3 * s->head_dim + 2 * padded(s->head_dim) + 2) + 10 * 16;
 }
 
 size_t kern_attention_workspace(const kern_attention *s, int threads) {
   return (size_t)threads * kern_floats(scratch_floats(s));
 }
 
+static float *take(float **at, int64_t n) {
+  float *taken = *at;
+  *at += (n + 15) / 16 * 16;
+  return taken;
+}
+
+static scratch scratch_of(const attention_job *j, int thread) {
+  const int64_t keys = kern_min(KEYS, j->size->k_tokens), dim = j->size->head_dim;
+  float *at = j->scratch + thread * (int64_t)(kern_floats(j->scratch_floats) / sizeof(float));
+  scratch s;
+  s.scores = take(&at, j->queries * keys);
+  s.dscores = take(&at, j->queries * keys);
+  s.q = take(&at, j->queries * dim);
+  s.dy = take(&at, j->queries * dim);
+  s.sum = take(&at, j->queries * dim);
+  s.q_rows = take(&at, j->queries * padded(dim));
+  s.dy_rows = take(&at, j->queries * padded(dim));
+  s.shift = take(&at, j->queries);
+  s.total = take(&at, j->queries);
+  return s;
+}
+
 static attention_job job_of(kern_context *context, const kern_attention *s) {
   const int64_t width = s->heads * s->head_dim;
-  return (attention_job){
+  attention_job j = {
       .size = s,
+      .tiles = kern_tiles_get(),
       .q_stride = kern_stride(s->q_stride, width),
       .k_stride = kern_stride(s->k_stride, width),
       .v_stride = kern_stride(s->v_stride, width),
       .y_stride = kern_stride(s->y_stride, width),
-      .q_blocks = kern_ceil_div(s->q_tokens, tile_rows(s)),
-      .k_blocks = kern_ceil_div(s->k_tokens, tile_columns(s)),
+      .width = panel_width(),
+      .queries = queries_of(s),
+      .k_blocks = kern_ceil_div(s->k_tokens, KEYS),
       .scratch = kern_workspace(context, kern_attention_workspace(s, kern_context_threads(context))),
       .scratch_floats = scratch_floats(s),
   };
+  j.q_blocks = kern_ceil_div(s->q_tokens, j.queries);
+  return j;
 }
 
-/* c[m, n] = alpha a b^T + beta c, or a b, or a^T b */
-static void product(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed, float alpha, const float *a,
-                    int64_t a_stride, const float *b, int64_t b_stride, float beta, float *c, int64_t c_stride) {
-  const kern_gemm size = {.m = m,
-                          .n = n,
-                          .k = k,
-                          .a_transposed = a_transposed,
-                          .b_transposed = b_transposed,
-                          .a_stride = a_stride,
-                          .b_stride = b_stride,
-                          .c_stride = c_stride,
-                          .alpha = alpha,
-                          .beta = beta};
-  kern_gemm_serial(&size, a, b, c);
-}
+/* ---- products with a panel ---- */
 
-KERN_CLONES static float row_max(int64_t n, const float *x) {
-  float lanes[KERN_LANES], rest[KERN_LANES];
-  int64_t i = 0;
-  for (int l = 0; l < KERN_LANES; l++) lanes[l] = rest[l] = -INFINITY;
-  for (; i + KERN_LANES <= n; i += KERN_LANES)
-    for (int l = 0; l < KERN_LANES; l++) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
-  memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
-  for (int l = 0; l < KERN_LANES; l++) lanes[l] = rest[l] > lanes[l] ? rest[l] : lanes[l];
-  for (int width = KERN_LANES / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; l++) lanes[l] = lanes[l + width] > lanes[l] ? lanes[l + width] : lanes[l];
-  return lanes[0];
-}
-
-/* x = exp(x - shift); returns the sum. The end of a row is a block too: of what is beyond it e^-87 is added, nothing.
- */
-KERN_CLONES static float row_exp_sum(int64_t n, float shift, float *x) {
-  float lanes[KERN_LANES] = {0}, rest[KERN_LANES];
-  int64_t i = 0;
-  for (; i + KERN_LANES <= n; i += KERN_LANES)
-    for (int l = 0; l < KERN_LANES; l++) {
-      const float e = kern_exp(x[i + l] - shift);
-      x[i + l] = e;
-      lanes[l] += e;
+/* c[rows][width] = alpha a[rows][k] panel[k][width] */
+static void rows_by_panel(const attention_job *j, int64_t rows, int64_t k, float alpha, const float *a, int64_t stride,
+                          const float *panel, float *c_first) {
+  const int tile_rows = j->tiles->rows;
+  const float *of_a[KERN_TILE_ROWS];
+  float *c[KERN_TILE_ROWS];
+  const kern_tile_call call = {.taps = 1, .k = k, .rows = of_a, .b = panel, .c = c, .alpha = alpha};
+  for (int64_t i = 0; i < rows; i += tile_rows) {
+    const int64_t last = kern_min(tile_rows, rows - i) - 1;
+    const float *from = a + i * stride;
+    float *to = c_first + i * j->width;
+    for (int r = 0; r < tile_rows; r++) {
+      of_a[r] = from + (r < last ? r : last) * stride;
+      c[r] = to + r * j->width;
     }
-  if (i == n) return kern_lanes_sum(lanes);
-  for (int l = 0; l < KERN_LANES; l++) rest[l] = -INFINITY;
-  memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
-  for (int l = 0; l < KERN_LANES; l++) {
-    rest[l] = kern_exp(rest[l] - shift);
-    lanes[l] += rest[l];
+    kern_tile_run(j->tiles, 0, &call, last + 1, j->width);
   }
-  memcpy(x + i, rest, (size_t)(n - i) * sizeof *x);
-  return kern_lanes_sum(lanes);
 }
 
-KERN_CLONES static void row_scale(int64_t n, float factor, float *x) {
-  KERN_INDEPENDENT
-  for (int64_t i = 0; i < n; i++) x[i] *= factor;
+/* c[columns][width] = a[k][columns]^T panel[k][width], or += */
+static void columns_by_panel(const attention_job *j, int64_t columns, int64_t k, const float *a, int64_t stride,
+                             const float *panel, bool add, float *c_first) {
+  const int tile_rows = j->tiles->rows;
+  float rest[KERN_TILE_ROWS * KEYS];
+  float *c[KERN_TILE_ROWS];
+  kern_tile_call call = {.taps = 1, .k = k, .b = panel, .c = c, .alpha = 1, .add = add};
+  for (int64_t i = 0; i < columns; i += tile_rows) {
+    const int64_t count = kern_min(tile_rows, columns - i);
+    call.columns = a + i;
+    call.stride = stride;
+    if (count < tile_rows) { /* a tile reads all its rows */
+      kern_tile_pack(k, count, tile_rows, false, a + i, stride, rest);
+      call.columns = rest;
+      call.stride = tile_rows;
+    }
+    for (int r = 0; r < count; r++) c[r] = c_first + (i + r) * j->width;
+    kern_tile_run(j->tiles, 0, &call, count, j->width);
+  }
+}
+
+/* c[keys][dim] = scores[panel][keys][width] times the packed rows of the block's queries, or += */
+static void scores_by_rows(const attention_job *j, int panels, int64_t keys, const float *scores, const float *packed,
+                           bool add, float *c_first, int64_t stride) {
+  const int tile_rows = j->tiles->rows;
+  const int64_t dim = j->size->head_dim;
+  const float *rows[MAX_PANELS * KERN_TILE_ROWS];
+  float *c[KERN_TILE_ROWS];
+  kern_tile_call call = {.taps = panels, .k = j->width, .rows = rows, .c = c, .alpha = 1, .add = add};
+  for (int64_t i = 0; i < keys; i += tile_rows) {
+    const int64_t count = kern_min(tile_rows, keys - i);
+    for (int p = 0; p < panels; p++)
+      for (int r = 0; r < tile_rows; r++)
+        rows[p * tile_rows + r] = scores + (p * keys + i + kern_min(r, count - 1)) * j->width;
+    call.b = packed;
+    for (int64_t at = 0; at < dim;) {
+      const int width = kern_tile_width(j->tiles, dim - at), across = j->tiles->widths[width].columns;
+      for (int r = 0; r < count; r++) c[r] = c_first + (i + r) * stride + at;
+      kern_tile_run(j->tiles, width, &call, count, dim - at);
+      call.b += panels * j->width * across;
+      at += across;
+    }
+  }
+}
+
+/* What the above takes: of each range of channels, those of all queries; queries that are not there are 0. */
+static void pack_rows(const attention_job *j, int64_t queries, int panels, const float *x, int64_t stride,
+                      float *packed) {
+  const int64_t dim = j->size->head_dim, all = panels * j->width;
+  for (int64_t at = 0; at < dim;) {
+    const int width = kern_tile_width(j->tiles, dim - at), across = j->tiles->widths[width].columns;
+    kern_tile_pack(queries, dim - at, across, false, x + at, stride, packed);
+    memset(packed + queries * across, 0, (size_t)((all - queries) * across) * sizeof *packed);
+    packed += all * across;
+    at += across;
+  }
+}
+
+/* Turns round: [panel][dim][width]. */
+static void pack_panels(const attention_job *j, int64_t queries, const float *x, int64_t stride, float *packed) {
+  const int64_t dim = j->size->head_dim;
+  for (int64_t first = 0; first < queries; first += j->width, packed += dim * j->width)
+    kern_tile_pack(dim, queries - first, j->width, true, x + first * stride, stride, packed);
+}
+
+/* And back: y[queries][dim] = panels * factor[query], or += */
+static void unpack_panels(const attention_job *j, int64_t queries, const float *panels, const float *factor, bool add,
+                          float *y, int64_t stride) {
+  const int64_t dim = j->size->head_dim, width = j->width;
+  for (int64_t i = 0; i < queries; i++) {
+    const float *from = panels + i / width * dim * width + i % width, by = factor == NULL ? 1 : factor[i];
+    float *to = y + i * stride;
+    for (int64_t c = 0; c < dim; c++) to[c] = add ? to[c] + from[c * width] * by : from[c * width] * by;
+  }
+}
+
+/* ---- down the columns of scores: `lanes` of them, rows `width` apart ---- */
+
+#define DOWN(lanes)                                                                                                   \
+  KERN_CLONES static void max_##lanes(int64_t n, int64_t width, const float *x, float *max) {                         \
+    float most[lanes];                                                                                                \
+    memcpy(most, max, sizeof most);                                                                                   \
+    for (int64_t i = 0; i < n; i++, x += width)                                                                       \
+      for (int l = 0; l < (lanes); l++) most[l] = x[l] > most[l] ? x[l] : most[l];                                    \
+    memcpy(max, most, sizeof most);                                                                                   \
+  }                                                                                                                   \
+  /* x = exp(x - shift), which total takes in */                                                                      \
+  KERN_CLONES KERN_FUSED static void exp_sum_##lanes(int64_t n, int64_t width, const float *shift, float *x,          \
+                                                     float *total) {                                                  \
+    float sum[lanes], by[lanes];                                                                                      \
+    memcpy(sum, total, sizeof sum);                                                                                   \
+    memcpy(by, shift, sizeof by);                                                                                     \
+    for (int64_t i = 0; i < n; i++, x += width)                                                                       \
+      for (int l = 0; l < (lanes); l++) {                                                                             \
+        const float e = kern_exp(x[l] - by[l]);                                                                       \
+        x[l] = e;                                                                                                     \
+        sum[l] += e;                                                                                                  \
+      }                                                                                                               \
+    memcpy(total, sum, sizeof sum);                                                                                   \
+  }                                                                                                                   \
+  /* p = exp(s - lse) in the place of s, ds = scale p (dp - delta) in the place of dp */                              \
+  KERN_CLONES KERN_FUSED static void backward_##lanes(int64_t n, int64_t width, const float *lse, const float *delta, \
+                                                      float scale, float *restrict s, float *restrict dp) {           \
+    float by[lanes], less[lanes];                                                                                     \
+    memcpy(by, lse, sizeof by);                                                                                       \
+    memcpy(less, delta, sizeof less);                                                                                 \
+    for (int64_t i = 0; i < n; i++, s += width, dp += width)                                                          \
+      for (int l = 0; l < (lanes); l++) {                                                                             \
+        const float p = kern_exp(s[l] - by[l]);                                                                       \
+        s[l] = p;                                                                                                     \
+        dp[l] = scale * (p * (dp[l] - less[l]));                                                                      \
+      }                                                                                                               \
+  }
+DOWN(16)
+DOWN(8)
+
+static void max_down(const attention_job *j, int64_t n, const float *x, float *max) {
+  for (int at = 0; at < j->width; at += 16) (j->width < 16 ? max_8 : max_16)(n, j->width, x + at, max + at);
+}
+
+static void exp_sum_down(const attention_job *j, int64_t n, const float *shift, float *x, float *total) {
+  for (int at = 0; at < j->width; at += 16)
+    (j->width < 16 ? exp_sum_8 : exp_sum_16)(n, j->width, shift + at, x + at, total + at);
+}
+
+static void backward_down(const attention_job *j, int64_t n, const float *lse, const float *delta, float *s,
+                          float *dp) {
+  for (int at = 0; at < j->width; at += 16)
+    (j->width < 16 ? backward_8 : backward_16)(n, j->width, lse + at, delta + at, j->size->scale, s + at, dp + at);
+}
+
+KERN_CLONES static void scale_rows(int64_t rows, int64_t width, const float *factor, float *x) {
+  for (int64_t i = 0; i < rows; i++, x += width) {
+    KERN_INDEPENDENT
+    for (int64_t l = 0; l < width; l++) x[l] *= factor[l];
+  }
 }
 
 KERN_CLONES static float row_dot(int64_t n, const float *x, const float *y) {
@@ -108,66 +257,48 @@ KERN_CLONES static float row_dot(int64_t n, const float *x, const float *y) {
   return sum;
 }
 
-/* p = exp(s - lse) in the place of s, ds = scale p (dp - delta) in the place of dp */
-KERN_CLONES static void row_backward(int64_t n, float lse, float delta, float scale, float *s, float *dp) {
-  float s_rest[KERN_LANES] = {0}, dp_rest[KERN_LANES] = {0};
-  const int64_t whole = n / KERN_LANES * KERN_LANES;
-  const size_t rest_bytes = (size_t)(n - whole) * sizeof *s;
-  KERN_INDEPENDENT
-  for (int64_t i = 0; i < whole; i++) {
-    const float p = kern_exp(s[i] - lse);
-    s[i] = p;
-    dp[i] = scale * (p * (dp[i] - delta));
+/* ---- forward ---- */
+
+/* A panel against keys [first, first + keys) of the head. */
+static void forward_keys(const attention_job *j, const scratch *w, const float *k, const float *v, int64_t keys,
+                         bool begin) {
+  const int64_t dim = j->size->head_dim;
+  float before[KERN_TILE_COLUMNS], shrink[KERN_TILE_COLUMNS];
+  rows_by_panel(j, keys, dim, j->size->scale, k, j->k_stride, w->q, w->scores);
+  for (int l = 0; l < j->width; l++) before[l] = begin ? -INFINITY : w->shift[l];
+  memcpy(w->shift, before, (size_t)j->width * sizeof *before);
+  max_down(j, keys, w->scores, w->shift);
+  if (!begin) { /* what is there was relative to a lower maximum */
+    for (int l = 0; l < j->width; l++) shrink[l] = w->shift[l] > before[l] ? expf(before[l] - w->shift[l]) : 1;
+    scale_rows(1, j->width, shrink, w->total);
+    scale_rows(dim, j->width, shrink, w->sum);
+  } else {
+    memset(w->total, 0, (size_t)j->width * sizeof *w->total);
   }
-  if (whole == n) return;
-  memcpy(s_rest, s + whole, rest_bytes);
-  memcpy(dp_rest, dp + whole, rest_bytes);
-  for (int l = 0; l < KERN_LANES; l++) {
-    const float p = kern_exp(s_rest[l] - lse);
-    s_rest[l] = p;
-    dp_rest[l] = scale * (p * (dp_rest[l] - delta));
-  }
-  memcpy(s + whole, s_rest, rest_bytes);
-  memcpy(dp + whole, dp_rest, rest_bytes);
+  exp_sum_down(j, keys, w->shift, w->scores, w->total);
+  columns_by_panel(j, dim, keys, v, j->v_stride, w->scores, !begin, w->sum);
 }
 
 static void forward_part(const void *data, int64_t index, int thread) {
   const attention_job *j = data;
   const kern_attention *s = j->size;
-  const int64_t batch = index / (s->heads * j->q_blocks), head = index / j->q_blocks % s->heads;
-  const int64_t first = index % j->q_blocks * tile_rows(s), rows = kern_min(tile_rows(s), s->q_tokens - first);
-  const int64_t width = tile_columns(s), dim = s->head_dim;
-  const float *q = j->q + (batch * s->q_tokens + first) * j->q_stride + head * dim;
-  float *out = j->out + (batch * s->q_tokens + first) * j->y_stride + head * dim;
-  float *scores = j->scratch + thread * j->scratch_floats;
-  float *max = scores + rows * width, *sum = max + rows;
-  for (int64_t start = 0; start < s->k_tokens; start += width) {
-    const int64_t columns = kern_min(width, s->k_tokens - start);
-    const int64_t token = batch * s->k_tokens + start;
-    product(rows, columns, dim, false, true, s->scale, q, j->q_stride, j->k + token * j->k_stride + head * dim,
-            j->k_stride, 0, scores, width);
-    for (int64_t i = 0; i < rows; i++) {
-      float *row = scores + i * width;
-      const float new_max = row_max(columns, row);
-      if (start == 0) {
-        max[i] = new_max;
-        sum[i] = row_exp_sum(columns, new_max, row);
-        continue;
-      }
-      if (new_max > max[i]) { /* what is there was relative to a lower maximum */
-        const float shrink = expf(max[i] - new_max);
-        row_scale(dim, shrink, out + i * j->y_stride);
-        sum[i] *= shrink;
-        max[i] = new_max;
-      }
-      sum[i] += row_exp_sum(columns, max[i], row);
+  const int64_t batch = index / (s->heads * j->q_blocks), head = index / j->q_blocks % s->heads, dim = s->head_dim;
+  const int64_t begin = index % j->q_blocks * j->queries, end = kern_min(s->q_tokens, begin + j->queries);
+  const float *k = j->k + batch * s->k_tokens * j->k_stride + head * dim;
+  const float *v = j->v + batch * s->k_tokens * j->v_stride + head * dim;
+  const scratch w = scratch_of(j, thread);
+  for (int64_t first = begin; first < end; first += j->width) {
+    const int64_t count = kern_min(j->width, end - first), token = batch * s->q_tokens + first;
+    pack_panels(j, count, j->q + token * j->q_stride + head * dim, j->q_stride, w.q);
+    for (int64_t from = 0; from < s->k_tokens; from += KEYS)
+      forward_keys(j, &w, k + from * j->k_stride, v + from * j->v_stride, kern_min(KEYS, s->k_tokens - from),
+                   from == 0);
+    float factor[KERN_TILE_COLUMNS], *lse = j->lse + (batch * s->heads + head) * s->q_tokens + first;
+    for (int64_t i = 0; i < count; i++) {
+      factor[i] = 1 / w.total[i];
+      if (j->lse != NULL) lse[i] = w.shift[i] + logf(w.total[i]);
     }
-    product(rows, dim, columns, false, false, 1, scores, width, j->v + token * j->v_stride + head * dim, j->v_stride,
-            start == 0 ? 0 : 1, out, j->y_stride);
-  }
-  for (int64_t i = 0; i < rows; i++) {
-    row_scale(dim, 1 / sum[i], out + i * j->y_stride);
-    if (j->lse != NULL) j->lse[(batch * s->heads + head) * s->q_tokens + first + i] = max[i] + logf(sum[i]);
+    unpack_panels(j, count, w.sum, factor, false, j->out + token * j->y_stride + head * dim, j->y_stride);
   }
 }
 
@@ -182,40 +313,69 @@ void kern_attention_forward(kern_context *context, const kern_attention *s, cons
   kern_parallel(context, s->batch * s->heads * j.q_blocks, forward_part, &j);
 }
 
+/* ---- backward ---- */
+
 enum { OF_QUERIES = 1, OF_KEYS = 2 };
+
+/* A block of queries of a head. */
+typedef struct query_block {
+  int64_t token, count; /* of all tokens */
+  int panels;
+  bool first;
+} query_block;
+
+static void load_block(const attention_job *j, const query_block *b, int64_t batch, int64_t head, const scratch *w) {
+  const kern_attention *s = j->size;
+  const int64_t at = head * s->head_dim;
+  const float *q = j->q + b->token * j->q_stride + at;
+  const float *y = j->y + b->token * j->y_stride + at, *dy = j->dy + b->token * j->y_stride + at;
+  const float *lse = j->lse_in + (batch * s->heads + head) * s->q_tokens + b->token - batch * s->q_tokens;
+  pack_panels(j, b->count, q, j->q_stride, w->q);
+  pack_panels(j, b->count, dy, j->y_stride, w->dy);
+  pack_rows(j, b->count, b->panels, q, j->q_stride, w->q_rows);
+  pack_rows(j, b->count, b->panels, dy, j->y_stride, w->dy_rows);
+  for (int64_t i = 0; i < b->panels * j->width; i++) { /* queries that are not there: 0 all over */
+    w->shift[i] = i < b->count ? lse[i] : 0;
+    w->total[i] = i < b->count ? row_dot(s->head_dim, y + i * j->y_stride, dy + i * j->y_stride) : 0;
+  }
+}
+
+static void backward_keys(const attention_job *j, const query_block *b, int64_t batch, int64_t head, int64_t k_block,
+                          bool begin, int what, const scratch *w) {
+  const kern_attention *s = j->size;
+  const int64_t dim = s->head_dim, at = head * dim, width = j->width;
+  const int64_t keys = kern_min(KEYS, s->k_tokens - k_block * KEYS), token = batch * s->k_tokens + k_block * KEYS;
+  const float *k = j->k + token * j->k_stride + at, *v = j->v + token * j->v_stride + at;
+  for (int p = 0; p < b->panels; p++) {
+    float *scores = w->scores + p * keys * width, *dscores = w->dscores + p * keys * width;
+    rows_by_panel(j, keys, dim, s->scale, k, j->k_stride, w->q + p * dim * width, scores);
+    rows_by_panel(j, keys, dim, 1, v, j->v_stride, w->dy + p * dim * width, dscores);
+    backward_down(j, keys, w->shift + p * width, w->total + p * width, scores, dscores);
+    if ((what & OF_QUERIES) && j->dq != NULL)
+      columns_by_panel(j, dim, keys, k, j->k_stride, dscores, !begin, w->sum + p * dim * width);
+  }
+  if (!(what & OF_KEYS)) return;
+  const bool add = !b->first || j->accumulate;
+  if (j->dv != NULL)
+    scores_by_rows(j, b->panels, keys, w->scores, w->dy_rows, add, j->dv + token * j->v_stride + at, j->v_stride);
+  if (j->dk != NULL)
+    scores_by_rows(j, b->panels, keys, w->dscores, w->q_rows, add, j->dk + token * j->k_stride + at, j->k_stride);
+}
 
 /* The gradients `what` of one head from query blocks [q_from, q_to) and key blocks [k_from, k_to). */
 static void backward_range(const attention_job *j, int64_t batch, int64_t head, int64_t q_from, int64_t q_to,
                            int64_t k_from, int64_t k_to, int what, int thread) {
   const kern_attention *s = j->size;
-  const int64_t height = tile_rows(s), width = tile_columns(s), dim = s->head_dim, at = head * dim;
-  float *scores = j->scratch + thread * j->scratch_floats;
-  float *dscores = scores + height * width, *delta = dscores + height * width;
+  const scratch w = scratch_of(j, thread);
   for (int64_t qb = q_from; qb < q_to; qb++) {
-    const int64_t rows = kern_min(height, s->q_tokens - qb * height), q_token = batch * s->q_tokens + qb * height;
-    const float *q = j->q + q_token * j->q_stride + at;
-    const float *y = j->y + q_token * j->y_stride + at, *dy = j->dy + q_token * j->y_stride + at;
-    const float *lse = j->lse_in + (batch * s->heads + head) * s->q_tokens + qb * height;
-    for (int64_t i = 0; i < rows; i++) delta[i] = row_dot(dim, y + i * j->y_stride, dy + i * j->y_stride);
-    for (int64_t kb = k_from; kb < k_to; kb++) {
-      const int64_t columns = kern_min(width, s->k_tokens - kb * width), k_token = batch * s->k_tokens + kb * width;
-      const float *k = j->k + k_token * j->k_stride + at, *v = j->v + k_token * j->v_stride + at;
-      product(rows, columns, dim, false, true, s->scale, q, j->q_stride, k, j->k_stride, 0, scores, width);
-      product(rows, columns, dim, false, true, 1, dy, j->y_stride, v, j->v_stride, 0, dscores, width);
-      for (int64_t i = 0; i < rows; i++)
-        row_backward(columns, lse[i], delta[i], s->scale, scores + i * width, dscores + i * width);
-      if ((what & OF_QUERIES) && j->dq != NULL)
-        product(rows, dim, columns, false, false, 1, dscores, width, k, j->k_stride, kb > 0 || j->accumulate ? 1 : 0,
-                j->dq + q_token * j->q_stride + at, j->q_stride);
-      if (!(what & OF_KEYS)) continue;
-      const float beta = qb > 0 || j->accumulate ? 1 : 0;
-      if (j->dv != NULL)
-        product(columns, dim, rows, true, false, 1, scores, width, dy, j->y_stride, beta,
-                j->dv + k_token * j->v_stride + at, j->v_stride);
-      if (j->dk != NULL)
-        product(columns, dim, rows, true, false, 1, dscores, width, q, j->q_stride, beta,
-                j->dk + k_token * j->k_stride + at, j->k_stride);
-    }
+    query_block b = {.token = batch * s->q_tokens + qb * j->queries, .first = qb == 0};
+    b.count = kern_min(j->queries, s->q_tokens - qb * j->queries);
+    b.panels = (int)kern_ceil_div(b.count, j->width);
+    load_block(j, &b, batch, head, &w);
+    for (int64_t kb = k_from; kb < k_to; kb++) backward_keys(j, &b, batch, head, kb, kb == k_from, what, &w);
+    if ((what & OF_QUERIES) && j->dq != NULL)
+      unpack_panels(j, b.count, w.sum, NULL, j->accumulate, j->dq + b.token * j->q_stride + head * s->head_dim,
+                    j->q_stride);
   }
 }
 
