@@ -293,10 +293,10 @@ static void forward_part(const void *data, int64_t index, int thread) {
     for (int64_t from = 0; from < s->k_tokens; from += KEYS)
       forward_keys(j, &w, k + from * j->k_stride, v + from * j->v_stride, kern_min(KEYS, s->k_tokens - from),
                    from == 0);
-    float factor[KERN_TILE_COLUMNS], *lse = j->lse + (batch * s->heads + head) * s->q_tokens + first;
+    float factor[KERN_TILE_COLUMNS];
     for (int64_t i = 0; i < count; i++) {
       factor[i] = 1 / w.total[i];
-      if (j->lse != NULL) lse[i] = w.shift[i] + logf(w.total[i]);
+      if (j->lse != NULL) j->lse[(batch * s->heads + head) * s->q_tokens + first + i] = w.shift[i] + logf(w.total[i]);
     }
     unpack_panels(j, count, w.sum, factor, false, j->out + token * j->y_stride + head * dim, j->y_stride);
   }
