@@ -29,13 +29,12 @@ typedef struct scratch {
   float *shift, *total;                   /* maximum or lse; sum of exponentials or delta */
 } scratch;
 
-static int panel_width(void) { return kern_tiles_get()->widths[0].columns; }
 static int64_t padded(int64_t n) { return (n + KERN_TILE_COLUMNS - 1) / KERN_TILE_COLUMNS * KERN_TILE_COLUMNS; }
 
-/* Whole panels, fewer where heads are wide. */
+/* Whole panels of any width, so that the workspace is the same on every machine; fewer where heads are wide. */
 static int64_t queries_of(const kern_attention *s) {
-  const int64_t width = panel_width(), most = kern_min(QUERIES, BLOCK_VALUES / s->head_dim);
-  return kern_max(1, kern_min(most / width, kern_ceil_div(s->q_tokens, width))) * width;
+  const int64_t most = kern_min(QUERIES, BLOCK_VALUES / s->head_dim) / KERN_TILE_COLUMNS * KERN_TILE_COLUMNS;
+  return kern_max(KERN_TILE_COLUMNS, kern_min(most, padded(s->q_tokens)));
 }
 
 static int64_t scratch_floats(const kern_attention *s) {
@@ -78,7 +77,7 @@ static attention_job job_of(kern_context *context, const kern_attention *s) {
       .k_stride = kern_stride(s->k_stride, width),
       .v_stride = kern_stride(s->v_stride, width),
       .y_stride = kern_stride(s->y_stride, width),
-      .width = panel_width(),
+      .width = kern_tiles_get()->widths[0].columns,
       .queries = queries_of(s),
       .k_blocks = kern_ceil_div(s->k_tokens, KEYS),
       .scratch = kern_workspace(context, kern_attention_workspace(s, kern_context_threads(context))),
