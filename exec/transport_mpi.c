@@ -16,8 +16,6 @@ static int read_count(const char *name) {
   return text ? (int)strtol(text, NULL, 10) : 0;
 }
 
-static bool has_pmi(void) { return getenv("PMIX_RANK") || getenv("PMI_RANK") || getenv("PMI_FD"); }
-
 int exec_mpi_launched(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -273,6 +271,8 @@ static dp_status receive_bytes(exec_transport *self, int from, uint32_t tag, voi
 }
 
 /* ---- opening ---- */
+
+static bool has_pmi(void) { return getenv("PMIX_RANK") || getenv("PMI_RANK") || getenv("PMI_FD"); }
 
 static void free_mpi(exec_transport *self) {
   mpi_transport *t = (mpi_transport *)self;

@@ -12,6 +12,7 @@
 #include "graph/op_table.h"
 #include "sim/predict.h"
 #include "tests/exec_memory.h"
+#include "tests/exec_order.h"
 #include "tests/fixtures.h"
 #include "tests/sim_efficiency.h"
 #include "tests/suite.h"
@@ -100,20 +101,6 @@ static void keep_weights(exec_pipeline *pipeline, const sim_prediction *p, outco
   }
 }
 
-/* Every instruction runs after those it waits for, one at a time on its lane; pairs and groups end together. */
-static void check_timeline(const plan_timeline *t) {
-  const plan_program *program = t->program;
-  for (uint32_t l = 0; l < program->lane_count; l++) {
-    const plan_lane *lane = &program->lanes[l];
-    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
-      ck_assert(t->start_s[i] >= 0 && t->end_s[i] >= t->start_s[i]);
-      if (i > lane->first) ck_assert(t->start_s[i] >= t->end_s[i - 1]);
-      for (uint32_t w = program->wait_first[i]; w < program->wait_first[i + 1]; w++)
-        ck_assert(t->start_s[i] >= t->end_s[program->waits[w]]);
-    }
-  }
-}
-
 /* False: the model has too few units for that plan. */
 static bool run(const char *model, const char *plan, int steps, bool keep, outcome *o) {
   char text[8192];
@@ -154,7 +141,8 @@ static bool run(const char *model, const char *plan, int steps, bool keep, outco
     step.adamw.step = s + 1;
     OK(exec_pipeline_step(pipeline, &step, &result, &timeline, &error));
     o->loss[s] = result.loss;
-    check_timeline(&timeline);
+    ck_assert(timeline_is_ordered(&timeline));
+    ck_assert(transfers_meet(&timeline));
   }
   if (keep) keep_weights(pipeline, &p, o);
   exec_pipeline_free(pipeline);

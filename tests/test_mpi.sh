@@ -34,6 +34,16 @@ broken() {
 }
 one 'after a send that was given up' broken
 
+# says LINE ENVIRONMENT...: started as one process by what is not our mpirun
+says() {
+  local line=$1
+  shift
+  timeout 60 env "$@" "$program" carry >"$scratch/out" 2>&1
+  grep -qE "$line" "$scratch/out" || { cat "$scratch/out"; return 1; }
+}
+one 'srun without PMI' says 'srun started 4 processes that do not know each other: srun --mpi=pmix' SLURM_STEP_NUM_TASKS=4
+[ ${#mpi_options[@]} -eq 0 ] || one 'the mpirun of another MPI' says '3 processes were started, this MPI \(.*\) sees 1: it needs its own mpirun' PMI_SIZE=3 PMI_RANK=0
+
 gone='\(host [^ ]+, pid [0-9]+\) is gone'
 RANDOM=4 # a moment for each, the same in every run
 for victim in 0 1 2; do
