@@ -4,6 +4,7 @@
 set -uo pipefail
 . "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
 . "$top/tests/mpi.sh" || exit 1
+[ -z "${SHORT_TESTS:-}" ] || { echo 'left out of a short run'; exit 77; }
 command -v valgrind >/dev/null || { echo 'valgrind is not installed'; exit 77; }
 ! grep -qE '^SANITIZE_FLAGS = .*-fsanitize' "$BUILDDIR/Makefile" || { echo 'built with sanitizers, which valgrind cannot run'; exit 77; }
 program=${BUILDDIR:?the build folder}/tests/mpi_transport
