@@ -36,7 +36,9 @@ EXTRA_DIST += tests/bench.h tests/bench.sh
 CLEANFILES += $(BENCHES) bench.json
 bench: $(BENCHES)
 	SRCDIR='$(abs_top_srcdir)' DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios' $(srcdir)/tests/bench.sh bench.json $(BENCHES)
-.PHONY: bench
+.PHONY: bench print-tests
+print-tests:
+	@echo $(TESTS)
 CHECK_SUITES += tests/test_plan_cluster
 tests_test_plan_cluster_SOURCES = tests/test_plan_cluster.c tests/suite.h
 tests_test_plan_cluster_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)

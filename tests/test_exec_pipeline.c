@@ -195,12 +195,13 @@ static void check_model(const char *model, int steps, int least) {
     for (int workers = 1; workers <= 4; workers *= 2)
       for (int replicas = 1; replicas <= 2; replicas++) {
         char plan[256];
+        if (suite_is_short() && (i + (size_t)workers + (size_t)replicas) % 3) continue;
         (void)snprintf(plan, sizeof plan, "stages = %d\nschedule = \"%s\"\ndata_parallel = %d", workers, schedules[i],
                        replicas);
         ran += check_plan(model, plan, steps, &one);
       }
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) ran += check_plan(model, others[i], steps, &one);
-  ck_assert_int_ge(ran, least);
+  ck_assert_int_ge(ran, suite_is_short() ? least / 4 : least);
   free_outcome(&one);
 }
 
