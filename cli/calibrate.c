@@ -16,7 +16,7 @@
 #include "sim/tune.h"
 
 enum { SLOT_SET, SLOT_PROFILE, SLOT_FROM, SLOT_BACKEND, SLOT_OUT, SLOT_SECONDS, SLOT_THREADS, SLOT_JSON };
-enum { MICROBATCHES = 4, DEFAULT_SECONDS = 20, MAX_SIZES = 32 };
+enum { MICROBATCHES = 4, ROUNDS = 3, DEFAULT_SECONDS = 20, MAX_SIZES = 32 };
 
 static const char *const backends[] = {"cpu", "cuda", NULL};
 
@@ -155,12 +155,15 @@ static dp_status measure_plan(calibration *c, int stages, int replicas, int64_t 
   return status;
 }
 
+/* In rounds: where a pipeline's memory happens to lie makes all of its ops faster or slower, and machines change their
+ * pace. */
 static dp_status measure_all(calibration *c) {
-  for (int i = 0; i < c->size_count; i++) {
-    DP_TRY(measure_plan(c, 1, 1, c->sizes[i]));
+  for (int i = 0; i < ROUNDS * c->size_count; i++) {
+    const int64_t size = c->sizes[i % c->size_count];
+    DP_TRY(measure_plan(c, 1, 1, size));
     if (c->workers == 1) continue;
-    DP_TRY(measure_plan(c, 1, c->workers, c->sizes[i]));
-    DP_TRY(measure_plan(c, 2, 1, c->sizes[i]));
+    DP_TRY(measure_plan(c, 1, c->workers, size));
+    DP_TRY(measure_plan(c, 2, 1, size));
   }
   return DP_OK;
 }
@@ -250,7 +253,7 @@ static dp_status calibrate(calibration *c, const cli_values *values) {
                                                      : c->scenario->cluster.devices.items[0].model->sm_count;
   c->threads = (int)(values->slots[SLOT_THREADS].given ? values->slots[SLOT_THREADS].integer : own);
   c->workers = workers_side_by_side(c);
-  c->runs = c->size_count * (c->workers > 1 ? 3 : 1);
+  c->runs = ROUNDS * c->size_count * (c->workers > 1 ? 3 : 1);
   c->seconds = (double)seconds / c->runs;
   DP_TRY(exec_measure_create(c->threads, &c->measure, c->error));
   dp_progress_begin(&c->progress, "measuring", 1000);

@@ -13,8 +13,8 @@
 #include "sim/tune.h"
 #include "tests/bench.h"
 
-enum { TURNS = 5, STEPS = 8, MICROBATCHES = 4 };
-static const double CALIBRATE_S = 3; /* each of the programs */
+enum { TURNS = 5, STEPS = 8, MICROBATCHES = 4, ROUNDS = 3 };
+static const double CALIBRATE_S = 1; /* each of the programs, in each round */
 
 static const sim_candidate plans[] = {
     {.stages = 1, .replicas = 1, .chunks = 1, .microbatch_size = 1, .schedule = PLAN_1F1B},
@@ -67,10 +67,11 @@ static plan_profile calibrate(void) {
   plan_profile profile;
   int cores = 0;
   must(exec_measure_create(1, &m, &error));
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    measure(m, 1, 1, sizes[i]);
-    measure(m, 1, 2, sizes[i]);
-    measure(m, 2, 1, sizes[i]);
+  const int count = sizeof sizes / sizeof *sizes;
+  for (int i = 0; i < ROUNDS * count; i++) {
+    measure(m, 1, 1, sizes[i % count]);
+    measure(m, 1, 2, sizes[i % count]);
+    measure(m, 2, 1, sizes[i % count]);
   }
   must(exec_measure_profile(m, &profile, &error));
   exec_measure_free(m);
