@@ -298,10 +298,14 @@ static void compare_apart(const workload *w, int threads) {
   if (status != 0) exit(1); /* it has said why */
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+  const char *only = count > 1 ? arguments[1] : NULL;
+  const long only_threads = count > 2 ? strtol(arguments[2], NULL, 10) : 0;
   must(sim_efficiency_read(NULL, &efficiency, &error));
   for (size_t w = 0; w < sizeof workloads / sizeof *workloads; w++)
-    for (int threads = 1; threads <= MOST_THREADS; threads++) compare_apart(&workloads[w], threads);
+    for (int threads = 1; threads <= MOST_THREADS; threads++)
+      if ((only == NULL || strcmp(only, workloads[w].name) == 0) && (only_threads == 0 || only_threads == threads))
+        compare_apart(&workloads[w], threads);
   sim_efficiency_free(efficiency);
   return 0;
 }

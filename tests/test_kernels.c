@@ -324,6 +324,27 @@ START_TEST(test_tiles) {
 }
 END_TEST
 
+/* A sum of no products is 0; factors are 0, 1 and others. */
+START_TEST(test_gemm_factors) {
+  const float a[] = {1, 2, 3, 4, 5, 6}, b[] = {1, 0, 2, 0, 1, 3}; /* [2, 3], [3, 2] */
+  kern_context *context = NULL;
+  dp_error error = DP_ERROR_INIT;
+  ck_assert(kern_context_create(&(kern_context_options){.threads = 1}, &context, &error) == DP_OK);
+  for (int k = 0; k <= 3; k += 3)
+    for (int beta = 0; beta <= 2; beta++) {
+      float c[] = {1, 2, 3, 4};
+      const kern_gemm size = {2, 2, k, false, false, 3, 2, 2, 0.5f, (float)beta};
+      kern_gemm_run(context, &size, a, b, c);
+      for (int i = 0; i < 4; i++) {
+        float want = (float)(beta * (i + 1));
+        for (int l = 0; l < k; l++) want += 0.5f * a[i / 2 * 3 + l] * b[l * 2 + i % 2];
+        ck_assert_float_eq(c[i], want);
+      }
+    }
+  kern_context_free(context);
+}
+END_TEST
+
 /* The functions that vector loops are made of, over their whole range. */
 START_TEST(test_functions) {
   for (double x = -87; x <= 88; x += 0.0137) {
@@ -521,6 +542,7 @@ int main(void) {
   tcase_add_loop_test(tcase, test_rows, 0, (int)(sizeof rows / sizeof *rows));
   tcase_add_loop_test(tcase, test_in_place, 0, (int)(sizeof places / sizeof *places));
   tcase_add_test(tcase, test_tiles);
+  tcase_add_test(tcase, test_gemm_factors);
   tcase_add_test(tcase, test_functions);
   tcase_add_test(tcase, test_context_refuses);
   tcase_add_test(tcase, test_contexts_at_once);

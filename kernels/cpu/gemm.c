@@ -22,10 +22,9 @@ const char *kern_gemm_name(void) {
   return tiles->name;
 }
 
-/* Of A, in the second cache while all columns of B pass by; on the stack where they are packed. Rows are whole tiles.
- */
+/* Of A, in the second cache while all columns of B pass by; on the stack where they are packed. Whole tiles. */
 enum {
-  BLOCK_VALUES = 32768,
+  BLOCK_VALUES = 65536,
   LEAST_DEPTH = KERN_TILE_DEPTH / 4,
   WHOLE_ROWS = 24,
   PACKED_GAP = 16,
@@ -112,9 +111,11 @@ static void run_tiles(const product *p) {
   const kern_gemm *s = p->size;
   float packed[PACKED_VALUES];
   if (s->beta != 0 && s->beta != 1) scale_c(s, p->c);
-  for (int64_t l = 0; l == 0 || l < s->k; l += KERN_TILE_DEPTH) { /* once where k is 0, too */
-    const int64_t k = kern_min(KERN_TILE_DEPTH, s->k - l), values = (lies_badly(s) ? 1 : 2) * BLOCK_VALUES;
-    const int64_t rows = values / kern_max(LEAST_DEPTH, k) / WHOLE_ROWS * WHOLE_ROWS;
+  /* C is passed over once for each range of k: few, and as even as they can be */
+  const int64_t depth = kern_ceil_div(kern_max(1, s->k), kern_ceil_div(kern_max(1, s->k), KERN_TILE_DEPTH));
+  for (int64_t l = 0; l == 0 || l < s->k; l += depth) { /* once where k is 0, too */
+    const int64_t k = kern_min(depth, s->k - l);
+    const int64_t rows = BLOCK_VALUES / kern_max(LEAST_DEPTH, k) / WHOLE_ROWS * WHOLE_ROWS;
     for (int64_t i = 0; i < s->m; i += rows) {
       block b = {.i = i, .end = kern_min(s->m, i + rows), .l = l, .k = k};
       find_block(p, &b, packed);

@@ -15,7 +15,7 @@
 
 /* Most rows and columns of any tile, and most rows of B that are packed at once: a block of them is KERN_TILE_DEPTH *
  * KERN_TILE_COLUMNS floats, on the stack of the thread that works on it. */
-enum { KERN_TILE_ROWS = 8, KERN_TILE_COLUMNS = 32, KERN_TILE_DEPTH = 256, KERN_TILE_TAPS = 32, KERN_TILE_WIDTHS = 3 };
+enum { KERN_TILE_ROWS = 8, KERN_TILE_COLUMNS = 32, KERN_TILE_DEPTH = 320, KERN_TILE_TAPS = 32, KERN_TILE_WIDTHS = 3 };
 
 /* c[i][j] = alpha sum over t < taps and l < k of rows[t * tile rows + i][l] b[t * k + l][j] + bias[j] + old c[i][j] */
 typedef struct kern_tile_call {
