@@ -10,3 +10,4 @@ dist_doc_DATA += README.md
 dist_doc_DATA += doc/autotuner.md doc/executor.md doc/weights.md
 dist_doc_DATA += doc/advise.md doc/whatif.md
 dist_doc_DATA += doc/data.md doc/running.md doc/training.md
+dist_doc_DATA += doc/performance.md
