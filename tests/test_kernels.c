@@ -309,7 +309,7 @@ START_TEST(test_tiles) {
     kern_tiles_choose(kern_tiles_all(i));
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
       for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        if (rows[r].kind != kinds[k]) continue;
+        if (rows[r].kind != kinds[k] || (suite_is_short() && r % 4)) continue;
         trial t;
         state = r + 1;
         begin(&t, &rows[r]);
@@ -538,7 +538,7 @@ END_TEST
 
 int main(void) {
   Suite *suite = suite_create("kernels");
-  TCase *tcase = suite_case(suite, "kernels", NULL, NULL, 120);
+  TCase *tcase = suite_case(suite, "kernels", NULL, NULL, 300);
   tcase_add_loop_test(tcase, test_rows, 0, (int)(sizeof rows / sizeof *rows));
   tcase_add_loop_test(tcase, test_in_place, 0, (int)(sizeof places / sizeof *places));
   tcase_add_test(tcase, test_tiles);
