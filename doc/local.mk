@@ -1,7 +1,7 @@
 dist_doc_DATA += LICENSE CONTRIBUTING.md
 dist_doc_DATA += doc/predictions.md
 dist_doc_DATA += doc/simulator-performance.md
-dist_doc_DATA += doc/reports.md doc/compare.md
+dist_doc_DATA += doc/reports.md doc/calibration.md doc/compare.md
 dist_doc_DATA += doc/formats.md
 dist_doc_DATA += doc/accuracy.md
 imagesdir = $(docdir)/images
