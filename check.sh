@@ -122,8 +122,9 @@ done
 say "AddressSanitizer and UndefinedBehaviorSanitizer"
 build build/sanitize CC=clang CXX=clang++ --without-cuda --with-check \
   --enable-sanitizers=fuzzer-no-link,address,undefined CFLAGS='-O1 -g' CXXFLAGS='-O1 -g'
-# The suites of the searches play thousands of plans; here the scripts search enough.
-long='tests/test_sim_(choices|tune|grid|compiled|whatif|baseline|partition)'
+# The suites of the searches play thousands of plans; here the scripts search enough. What waits for killed processes
+# waits no other way here.
+long='tests/(test_sim_(choices|tune|grid|compiled|whatif|baseline|partition)|(test_mpi|mpi_namespaces)[.]sh)'
 tests=$(make -s -C build/sanitize print-tests | tr ' ' '\n' | { [ -n "${FULL_CHECK:-}" ] && cat || grep -vE "^$long\$"; } | tr '\n' ' ')
 [ "$(wc -w <<<"$tests")" -gt 40 ] || bad "the list of tests is short: $tests"
 run_suites build/sanitize TESTS="$tests"
