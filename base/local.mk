@@ -4,6 +4,7 @@ libbase_a_SOURCES = \
 	base/arena.c base/arena.h \
 	base/array.c base/array.h \
 	base/clock.c base/clock.h \
+	base/condition.c base/condition.h \
 	base/file.c base/file.h \
 	base/folder.c base/folder.h \
 	base/json.c \

@@ -1,29 +1,23 @@
 #define _POSIX_C_SOURCE 200809L
 #include "exec/lanes.h"
 
-#include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 
 /* ---- waiting: the lock is held ---- */
 
-enum { LOOK_NS = 100000000 }; /* where there are other processes, how often a sleeper looks whether the step goes on */
+/* Where there are other processes, how often a sleeper looks whether the step goes on. */
+static const double LOOK_S = 0.1;
 
 static bool stopped(exec_pipeline *p) { return atomic_load(&p->stop); }
 
 static void wait_change(exec_pipeline *p, exec_lane *lane) {
-  if (!p->work.options.transport) {
+  if (p->work.options.transport)
+    dp_condition_wait(&lane->changed, &p->lock, LOOK_S);
+  else
     (void)pthread_cond_wait(&lane->changed, &p->lock);
-    return;
-  }
-  struct timespec until;
-  (void)clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += LOOK_NS;
-  until.tv_sec += until.tv_nsec / 1000000000;
-  until.tv_nsec %= 1000000000;
-  (void)pthread_cond_timedwait(&lane->changed, &p->lock, &until);
 }
 
 static void wake(exec_pipeline *p, uint32_t lane) {
@@ -192,27 +186,20 @@ static void *run_lane(void *data) {
   return NULL;
 }
 
-static bool make_condition(pthread_cond_t *condition) {
-  pthread_condattr_t how;
-  if (pthread_condattr_init(&how) != 0) return false;
-  const bool made = pthread_condattr_setclock(&how, CLOCK_MONOTONIC) == 0 && pthread_cond_init(condition, &how) == 0;
-  (void)pthread_condattr_destroy(&how);
-  return made;
-}
-
 dp_status exec_lanes_start(exec_pipeline *p, dp_error *error) {
   if (pthread_mutex_init(&p->lock, NULL) != 0) return dp_fail(error, DP_UNSUPPORTED, "the system gives no more locks");
-  if (!make_condition(&p->all_done)) {
+  const dp_status status = dp_condition_init(&p->all_done, error);
+  if (status != DP_OK) {
     (void)pthread_mutex_destroy(&p->lock);
-    return dp_fail(error, DP_UNSUPPORTED, "the system gives no more conditions");
+    return status;
   }
   p->has_locks = true;
   for (uint32_t l = p->first_lane; l < p->end_lane; l++) {
     exec_lane *lane = &p->lanes[l];
     lane->pipeline = p;
     lane->lane = l;
-    lane->has_condition = make_condition(&lane->changed);
-    if (!lane->has_condition) return dp_fail(error, DP_UNSUPPORTED, "the system gives no more conditions");
+    DP_TRY(dp_condition_init(&lane->changed, error));
+    lane->has_condition = true;
   }
   for (uint32_t l = p->first_lane; l < p->end_lane; l++) {
     exec_lane *lane = &p->lanes[l];

@@ -40,12 +40,12 @@ dp_status exec_transport_open_mpi(exec_transport **transport, dp_error *error) {
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <time.h>
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
 
 #include "base/clock.h"
+#include "base/condition.h"
 
 static dp_status fail_mpi(const char *call, int code, dp_error *error) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -132,15 +132,6 @@ static void test_all(mpi_transport *t) {
   t->quiet_s = dp_clock_s();
 }
 
-static void sleep_for(mpi_transport *t, waiter *w, double s) {
-  struct timespec until;
-  (void)clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += (long)(s * 1e9);
-  until.tv_sec += until.tv_nsec / 1000000000;
-  until.tv_nsec %= 1000000000;
-  (void)pthread_cond_timedwait(&w->done_changed, &t->lock, &until);
-}
-
 /* Linux may wake a thread 50 us late, to wake others with it: more than a short message takes. */
 static void wake_in_time(void) {
 #ifdef __linux__
@@ -156,7 +147,7 @@ static void nap(mpi_transport *t, waiter *w) {
     (void)sched_yield();
     (void)pthread_mutex_lock(&t->lock);
   } else {
-    sleep_for(t, w, pause_s < LONGEST_NAP_S ? pause_s : LONGEST_NAP_S);
+    dp_condition_wait(&w->done_changed, &t->lock, pause_s < LONGEST_NAP_S ? pause_s : LONGEST_NAP_S);
   }
 }
 
@@ -186,7 +177,7 @@ static bool wait_for(mpi_transport *t, waiter *w, bool is_send, const atomic_boo
       wake_in_time();
     }
     if (t->tester != w) {
-      sleep_for(t, w, LOOK_S);
+      dp_condition_wait(&w->done_changed, &t->lock, LOOK_S);
       continue;
     }
     test_all(t);
@@ -198,14 +189,6 @@ static bool wait_for(mpi_transport *t, waiter *w, bool is_send, const atomic_boo
     if (t->count > 0) (void)pthread_cond_signal(&t->waiters[0]->done_changed);
   }
   return w->done;
-}
-
-static bool make_condition(pthread_cond_t *condition) {
-  pthread_condattr_t how;
-  if (pthread_condattr_init(&how) != 0) return false;
-  const bool made = pthread_condattr_setclock(&how, CLOCK_MONOTONIC) == 0 && pthread_cond_init(condition, &how) == 0;
-  (void)pthread_condattr_destroy(&how);
-  return made;
 }
 
 /* ---- messages ---- */
@@ -258,7 +241,7 @@ static dp_status move_piece(mpi_transport *t, waiter *w, const message *m, int c
 static dp_status move(mpi_transport *t, message m, dp_error *error) {
   waiter w = {.done = false};
   dp_status status = DP_OK;
-  if (!make_condition(&w.done_changed)) return dp_fail(error, DP_UNSUPPORTED, "the system gives no more conditions");
+  DP_TRY(dp_condition_init(&w.done_changed, error));
   (void)pthread_mutex_lock(&t->lock);
   do { /* an empty message is one, too */
     const int piece = m.count < PIECE_BYTES ? (int)m.count : PIECE_BYTES;
