@@ -8,7 +8,7 @@
 
 /* ---- sizes ---- */
 
-kern_separable exec_compress_down(const plan_compressor *c) {
+static kern_separable down_size(const plan_compressor *c) {
   return (kern_separable){.batch = c->batch,
                           .height = c->dims[1],
                           .width = c->dims[2],
@@ -18,7 +18,7 @@ kern_separable exec_compress_down(const plan_compressor *c) {
                           .out = c->kept[0]};
 }
 
-kern_separable exec_compress_up(const plan_compressor *c) {
+static kern_separable up_size(const plan_compressor *c) {
   return (kern_separable){.batch = c->batch,
                           .height = c->kept[1],
                           .width = c->kept[2],
@@ -30,10 +30,10 @@ kern_separable exec_compress_up(const plan_compressor *c) {
 
 int64_t exec_compress_kept(const plan_compressor *c) { return c->batch * c->kept[0] * c->kept[1] * c->kept[2]; }
 
-size_t exec_compress_workspace(const exec_compress *all, int threads) {
+size_t exec_compress_workspace(const plan_program *program, int threads) {
   size_t most = 0;
-  for (int i = 0; i < all->count; i++) {
-    const kern_separable sizes[] = {exec_compress_down(&all->compressors[i]), exec_compress_up(&all->compressors[i])};
+  for (int i = 0; i < program->compressor_count; i++) {
+    const kern_separable sizes[] = {down_size(&program->compressors[i]), up_size(&program->compressors[i])};
     for (int s = 0; s < 2; s++) {
       const size_t bytes = kern_separable_workspace(&sizes[s], threads);
       if (bytes > most) most = bytes;
@@ -50,19 +50,19 @@ size_t exec_compress_workspace(const exec_compress *all, int threads) {
 
 void exec_compress_pack(kern_context *kern, const plan_compressor *c, const float *matrices, const float *whole,
                         float *packed) {
-  const kern_separable size = exec_compress_down(c);
+  const kern_separable size = down_size(c);
   kern_separable_forward(kern, &size, whole, matrices, MATRIX_1(matrices, c), MATRIX_2(matrices, c), packed);
 }
 
 void exec_compress_restore(kern_context *kern, const plan_compressor *c, const float *matrices, const float *packed,
                            float *whole) {
-  const kern_separable size = exec_compress_up(c);
+  const kern_separable size = up_size(c);
   kern_separable_forward(kern, &size, packed, matrices, MATRIX_1(matrices, c), MATRIX_2(matrices, c), whole);
 }
 
 void exec_compress_restore_backward(kern_context *kern, const plan_compressor *c, const float *matrices,
                                     const float *packed, const float *dwhole, float *dpacked, float *dmatrices) {
-  const kern_separable size = exec_compress_up(c);
+  const kern_separable size = up_size(c);
   const float *m1 = MATRIX_1(matrices, c), *m2 = MATRIX_2(matrices, c);
   kern_separable_input_gradient(kern, &size, matrices, m1, m2, dwhole, dpacked, false);
   if (dmatrices)
@@ -73,7 +73,7 @@ void exec_compress_restore_backward(kern_context *kern, const plan_compressor *c
 void exec_compress_pack_backward(kern_context *kern, const plan_compressor *c, const float *matrices,
                                  const float *whole, const float *dpacked, float *dwhole, bool accumulate,
                                  float *dmatrices) {
-  const kern_separable size = exec_compress_down(c);
+  const kern_separable size = down_size(c);
   const float *m1 = MATRIX_1(matrices, c), *m2 = MATRIX_2(matrices, c);
   kern_separable_input_gradient(kern, &size, matrices, m1, m2, dpacked, dwhole, accumulate);
   if (dmatrices)

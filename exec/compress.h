@@ -13,7 +13,7 @@
 
 /* An end on a worker: `down` where the tensor is made, else up. Matrices lie channels, height, width. */
 typedef struct exec_squeeze {
-  int compressor; /* of the list */
+  bool here; /* false: the worker has neither end */
   bool down;
   int extra;               /* of the worker's parameters */
   float **whole;           /* [microbatch] the tensor */
@@ -25,15 +25,8 @@ typedef struct exec_squeeze {
   double psnr;             /* of the last microbatch measured; 0: none */
 } exec_squeeze;
 
-typedef struct exec_compress {
-  const plan_compressor *compressors;
-  int count;
-} exec_compress;
-
-kern_separable exec_compress_down(const plan_compressor *c);
-kern_separable exec_compress_up(const plan_compressor *c);
 int64_t exec_compress_kept(const plan_compressor *c); /* values of a microbatch */
-size_t exec_compress_workspace(const exec_compress *all, int threads);
+size_t exec_compress_workspace(const plan_program *program, int threads);
 
 /* values -> packed -> values */
 void exec_compress_pack(kern_context *kern, const plan_compressor *c, const float *matrices, const float *whole,

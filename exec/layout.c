@@ -12,9 +12,9 @@
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-static size_t workspace_of(const plan_plan *plan, const graph *g, const exec_compress *compress, int rank,
-                           int threads) {
-  size_t most = larger(1 << 16 /* the loss */, exec_compress_workspace(compress, threads));
+int64_t exec_library_workspace(const plan_program *program, const graph *g, int rank, int threads) {
+  const plan_plan *plan = program->plan;
+  size_t most = larger(1 << 16 /* the loss */, exec_compress_workspace(program, threads));
   int64_t trained = 0;
   for (int c = 0; c < plan->chunk_count; c++) {
     const plan_chunk *chunk = &plan->chunks[c];
@@ -22,25 +22,14 @@ static size_t workspace_of(const plan_plan *plan, const graph *g, const exec_com
     most = larger(most, exec_chunk_workspace(g, chunk->first_unit, chunk->unit_count, threads));
     for (int u = chunk->first_unit; u < chunk->first_unit + chunk->unit_count; u++) {
       trained += g->units.items[u].trainable_parameters;
-      for (int i = 0; i < compress->count; i++)
-        if (compress->compressors[i].trained)
-          trained += compress->compressors[i].parameters *
-                     ((compress->compressors[i].down_unit == u) + (compress->compressors[i].up_unit == u));
+      for (int i = 0; i < program->compressor_count; i++) {
+        const plan_compressor *skip = &program->compressors[i];
+        if (skip->trained) trained += skip->parameters * ((skip->down_unit == u) + (skip->up_unit == u));
+      }
     }
   }
-  return trained > 0 ? larger(most, kern_sum_squares_workspace(trained, threads)) : most;
-}
-
-dp_status exec_library_workspace(const plan_program *program, const graph *g, int rank, int threads, int64_t *bytes,
-                                 dp_error *error) {
-  dp_arena scratch = {0};
-  plan_compressor *compressors = NULL;
-  exec_compress compress = {.count = 0};
-  const dp_status status = plan_compressors_of(program, g, &scratch, &compressors, &compress.count, error);
-  compress.compressors = compressors;
-  if (status == DP_OK) *bytes = (int64_t)workspace_of(program->plan, g, &compress, rank, threads);
-  dp_arena_free(&scratch);
-  return status;
+  if (trained > 0) most = larger(most, kern_sum_squares_workspace(trained, threads));
+  return (int64_t)most;
 }
 
 /* ---- buffers by what they are for ---- */
@@ -100,9 +89,8 @@ static exec_memory *memory_of(const maker *m, int chunk, int microbatch) {
 
 static bool is_of_rank(const maker *m, int chunk) { return m->plan->chunks[chunk].rank == m->rank; }
 
-/* The chunk of the rank that makes it; GRAPH_NONE: another rank does. */
-static int maker_of(const maker *m, int tensor) {
-  const int unit = m->layout->graph->tensors.items[tensor].producer_unit;
+/* The chunk of the rank that has a unit; GRAPH_NONE: another rank has it. */
+static int chunk_of(const maker *m, int unit) {
   for (int c = 0; c < m->plan->chunk_count; c++)
     if (unit >= m->plan->chunks[c].first_unit && unit < m->plan->chunks[c].first_unit + m->plan->chunks[c].unit_count)
       return is_of_rank(m, c) ? c : GRAPH_NONE;
@@ -112,7 +100,7 @@ static int maker_of(const maker *m, int tensor) {
 /* In a buffer of its own, or among what its maker saves. */
 static float *value_of(const maker *m, int tensor, int microbatch) {
   float *own = whole(m, tensor, false, microbatch);
-  const int chunk = own ? GRAPH_NONE : maker_of(m, tensor);
+  const int chunk = own ? GRAPH_NONE : chunk_of(m, m->layout->graph->tensors.items[tensor].producer_unit);
   if (chunk == GRAPH_NONE) return own;
   const plan_place place = plan_places_made(&m->layout->places[chunk], tensor);
   return place.block == PLAN_BLOCK_SAVED ? exec_memory_at(memory_of(m, chunk, microbatch), place) : NULL;
@@ -129,13 +117,6 @@ static char *persistent(const maker *m, plan_memory_class memory_class) {
   return at(m, find(m, (plan_buffer){.role = PLAN_ROLE_PERSISTENT, .memory_class = (uint8_t)memory_class}));
 }
 
-static bool is_here(const maker *m, int unit) {
-  for (int c = 0; c < m->plan->chunk_count; c++)
-    if (unit >= m->plan->chunks[c].first_unit && unit < m->plan->chunks[c].first_unit + m->plan->chunks[c].unit_count)
-      return is_of_rank(m, c);
-  return false;
-}
-
 static dp_status place_persistent(const maker *m) {
   exec_layout *l = m->layout;
   const graph *g = l->graph;
@@ -143,9 +124,6 @@ static dp_status place_persistent(const maker *m) {
   l->values = (float *)(void *)persistent(m, PLAN_MEMORY_WEIGHTS);
   l->gradients = (float *)(void *)persistent(m, PLAN_MEMORY_GRADIENTS);
   l->optimizer = (float *)(void *)persistent(m, PLAN_MEMORY_OPTIMIZER);
-  plan_compressor *compressors = NULL;
-  int compressor_count = 0;
-  DP_TRY(plan_compressors_of(l->program, g, &l->arena, &compressors, &compressor_count, m->error));
   l->constants = DP_ARENA_NEW(&l->arena, float *, g->tensors.count);
   if (!l->constants) return dp_fail_memory(m->error);
   for (int c = 0; c < m->plan->chunk_count; c++) {
@@ -157,9 +135,10 @@ static dp_status place_persistent(const maker *m) {
     if (l->places[c].block_bytes[PLAN_BLOCK_WORKSPACE] > places_bytes)
       places_bytes = l->places[c].block_bytes[PLAN_BLOCK_WORKSPACE];
   }
-  for (int i = 0; i < compressor_count; i++)
-    parameters +=
-        compressors[i].parameters * (is_here(m, compressors[i].down_unit) + is_here(m, compressors[i].up_unit));
+  for (int i = 0; i < l->program->compressor_count; i++) {
+    const plan_compressor *c = &l->program->compressors[i];
+    parameters += c->parameters * ((chunk_of(m, c->down_unit) != GRAPH_NONE) + (chunk_of(m, c->up_unit) != GRAPH_NONE));
+  }
   float *next = l->values + parameters;
   for (int c = 0; c < m->plan->chunk_count; c++)
     for (int i = 0; i < l->places[c].outside_count; i++) {
@@ -283,7 +262,7 @@ static float *port_of(const maker *m, uint32_t message, int tensor, int microbat
 static dp_status place_ports(const maker *m) {
   exec_layout *l = m->layout;
   const plan_program *program = l->program;
-  const uint32_t count = program->message_count / (uint32_t)plan_copy_count(m->plan);
+  const uint32_t count = plan_message_count(program);
   uint32_t ports = 0;
   l->port_first = DP_ARENA_NEW(&l->arena, uint32_t, (size_t)count + 1);
   if (!l->port_first) return dp_fail_memory(m->error);
@@ -338,7 +317,7 @@ static void put(const maker *m, exec_inbox *inbox, exec_arrival arrival) {
 static dp_status place_inboxes(const maker *m) {
   exec_layout *l = m->layout;
   const plan_program *program = l->program;
-  const uint32_t count = program->message_count / (uint32_t)plan_copy_count(m->plan);
+  const uint32_t count = plan_message_count(program);
   int arrivals = 0, to = 0;
   for (uint32_t i = 0; i < count; i++)
     if (receives(m, i) && message_at(m, i)->backward) arrivals += message_at(m, i)->tensor_count;
@@ -368,7 +347,7 @@ static dp_status place_inboxes(const maker *m) {
 /* The message that brings the gradients of what another brings. */
 static uint32_t answer_to(const maker *m, uint32_t message) {
   const plan_message *forward = message_at(m, message);
-  const uint32_t count = m->layout->program->message_count / (uint32_t)plan_copy_count(m->plan);
+  const uint32_t count = plan_message_count(m->layout->program);
   uint32_t i = 0;
   while (i < count && (!message_at(m, i)->backward || message_at(m, i)->from_chunk != forward->to_chunk ||
                        message_at(m, i)->to_chunk != forward->from_chunk))
@@ -449,7 +428,7 @@ void exec_layout_free(exec_layout *l) {
 }
 
 uint32_t exec_layout_message(const plan_program *program, uint32_t message) {
-  return message % (program->message_count / (uint32_t)plan_copy_count(program->plan));
+  return message % plan_message_count(program);
 }
 
 static void spoil(char *from, int64_t bytes) {

@@ -90,7 +90,7 @@ static dp_status check_shared(const exec_pipeline *p, dp_error *error) {
   bool same = mine->program->worker_count == other->program->worker_count &&
               mine->graph->units.count == other->graph->units.count &&
               mine->graph->weights.count == other->graph->weights.count &&
-              mine->plan->chunk_count == other->plan->chunk_count && other->compress.count == 0 &&
+              mine->plan->chunk_count == other->plan->chunk_count && other->program->compressor_count == 0 &&
               !plan_skip_is_used(mine->plan, mine->graph, PLAN_SKIP_COMPRESS);
   for (int c = 0; same && c < mine->plan->chunk_count; c++)
     same = mine->plan->chunks[c].first_unit == other->plan->chunks[c].first_unit &&
@@ -122,9 +122,6 @@ static dp_status make(exec_pipeline *p, dp_error *error) {
   p->squares = DP_ARENA_NEW(&p->arena, double, 2 * (size_t)program->worker_count * (size_t)samples_of(p));
   if (!p->workers || !p->done || !p->ready || !p->start_s || !p->end_s || !p->group_ready || !p->reports || !p->squares)
     return dp_fail_memory(error);
-  plan_compressor *compressors = NULL;
-  DP_TRY(plan_compressors_of(program, p->work.graph, &p->arena, &compressors, &p->work.compress.count, error));
-  p->work.compress.compressors = compressors;
   DP_TRY(plan_groups_of(program, &p->arena, &p->groups, error));
   DP_TRY(make_index(p, error));
   DP_TRY(lay_out(p, error));

@@ -61,8 +61,7 @@ float *exec_pipeline_constant(exec_pipeline *pipeline, int worker, int tensor);
 const plan_worker_memory *exec_pipeline_memory(const exec_pipeline *pipeline, int worker);
 
 /* What the kernels of a rank's workers need: a plan_library_workspace, for who lays memory out as the executor does. */
-dp_status exec_library_workspace(const plan_program *program, const graph *graph, int rank, int threads, int64_t *bytes,
-                                 dp_error *error);
+int64_t exec_library_workspace(const plan_program *program, const graph *graph, int rank, int threads);
 
 /* What one step is to do. */
 typedef struct exec_step {

@@ -4,25 +4,20 @@
 
 #include "exec/lanes.h"
 
-static uint32_t messages_each(const exec_pipeline *p) {
-  return p->work.program->message_count / (uint32_t)plan_copy_count(p->work.plan);
-}
-
+/* NULL: of another process. */
 static exec_squeeze *end_of(const exec_pipeline *p, int worker, int skip) {
-  exec_worker *w = &p->workers[worker];
-  for (int i = 0; i < w->squeeze_count; i++)
-    if (w->squeezes[i].compressor == skip) return &w->squeezes[i];
-  return NULL;
+  return exec_pipeline_has(p, worker) ? &p->workers[worker].squeezes[skip] : NULL;
 }
 
-int exec_pipeline_skips(const exec_pipeline *p) { return p->work.compress.count; }
+int exec_pipeline_skips(const exec_pipeline *p) { return p->work.program->compressor_count; }
 
 exec_skip exec_pipeline_skip(const exec_pipeline *p, int skip, int replica) {
-  const plan_compressor *c = &p->work.compress.compressors[skip];
-  const plan_message *message = &p->work.program->messages[c->message + (uint32_t)replica * messages_each(p)];
+  const plan_program *program = p->work.program;
+  const plan_compressor *c = &program->compressors[skip];
+  const plan_message *message = &program->messages[c->message + (uint32_t)replica * plan_message_count(program)];
   exec_skip ends = {.compressor = c, .worker = {(int)message->from_worker, (int)message->to_worker}};
   for (int e = 0; e < 2; e++) {
-    const exec_squeeze *squeeze = exec_pipeline_has(p, ends.worker[e]) ? end_of(p, ends.worker[e], skip) : NULL;
+    const exec_squeeze *squeeze = end_of(p, ends.worker[e], skip);
     ends.offset[e] = squeeze ? p->workers[ends.worker[e]].parameters.extra_offset[squeeze->extra] : -1;
   }
   return ends;
@@ -31,7 +26,7 @@ exec_skip exec_pipeline_skip(const exec_pipeline *p, int skip, int replica) {
 /* Matrices from a worker to another; either pointer is looked at where its worker is here. */
 static dp_status hand(exec_pipeline *p, int skip, int from, const float *source, int to, float *target,
                       dp_error *error) {
-  const size_t bytes = (size_t)p->work.compress.compressors[skip].parameters * sizeof(float);
+  const size_t bytes = (size_t)p->work.program->compressors[skip].parameters * sizeof(float);
   exec_transport *t = p->work.options.transport;
   const bool has = exec_pipeline_has(p, from), wants = exec_pipeline_has(p, to);
   if (has && wants && source != target) memcpy(target, source, bytes);
@@ -45,9 +40,9 @@ static float *matrices(const exec_pipeline *p, const exec_skip *ends, int end) {
 }
 
 dp_status exec_skips_show_ups(exec_pipeline *p, dp_error *error) {
-  for (int s = 0; s < p->work.compress.count; s++) {
+  for (int s = 0; s < p->work.program->compressor_count; s++) {
     const exec_skip ends = exec_pipeline_skip(p, s, 0);
-    exec_squeeze *down = exec_pipeline_has(p, ends.worker[0]) ? end_of(p, ends.worker[0], s) : NULL;
+    const exec_squeeze *down = end_of(p, ends.worker[0], s);
     DP_TRY(hand(p, s, ends.worker[1], matrices(p, &ends, 1), ends.worker[0], down ? down->up : NULL, error));
   }
   return DP_OK;
@@ -55,25 +50,26 @@ dp_status exec_skips_show_ups(exec_pipeline *p, dp_error *error) {
 
 dp_status exec_skips_psnr(exec_pipeline *p, double *psnr, dp_error *error) {
   exec_transport *t = p->work.options.transport;
-  for (int s = 0; s < p->work.compress.count; s++) {
+  for (int s = 0; s < p->work.program->compressor_count; s++) {
     const int worker = exec_pipeline_skip(p, s, 0).worker[0], owner = exec_process_of(p, worker);
-    if (exec_pipeline_has(p, worker)) psnr[s] = end_of(p, worker, s)->psnr;
+    const exec_squeeze *down = end_of(p, worker, s);
+    if (down) psnr[s] = down->psnr;
     if (owner != 0 && t->process == owner)
       DP_TRY(t->send(t, 0, EXEC_TAG_SKIPS, &psnr[s], sizeof *psnr, NULL, error));
     else if (owner != 0 && t->process == 0)
       DP_TRY(t->receive(t, owner, EXEC_TAG_SKIPS, &psnr[s], sizeof *psnr, NULL, error));
   }
-  return exec_broadcast(t, psnr, (size_t)p->work.compress.count * sizeof *psnr, error);
+  return exec_broadcast(t, psnr, (size_t)p->work.program->compressor_count * sizeof *psnr, error);
 }
 
 /* ---- the fit ---- */
 
 static dp_status make_moments(exec_pipeline *p, dp_arena *arena, dp_error *error) {
   for (int w = p->first_worker; w < p->end_worker; w++)
-    for (int i = 0; i < p->workers[w].squeeze_count; i++) {
+    for (int i = 0; i < p->work.program->compressor_count; i++) {
       exec_squeeze *squeeze = &p->workers[w].squeezes[i];
-      const plan_compressor *c = &p->work.compress.compressors[squeeze->compressor];
-      for (int d = 0; d < 3 && squeeze->down; d++) {
+      const plan_compressor *c = &p->work.program->compressors[i];
+      for (int d = 0; d < 3 && squeeze->here && squeeze->down; d++) {
         squeeze->moments[d] = DP_ARENA_NEW(arena, double, (size_t)(c->dims[d] * c->dims[d]));
         if (!squeeze->moments[d]) return dp_fail_memory(error);
       }
@@ -83,15 +79,11 @@ static dp_status make_moments(exec_pipeline *p, dp_arena *arena, dp_error *error
 
 /* Both ends by the worker of replica 0 that packs; then to all ends of all replicas. */
 static dp_status fit(exec_pipeline *p, int skip, dp_error *error) {
-  const plan_compressor *c = &p->work.compress.compressors[skip];
+  const plan_compressor *c = &p->work.program->compressors[skip];
   const exec_skip first = exec_pipeline_skip(p, skip, 0);
-  const bool here = exec_pipeline_has(p, first.worker[0]);
-  float *up = NULL, *down = matrices(p, &first, 0);
-  if (here) {
-    exec_squeeze *squeeze = end_of(p, first.worker[0], skip);
-    up = squeeze->up;
-    DP_TRY(exec_compress_fit(c, squeeze->moments, down, up, error));
-  }
+  const exec_squeeze *squeeze = end_of(p, first.worker[0], skip);
+  float *up = squeeze ? squeeze->up : NULL, *down = matrices(p, &first, 0);
+  if (squeeze) DP_TRY(exec_compress_fit(c, squeeze->moments, down, up, error));
   for (int r = 0; r < p->work.plan->replicas; r++) {
     const exec_skip ends = exec_pipeline_skip(p, skip, r);
     for (int e = 0; e < 2; e++)
@@ -103,14 +95,14 @@ static dp_status fit(exec_pipeline *p, int skip, dp_error *error) {
 dp_status exec_pipeline_fit_skips(exec_pipeline *p, dp_error *error) {
   const exec_step step = {.evaluate = true};
   dp_arena scratch = {0};
-  if (p->work.compress.count == 0) return DP_OK;
+  if (p->work.program->compressor_count == 0) return DP_OK;
   dp_status status = make_moments(p, &scratch, error);
   p->work.fitting = true;
   if (status == DP_OK) status = exec_pipeline_step(p, &step, NULL, NULL, error);
   p->work.fitting = false;
-  for (int s = 0; status == DP_OK && s < p->work.compress.count; s++) status = fit(p, s, error);
+  for (int s = 0; status == DP_OK && s < p->work.program->compressor_count; s++) status = fit(p, s, error);
   for (int w = p->first_worker; w < p->end_worker; w++)
-    for (int i = 0; i < p->workers[w].squeeze_count; i++)
+    for (int i = 0; i < p->work.program->compressor_count; i++)
       memset(p->workers[w].squeezes[i].moments, 0, sizeof p->workers[w].squeezes[i].moments);
   dp_arena_free(&scratch);
   return status;

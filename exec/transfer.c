@@ -6,8 +6,7 @@
 
 /* Bytes of the k-th tensor of a message. */
 static size_t bytes_of(const exec_pipeline *p, const plan_message *message, int k) {
-  const int tensor = p->work.program->message_tensors[message->first_tensor + k];
-  return (size_t)exec_wire_floats(&p->work, message, tensor) * sizeof(float);
+  return (size_t)exec_wire_floats(&p->work, message, k) * sizeof(float);
 }
 
 static float *port(const exec_pipeline *p, uint32_t worker, const plan_instruction *i, int k) {
@@ -21,7 +20,7 @@ static const float *sent(const exec_pipeline *p, const plan_message *message, co
   float *from = port(p, message->from_worker, send, k);
   const int tensor = p->work.program->message_tensors[message->first_tensor + k];
   if (message->backward && !exec_layout_begun(&w->layout, send->microbatch)[tensor] &&
-      !exec_worker_squeeze(&p->work, w, message, tensor))
+      !exec_worker_squeeze(&p->work, w, message, k))
     memset(from, 0, bytes_of(p, message, k));
   return from;
 }

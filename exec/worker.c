@@ -13,55 +13,41 @@ int exec_work_threads(const exec_work *work) { return work->options.threads > 0 
 
 /* ---- compressed skips ---- */
 
-/* The compressor of a tensor in a message of any pipeline and either direction; -1: it travels whole. */
-static int compressor_of(const exec_work *work, const plan_message *message, int tensor) {
-  const uint32_t each = work->program->message_count / (uint32_t)plan_copy_count(work->plan);
-  for (int i = 0; i < work->compress.count; i++) {
-    const plan_compressor *c = &work->compress.compressors[i];
-    const plan_message *forward = &work->program->messages[c->message];
-    const bool same = message->backward
-                          ? message->from_chunk == forward->to_chunk && message->to_chunk == forward->from_chunk
-                          : (uint32_t)(message - work->program->messages) % each == c->message;
-    if (same && c->tensor == tensor) return i;
-  }
-  return -1;
+int64_t exec_wire_floats(const exec_work *work, const plan_message *message, int k) {
+  const int at = message->first_tensor + k, compressor = plan_compressor_at(work->program, at);
+  return compressor >= 0 ? exec_compress_kept(&work->program->compressors[compressor])
+                         : graph_tensor_elements(&work->graph->tensors.items[work->program->message_tensors[at]]);
 }
 
-int64_t exec_wire_floats(const exec_work *work, const plan_message *message, int tensor) {
-  const int compressor = compressor_of(work, message, tensor);
-  return compressor >= 0 ? exec_compress_kept(&work->compress.compressors[compressor])
-                         : graph_tensor_elements(&work->graph->tensors.items[tensor]);
+exec_squeeze *exec_worker_squeeze(const exec_work *work, const exec_worker *w, const plan_message *message, int k) {
+  const int compressor = plan_compressor_at(work->program, message->first_tensor + k);
+  return compressor >= 0 && w->squeezes[compressor].here ? &w->squeezes[compressor] : NULL;
 }
 
-exec_squeeze *exec_worker_squeeze(const exec_work *work, const exec_worker *w, const plan_message *message,
-                                  int tensor) {
-  const int compressor = w->squeeze_count > 0 ? compressor_of(work, message, tensor) : -1;
-  for (int i = 0; i < w->squeeze_count && compressor >= 0; i++)
-    if (w->squeezes[i].compressor == compressor) return &w->squeezes[i];
-  return NULL;
+/* An end's matrices in one of the worker's arrays. */
+static float *matrices_in(const exec_worker *w, const exec_squeeze *squeeze, float *array) {
+  return array + w->parameters.extra_offset[squeeze->extra];
 }
 
 /* One end or the other of each compressor; an end's matrices are an extra of the unit that it counts as. */
 static dp_status list_squeezes(const exec_work *work, exec_worker *w, dp_arena *arena, exec_extra **extras,
-                               dp_error *error) {
-  const int count = work->compress.count;
+                               int *extra_count, dp_error *error) {
+  const int count = work->program->compressor_count;
   w->squeezes = DP_ARENA_NEW(arena, exec_squeeze, (size_t)count + 1);
   *extras = DP_ARENA_NEW(arena, exec_extra, (size_t)count + 1);
   if (!w->squeezes || !*extras) return dp_fail_memory(error);
   for (int i = 0; i < count; i++) {
-    const plan_compressor *c = &work->compress.compressors[i];
+    const plan_compressor *c = &work->program->compressors[i];
     const bool down = w->here[c->down_unit];
     if (!down && !w->here[c->up_unit]) continue;
-    (*extras)[w->squeeze_count] = (exec_extra){down ? c->down_unit : c->up_unit, c->parameters, c->trained};
-    w->squeezes[w->squeeze_count] = (exec_squeeze){.compressor = i, .down = down, .extra = w->squeeze_count};
-    w->squeeze_count++;
+    w->squeezes[i] = (exec_squeeze){.here = true, .down = down, .extra = *extra_count};
+    (*extras)[(*extra_count)++] = (exec_extra){down ? c->down_unit : c->up_unit, c->parameters, c->trained};
   }
   return DP_OK;
 }
 
-static dp_status make_squeeze(const exec_work *work, const exec_worker *w, exec_squeeze *squeeze, dp_arena *arena,
-                              dp_error *error) {
-  const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
+static dp_status make_squeeze(const exec_work *work, const exec_worker *w, const plan_compressor *c,
+                              exec_squeeze *squeeze, dp_arena *arena, dp_error *error) {
   const size_t microbatches = (size_t)work->plan->microbatches;
   float ***const lists[] = {&squeeze->whole, &squeeze->packed, &squeeze->gradients, &squeeze->whole_gradients};
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
@@ -77,24 +63,23 @@ static dp_status make_squeeze(const exec_work *work, const exec_worker *w, exec_
 
 /* What a chunk receives packed is restored before it runs. */
 static void restore_skips(const exec_work *work, exec_worker *w, int chunk, int microbatch) {
-  for (int i = 0; i < w->squeeze_count; i++) {
+  for (int i = 0; i < work->program->compressor_count; i++) {
     const exec_squeeze *squeeze = &w->squeezes[i];
-    const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
-    if (squeeze->down || work->program->messages[c->message].to_chunk != chunk) continue;
-    exec_compress_restore(w->kern, c, exec_squeeze_in(w, squeeze, w->parameters.values), squeeze->packed[microbatch],
+    const plan_compressor *c = &work->program->compressors[i];
+    if (!squeeze->here || squeeze->down || work->program->messages[c->message].to_chunk != chunk) continue;
+    exec_compress_restore(w->kern, c, matrices_in(w, squeeze, w->parameters.values), squeeze->packed[microbatch],
                           squeeze->whole[microbatch]);
   }
 }
 
 /* And what it sends is packed after. scratch: of the workspace, for a tensor or a matrix of its largest dimension. */
 static void pack_skips(const exec_work *work, exec_worker *w, float *scratch, int chunk, int microbatch) {
-  for (int i = 0; i < w->squeeze_count; i++) {
+  for (int i = 0; i < work->program->compressor_count; i++) {
     exec_squeeze *squeeze = &w->squeezes[i];
-    const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
+    const plan_compressor *c = &work->program->compressors[i];
+    if (!squeeze->here || !squeeze->down || work->program->messages[c->message].from_chunk != chunk) continue;
     const float *whole = squeeze->whole[microbatch];
-    if (!squeeze->down || work->program->messages[c->message].from_chunk != chunk) continue;
-    exec_compress_pack(w->kern, c, exec_squeeze_in(w, squeeze, w->parameters.values), whole,
-                       squeeze->packed[microbatch]);
+    exec_compress_pack(w->kern, c, matrices_in(w, squeeze, w->parameters.values), whole, squeeze->packed[microbatch]);
     if (work->fitting) {
       exec_compress_gather(w->kern, c, whole, squeeze->moments, scratch);
     } else if (work->step->measure_skips) {
@@ -107,18 +92,18 @@ static void pack_skips(const exec_work *work, exec_worker *w, float *scratch, in
 /* The gradients of restored skips are complete when the first unit that uses them has run backward. */
 static void restore_skips_backward(const exec_work *work, exec_worker *w, const plan_work *what, uint32_t microbatch) {
   const uint8_t *begun = exec_layout_begun(&w->layout, microbatch);
-  for (int i = 0; i < w->squeeze_count; i++) {
+  for (int i = 0; i < work->program->compressor_count; i++) {
     const exec_squeeze *squeeze = &w->squeezes[i];
-    const plan_compressor *c = &work->compress.compressors[squeeze->compressor];
-    float *gradient = squeeze->whole_gradients[microbatch];
-    if (squeeze->down || !c->trained || c->up_unit < (int)what->first_unit ||
+    const plan_compressor *c = &work->program->compressors[i];
+    if (!squeeze->here || squeeze->down || !c->trained || c->up_unit < (int)what->first_unit ||
         c->up_unit >= (int)(what->first_unit + what->unit_count))
       continue;
+    float *gradient = squeeze->whole_gradients[microbatch];
     if (!begun[c->tensor])
       kern_fill(w->kern, graph_tensor_elements(&work->graph->tensors.items[c->tensor]), 0, gradient);
-    exec_compress_restore_backward(w->kern, c, exec_squeeze_in(w, squeeze, w->parameters.values),
+    exec_compress_restore_backward(w->kern, c, matrices_in(w, squeeze, w->parameters.values),
                                    squeeze->packed[microbatch], gradient, squeeze->gradients[microbatch],
-                                   exec_squeeze_in(w, squeeze, w->parameters.gradients));
+                                   matrices_in(w, squeeze, w->parameters.gradients));
   }
 }
 
@@ -134,7 +119,7 @@ static dp_status make_output(const exec_work *work, exec_worker *w, dp_arena *ar
 
 /* Of its own, or those of a worker of another pipeline. */
 static dp_status make_parameters(const exec_work *work, const exec_worker *shared, const exec_extra *extras,
-                                 exec_worker *w, dp_error *error) {
+                                 int extra_count, exec_worker *w, dp_error *error) {
   const exec_parameters_options how = {.here = w->here,
                                        .training = true,
                                        .means = work->options.means,
@@ -143,7 +128,7 @@ static dp_status make_parameters(const exec_work *work, const exec_worker *share
                                        .gradients = w->layout.gradients,
                                        .optimizer = w->layout.optimizer,
                                        .extras = extras,
-                                       .extra_count = w->squeeze_count};
+                                       .extra_count = extra_count};
   w->borrows = shared != NULL;
   if (!shared) return exec_parameters_init(work->graph, &how, &w->parameters, error);
   w->parameters = shared->parameters;
@@ -160,15 +145,18 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
     if (plan->chunks[c].rank == plan_worker_rank(plan, w->index))
       memset(w->here + plan->chunks[c].first_unit, 1, (size_t)plan->chunks[c].unit_count);
   exec_extra *extras = NULL;
-  DP_TRY(list_squeezes(work, w, arena, &extras, error));
+  int extra_count = 0;
+  DP_TRY(list_squeezes(work, w, arena, &extras, &extra_count, error));
   DP_TRY(exec_layout_init(work->program, work->graph, &work->memory.workers[w->index], w->index, shared == NULL,
                           &w->layout, error));
-  DP_TRY(make_parameters(work, shared, extras, w, error));
+  DP_TRY(make_parameters(work, shared, extras, extra_count, w, error));
   const kern_context_options how = {.threads = exec_work_threads(work),
                                     .workspace = w->layout.workspace,
                                     .workspace_bytes = w->layout.workspace_bytes};
   DP_TRY(kern_context_create(&how, &w->kern, error));
-  for (int i = 0; i < w->squeeze_count; i++) DP_TRY(make_squeeze(work, w, &w->squeezes[i], arena, error));
+  for (int i = 0; i < work->program->compressor_count; i++)
+    if (w->squeezes[i].here)
+      DP_TRY(make_squeeze(work, w, &work->program->compressors[i], &w->squeezes[i], arena, error));
   return make_output(work, w, arena, error);
 }
 
@@ -277,14 +265,14 @@ static void add_arrived(const exec_work *work, exec_worker *w, const plan_instru
     const exec_arrival *arrival = &inbox->arrivals[i];
     const int64_t n = graph_tensor_elements(&work->graph->tensors.items[arrival->tensor]);
     const exec_squeeze *squeeze =
-        exec_worker_squeeze(work, w, &work->program->messages[arrival->message], arrival->tensor);
+        exec_worker_squeeze(work, w, &work->program->messages[arrival->message], arrival->port);
     const float *from = exec_layout_port(l, arrival->message, arrival->port, instruction->microbatch);
     float *to = l->targets[arrival->to * l->microbatches + (int)instruction->microbatch];
     if (squeeze)
-      exec_compress_pack_backward(w->kern, &work->compress.compressors[squeeze->compressor],
-                                  exec_squeeze_in(w, squeeze, w->parameters.values),
+      exec_compress_pack_backward(w->kern, &work->program->compressors[squeeze - w->squeezes],
+                                  matrices_in(w, squeeze, w->parameters.values),
                                   squeeze->whole[instruction->microbatch], from, to, begun[arrival->tensor],
-                                  exec_squeeze_in(w, squeeze, w->parameters.gradients));
+                                  matrices_in(w, squeeze, w->parameters.gradients));
     else if (begun[arrival->tensor])
       kern_axpy(w->kern, n, 1, from, to);
     else

@@ -25,9 +25,8 @@ typedef struct exec_worker {
   kern_context *kern;
   exec_layout layout;
   uint8_t *here;          /* [unit] */
-  exec_squeeze *squeezes; /* ends of compressed skips */
-  int squeeze_count;
-  float *weights; /* of a microbatch's losses, where the output is made */
+  exec_squeeze *squeezes; /* [compressor of the program] */
+  float *weights;         /* of a microbatch's losses, where the output is made */
   /* of this step */
   double loss;     /* sum over the microbatches */
   double *squares; /* [microbatches * microbatch_size], where the output is made */
@@ -44,8 +43,7 @@ typedef struct exec_work {
   const plan_plan *plan;
   const graph *graph;
   exec_pipeline_options options;
-  int output; /* tensor */
-  exec_compress compress;
+  int output;   /* tensor */
   bool fitting; /* this step gathers what the fit of compressed skips needs */
   plan_memory memory;
   const exec_step *step;
@@ -60,15 +58,10 @@ void exec_worker_free(exec_worker *worker);                         /* safe on a
 void exec_worker_begin(const exec_work *work, exec_worker *worker); /* a step */
 /* A compute instruction. */
 void exec_worker_run(const exec_work *work, exec_worker *worker, uint32_t instruction);
-/* The worker's end of a compressed skip in a message; NULL: the tensor travels whole. */
-exec_squeeze *exec_worker_squeeze(const exec_work *work, const exec_worker *worker, const plan_message *message,
-                                  int tensor);
-/* Floats of a tensor in a message. */
-int64_t exec_wire_floats(const exec_work *work, const plan_message *message, int tensor);
-/* An end's matrices in one of the worker's arrays. */
-static inline float *exec_squeeze_in(const exec_worker *worker, const exec_squeeze *squeeze, float *array) {
-  return array + worker->parameters.extra_offset[squeeze->extra];
-}
+/* The worker's end of a compressed skip that is the k-th tensor of a message; NULL: that travels whole. */
+exec_squeeze *exec_worker_squeeze(const exec_work *work, const exec_worker *worker, const plan_message *message, int k);
+/* Floats of the k-th tensor of a message. */
+int64_t exec_wire_floats(const exec_work *work, const plan_message *message, int k);
 /* The square of the norm of its gradients; they must be complete. */
 void exec_worker_norm(exec_worker *worker);
 /* Takes the global norm from `norms`. */

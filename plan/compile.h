@@ -34,8 +34,6 @@ typedef struct plan_compiler {
   int items;
   bool split_backward; /* BACKWARD_INPUT and BACKWARD_WEIGHT */
   plan_traffic_table traffic;
-  plan_compressor *compressors;
-  int compressor_count;
   int *rank_chunks, *rank_first; /* chunks of each rank, ascending: CSR */
   int *entering;
   int *slots;                      /* [flow] buffers used in turns; 0: each message has its own */

@@ -205,8 +205,8 @@ static void cut_part(const plan_compiler *c, int chunk, int part, uint32_t *firs
 static int64_t gradient_bytes(const plan_compiler *c, uint32_t first, uint32_t count) {
   int64_t parameters = 0;
   for (uint32_t u = first; u < first + count; u++) parameters += c->graph->units.items[u].trainable_parameters;
-  for (int i = 0; i < c->compressor_count; i++) {
-    const plan_compressor *compressor = &c->compressors[i];
+  for (int i = 0; i < c->program->compressor_count; i++) {
+    const plan_compressor *compressor = &c->program->compressors[i];
     if (!compressor->trained) continue;
     if ((uint32_t)compressor->down_unit - first < count) parameters += compressor->parameters;
     if ((uint32_t)compressor->up_unit - first < count) parameters += compressor->parameters;
@@ -387,6 +387,6 @@ dp_status plan_compile_layout(plan_compiler *c) {
   DP_TRY(lay_out_lanes(c));
   DP_TRY(make_works(c));
   DP_TRY(make_messages(c));
-  DP_TRY(plan_compressors_of(c->program, c->graph, &c->scratch, &c->compressors, &c->compressor_count, c->error));
+  DP_TRY(plan_compressors_make(c->program, c->graph, c->error));
   return make_collectives(c);
 }

@@ -1,6 +1,7 @@
 #include "plan/compressor.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "plan/traffic.h"
 
@@ -55,26 +56,50 @@ static plan_compressor make(const plan_program *program, const graph *g, uint32_
   return made;
 }
 
-dp_status plan_compressors_of(const plan_program *program, const graph *g, dp_arena *arena,
-                              plan_compressor **compressors, int *count, dp_error *error) {
+/* The compressor whose other direction a message of gradients is. */
+static int find_forward(const plan_program *program, const plan_message *back, int tensor) {
+  for (int i = 0; i < program->compressor_count; i++) {
+    const plan_compressor *c = &program->compressors[i];
+    const plan_message *forward = &program->messages[c->message];
+    if (c->tensor == tensor && back->from_chunk == forward->to_chunk && back->to_chunk == forward->from_chunk) return i;
+  }
+  return -1;
+}
+
+static void list(plan_program *program, const graph *g, const int *chunk_of_unit) {
   const plan_plan *plan = program->plan;
-  *count = 0;
-  *compressors = NULL;
-  if (!plan_skip_is_used(plan, g, PLAN_SKIP_COMPRESS)) return DP_OK;
-  int *chunk_of_unit = DP_ARENA_NEW(arena, int, g->units.count);
-  *compressors = DP_ARENA_NEW(arena, plan_compressor, program->message_tensor_count);
-  if (!chunk_of_unit || !*compressors) return dp_fail_memory(error);
-  for (int c = 0; c < plan->chunk_count; c++)
-    for (int u = 0; u < plan->chunks[c].unit_count; u++) chunk_of_unit[plan->chunks[c].first_unit + u] = c;
-  for (uint32_t m = 0; m < program->message_count / (uint32_t)plan_copy_count(plan); m++) {
+  for (uint32_t m = 0; m < plan_message_count(program); m++) { /* forward ones first */
     const plan_message *message = &program->messages[m];
-    for (int i = message->first_tensor; !message->backward && i < message->first_tensor + message->tensor_count; i++) {
+    for (int i = message->first_tensor; i < message->first_tensor + message->tensor_count; i++) {
       const int tensor = program->message_tensors[i];
       int64_t bytes;
-      if (plan_traffic_kind(g, chunk_of_unit, message->from_chunk, message->to_chunk, tensor) == PLAN_TRAFFIC_SKIP &&
-          plan_skip_is_compressed(plan, g, tensor, &bytes))
-        (*compressors)[(*count)++] = make(program, g, m, tensor);
+      if (message->backward) {
+        program->message_compressors[i] = find_forward(program, message, tensor);
+        continue;
+      }
+      program->message_compressors[i] = -1;
+      if (plan_traffic_kind(g, chunk_of_unit, message->from_chunk, message->to_chunk, tensor) != PLAN_TRAFFIC_SKIP ||
+          !plan_skip_is_compressed(plan, g, tensor, &bytes))
+        continue;
+      program->message_compressors[i] = program->compressor_count;
+      program->compressors[program->compressor_count++] = make(program, g, m, tensor);
     }
   }
+}
+
+dp_status plan_compressors_make(plan_program *program, const graph *g, dp_error *error) {
+  const plan_plan *plan = program->plan;
+  if (!plan_skip_is_used(plan, g, PLAN_SKIP_COMPRESS)) return DP_OK;
+  program->message_compressors = DP_ARENA_NEW(&program->arena, int, program->message_tensor_count);
+  program->compressors = DP_ARENA_NEW(&program->arena, plan_compressor, program->message_tensor_count);
+  int *chunk_of_unit = malloc(g->units.count * sizeof *chunk_of_unit);
+  if (!program->message_compressors || !program->compressors || !chunk_of_unit) {
+    free(chunk_of_unit);
+    return dp_fail_memory(error);
+  }
+  for (int c = 0; c < plan->chunk_count; c++)
+    for (int u = 0; u < plan->chunks[c].unit_count; u++) chunk_of_unit[plan->chunks[c].first_unit + u] = c;
+  list(program, g, chunk_of_unit);
+  free(chunk_of_unit);
   return DP_OK;
 }

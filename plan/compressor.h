@@ -21,9 +21,13 @@ typedef struct plan_compressor {
   bool trained;
 } plan_compressor;
 
-/* All of a program's, by message, then by tensor; in `arena`. None: count 0. */
-dp_status plan_compressors_of(const plan_program *program, const graph *graph, dp_arena *arena,
-                              plan_compressor **compressors, int *count, dp_error *error);
+/* Gives a program that has its messages its compressors. */
+dp_status plan_compressors_make(plan_program *program, const graph *graph, dp_error *error);
+
+/* Of a tensor at its place in message_tensors, in either direction; -1: it travels whole. */
+static inline int plan_compressor_at(const plan_program *program, int message_tensor) {
+  return program->message_compressors ? program->message_compressors[message_tensor] : -1;
+}
 
 /* kept[]: of all with a product of at most k whose dimensions shrink alike (the most shrunken at most 4 times as much
  * as the least), the largest product, then the most alike; where there is none, the most alike. */

@@ -33,8 +33,6 @@ typedef struct planner {
   uint32_t *release;       /* [instruction - the worker's first] of a SEND: 1 + first position that waits for it */
   int64_t *change_bytes;   /* [moment] */
   plan_keep_list list;
-  plan_compressor *compressors;
-  int compressor_count;
 } planner;
 
 #define NONE UINT32_MAX
@@ -47,7 +45,7 @@ static int64_t aligned(int64_t bytes) { return (bytes + PLAN_ALIGNMENT - 1) / PL
 static dp_status index_program(planner *p) {
   const plan_program *program = p->keeper.program;
   const plan_plan *plan = p->keeper.plan;
-  const size_t items = (size_t)p->keeper.items, messages = program->message_count / (size_t)plan_copy_count(plan);
+  const size_t items = (size_t)p->keeper.items, messages = plan_message_count(program);
   p->chunks = SCRATCH(p, positions, plan->chunk_count);
   p->sends = SCRATCH(p, uint32_t, messages * items);
   p->recvs = SCRATCH(p, uint32_t, messages * items);
@@ -190,17 +188,16 @@ static dp_status add_persistent(planner *p, int rank, const plan_lane *compute, 
         }
     }
   }
-  for (int i = 0; i < p->compressor_count; i++) {
-    const plan_compressor *compressor = &p->compressors[i];
+  for (int i = 0; i < k->program->compressor_count; i++) {
+    const plan_compressor *compressor = &k->program->compressors[i];
     const int ends = (k->plan->chunks[k->chunk_of_unit[compressor->down_unit]].rank == rank) +
                      (k->plan->chunks[k->chunk_of_unit[compressor->up_unit]].rank == rank);
     parameters += ends * compressor->parameters;
     if (compressor->trained) trainable += ends * compressor->parameters;
   }
   if (!k->plan->training) trainable = 0;
-  int64_t library_bytes = 0;
-  if (p->options->library_workspace)
-    DP_TRY(p->options->library_workspace(k->program, g, rank, p->options->threads, &library_bytes, p->error));
+  const int64_t library_bytes =
+      p->options->library_workspace ? p->options->library_workspace(k->program, g, rank, p->options->threads) : 0;
   const int64_t bytes[PLAN_MEMORY_CLASS_COUNT] = {
       [PLAN_MEMORY_WEIGHTS] = parameters * graph_dtype_bytes(g->precision) + constant_bytes,
       [PLAN_MEMORY_GRADIENTS] = trainable * (k->plan->gradient_fp32 ? 4 : graph_dtype_bytes(g->precision)),
@@ -299,7 +296,6 @@ static dp_status lay_out(planner *p, const plan_program *program, const graph *g
   const plan_plan *plan = program->plan;
   DP_TRY(plan_keeper_init(program, g, p->options->unfused, &p->scratch, &p->keeper, p->error));
   DP_TRY(index_program(p));
-  DP_TRY(plan_compressors_of(program, g, &p->scratch, &p->compressors, &p->compressor_count, p->error));
   p->memory->worker_count = program->worker_count;
   p->memory->workers = DP_ARENA_NEW(&p->memory->arena, plan_worker_memory, (size_t)program->worker_count);
   if (!p->memory->workers) return dp_fail_memory(p->error);

@@ -90,9 +90,8 @@ typedef struct plan_memory {
   plan_worker_memory *workers; int worker_count;
 } plan_memory;
 
-/* Library workspace of a rank, for kernels of so many threads. */
-typedef dp_status (*plan_library_workspace)(const plan_program *program, const graph *graph, int rank, int threads,
-                                            int64_t *bytes, dp_error *error);
+/* Bytes of library workspace of a rank, for kernels of so many threads. */
+typedef int64_t (*plan_library_workspace)(const plan_program *program, const graph *graph, int rank, int threads);
 
 typedef struct plan_memory_options {
   int64_t runtime_bytes;   /* CUDA context and communicators, per worker */

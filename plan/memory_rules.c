@@ -456,7 +456,7 @@ dp_status plan_keeper_init(const plan_program *program, const graph *g, bool unf
   k->mark = DP_ARENA_NEW(arena, int, g->tensors.count);
   k->rank_chunks = DP_ARENA_NEW(arena, int, (size_t)plan->chunk_count);
   k->rank_first = DP_ARENA_NEW(arena, int, (size_t)plan->ranks + 2);
-  const uint32_t messages = program->message_count / (uint32_t)plan_copy_count(plan);
+  const uint32_t messages = plan_message_count(program);
   if (!k->chunk_of_unit || !k->mark || !k->rank_chunks || !k->rank_first ||
       !by_rank(k, false, messages, arena, &k->in_messages, &k->in_first) ||
       !by_rank(k, true, messages, arena, &k->out_messages, &k->out_first))

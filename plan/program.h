@@ -87,6 +87,8 @@ typedef struct plan_message {
   int first_tensor, tensor_count;       /* into message_tensors; ids of the graph */
 } plan_message;
 
+struct plan_compressor; /* plan/compressor.h */
+
 typedef struct plan_collective {
   int64_t bytes;       /* of the reduced buffer */
   uint32_t first_member, member_count; /* into group_members: workers */
@@ -108,6 +110,8 @@ typedef struct plan_program {
   plan_work *works;               uint32_t work_count;
   plan_message *messages;         uint32_t message_count;
   int *message_tensors;           uint32_t message_tensor_count;
+  int *message_compressors;       /* [message_tensor_count] what each goes through; -1: it travels whole. NULL: all do */
+  struct plan_compressor *compressors; int compressor_count; /* by message, then by tensor */
   plan_collective *collectives;   uint32_t collective_count;
   uint32_t *group_members;        uint32_t group_member_count;
   uint32_t *group_class;          uint32_t group_count; /* group id -> collective class */
@@ -132,6 +136,11 @@ typedef struct plan_program {
 enum { PLAN_PREFETCH = 2 };
 dp_status plan_compile(const plan_plan *plan, const graph *graph, plan_program *program, dp_error *error);
 void plan_program_free(plan_program *program);
+
+/* Messages of the first copy of the pipeline; those of the others follow in the same order. */
+static inline uint32_t plan_message_count(const plan_program *program) {
+  return program->message_count / (uint32_t)plan_copy_count(program->plan);
+}
 
 /* Proves that the program can finish whatever the durations: DP_INTERNAL with the cycle spelled out, instruction by
  * instruction ("worker 0 FORWARD chunk 1 microbatch 3 waits for worker 1 SEND ..."), when it cannot. Linear time. */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/compressor.h"
 #include "plan/nccl.h"
-#include "plan/traffic.h"
 
 /* Time to project and restore compressed skips, per chunk and direction. A message may carry a boundary tensor beside
  * them, which travels whole. */
@@ -13,29 +13,19 @@ static dp_status cost_compression(sim_predictor *p) {
   const plan_program *program = &p->out->program;
   const plan_plan *plan = &p->out->plan;
   const graph *model = &p->out->graph;
-  int *chunk_of_unit = SIM_SCRATCH(p, int, model->units.count);
-  if (!chunk_of_unit) return dp_fail_memory(p->error);
-  for (int c = 0; c < plan->chunk_count; c++)
-    for (int u = 0; u < plan->chunks[c].unit_count; u++) chunk_of_unit[plan->chunks[c].first_unit + u] = c;
   for (int k = 0; k < p->kind_count; k++)
     for (int b = 0; b < 2; b++) {
       p->kinds[k].compress_s[b] = SIM_SCRATCH(p, double, plan->chunk_count);
       if (!p->kinds[k].compress_s[b]) return dp_fail_memory(p->error);
     }
-  if (!plan_skip_is_used(plan, model, PLAN_SKIP_COMPRESS)) return DP_OK;
-  for (uint32_t m = 0; m < program->message_count; m++) {
+  for (uint32_t m = 0; program->compressor_count > 0 && m < plan_message_count(program); m++) {
     const plan_message *message = &program->messages[m];
-    if (message->from_worker >= (uint32_t)plan->ranks) continue; /* copies are alike */
     const int made = message->backward ? message->to_chunk : message->from_chunk;
     const int used = message->backward ? message->from_chunk : message->to_chunk;
     for (int t = message->first_tensor; t < message->first_tensor + message->tensor_count; t++) {
-      const int tensor = program->message_tensors[t];
-      int64_t compressed_bytes;
-      if (plan_traffic_kind(model, chunk_of_unit, made, used, tensor) != PLAN_TRAFFIC_SKIP ||
-          !plan_skip_is_compressed(plan, model, tensor, &compressed_bytes))
-        continue;
+      if (plan_compressor_at(program, t) < 0) continue;
       for (int k = 0; k < p->kind_count; k++) {
-        const graph_tensor *skip = &model->tensors.items[tensor];
+        const graph_tensor *skip = &model->tensors.items[program->message_tensors[t]];
         const double s = sim_cost_compress(&p->kinds[k].context, skip->bytes, skip->dims[0], plan->k);
         p->kinds[k].compress_s[message->backward][made] += s;
         p->kinds[k].compress_s[message->backward][used] += s;
