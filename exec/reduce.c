@@ -10,25 +10,10 @@ typedef struct share {
   size_t count;
 } share;
 
-/* Of the last backward of a chunk; a chunk that has parts also has the whole, of other microbatches. */
-static const plan_work *part_of(const exec_pipeline *p, const plan_collective *collective) {
-  const plan_program *program = p->work.program;
-  const plan_work *found = NULL;
-  const uint32_t first = program->group_members[collective->first_member];
-  for (uint32_t c = 0; c < program->work_count; c++) {
-    const plan_work *work = &program->works[c];
-    const bool last = work->opcode == PLAN_BACKWARD || work->opcode == PLAN_BACKWARD_WEIGHT;
-    if (!last || work->worker != first || work->chunk != collective->chunk || work->part != collective->part) continue;
-    if (!found || work->parts > found->parts) found = work;
-  }
-  return found;
-}
-
 static share gradients_of(const exec_pipeline *p, const plan_collective *collective, uint32_t worker) {
   const exec_parameters *parameters = &p->workers[worker].parameters;
-  const plan_work *work = part_of(p, collective);
-  const int64_t first = parameters->unit_first[work->first_unit],
-                end = parameters->unit_first[work->first_unit + work->unit_count];
+  const int64_t first = parameters->unit_first[collective->first_unit],
+                end = parameters->unit_first[collective->first_unit + collective->unit_count];
   return (share){parameters->gradients + first, (size_t)(end - first) * sizeof(float)};
 }
 

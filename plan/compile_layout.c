@@ -359,15 +359,15 @@ static dp_status make_collectives(plan_compiler *c) {
     for (int k = 0; k < plan->chunk_count; k++) {
       if (m == 0) c->chunks[k].first_group = count;
       for (int p = 0; p < c->chunks[k].parts; p++, count++) {
-        uint32_t first, units;
-        cut_part(c, k, p, &first, &units);
-        program->group_class[count] = count;
-        program->collectives[count] =
-            (plan_collective){.bytes = gradient_bytes(c, first, units),
-                              .first_member = (uint32_t)((plan->chunks[k].rank * tensor + m) * plan->replicas),
+        plan_collective *collective = &program->collectives[count];
+        *collective =
+            (plan_collective){.first_member = (uint32_t)((plan->chunks[k].rank * tensor + m) * plan->replicas),
                               .member_count = (uint32_t)plan->replicas,
                               .chunk = (uint16_t)k,
                               .part = (uint8_t)p};
+        cut_part(c, k, p, &collective->first_unit, &collective->unit_count);
+        collective->bytes = gradient_bytes(c, collective->first_unit, collective->unit_count);
+        program->group_class[count] = count;
       }
     }
   if (!plan->global_norm) return DP_OK;

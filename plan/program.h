@@ -92,6 +92,7 @@ struct plan_compressor; /* plan/compressor.h */
 typedef struct plan_collective {
   int64_t bytes;       /* of the reduced buffer */
   uint32_t first_member, member_count; /* into group_members: workers */
+  uint32_t first_unit, unit_count; /* whose gradients they are */
   uint16_t chunk;
   uint8_t part;
   uint8_t norm; /* of all workers and of no chunk: the square of each one's gradient norm, 8 bytes; no report counts it
