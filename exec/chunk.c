@@ -6,12 +6,10 @@
 #include "exec/ops.h"
 
 /* Shapes and attributes alone. */
-static exec_call shape_of(const graph *g, const graph_op *op, const exec_lora *adapters) {
+static exec_call shape_of(const graph *g, const graph_op *op) {
   exec_call c = {.graph = g, .op = op};
   for (int i = 0; i < op->input_count; i++) c.in[i] = &g->tensors.items[op->inputs[i]];
   for (int i = 0; i < op->output_count; i++) c.out[i] = &g->tensors.items[op->outputs[i]];
-  const exec_lora *adapter = adapters ? &adapters[op - g->ops.items] : NULL;
-  if (adapter && adapter->rank > 0) c.adapter = adapter;
   return c;
 }
 
@@ -20,7 +18,7 @@ size_t exec_chunk_workspace(const graph *g, int first_unit, int unit_count, int 
   for (int u = first_unit; u < first_unit + unit_count; u++) {
     const graph_unit *unit = &g->units.items[u];
     for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
-      const exec_call c = shape_of(g, &g->ops.items[o], NULL);
+      const exec_call c = shape_of(g, &g->ops.items[o]);
       const exec_op_row *row = &exec_op_rows[c.op->kind];
       const size_t bytes = row->workspace ? row->workspace(&c, threads) : 0;
       if (bytes > most) most = bytes;
@@ -52,7 +50,9 @@ static exec_call call_of(const exec_chunk *chunk, const exec_memory *memory, con
   const graph_op *op = &chunk->graph->ops.items[action->op];
   const plan_place *values = &pass->places[action->first_place];
   const int n = op->input_count, m = op->output_count;
-  exec_call c = shape_of(chunk->graph, op, chunk->adapters);
+  const exec_lora *adapters = chunk->parameters->lora;
+  exec_call c = shape_of(chunk->graph, op);
+  if (adapters && adapters[action->op].rank > 0) c.adapter = &adapters[action->op];
   c.kern = chunk->kern;
   for (int i = 0; i < n; i++) c.x[i] = exec_memory_at(memory, values[i]);
   for (int i = 0; i < m; i++) c.y[i] = exec_memory_at(memory, values[n + i]);
@@ -154,6 +154,17 @@ static bool all_finite(int64_t n, const float *x) {
   float sum = 0; /* 0 times what is not finite is not 0 */
   for (int64_t i = 0; i < n; i++) sum += 0 * x[i];
   return sum == 0;
+}
+
+bool exec_chunk_is_finite(const exec_chunk *chunk, const exec_memory *memory) {
+  const plan_places *places = chunk->places;
+  for (int i = 0; i < places->made_count; i++) {
+    const graph_tensor *t = &chunk->graph->tensors.items[places->made[i].tensor];
+    if (t->producer_unit == places->first_unit + places->unit_count - 1 &&
+        !all_finite(graph_tensor_elements(t), exec_memory_at(memory, places->made[i].place)))
+      return false;
+  }
+  return true;
 }
 
 int exec_chunk_find_not_finite(const exec_chunk *chunk, const exec_memory *memory) {

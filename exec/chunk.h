@@ -22,7 +22,6 @@ typedef struct exec_chunk {
   const graph *graph;
   const plan_places *places;
   const exec_parameters *parameters;
-  const exec_lora *adapters; /* [op of the graph], rank 0: none; NULL: none at all */
   kern_context *kern;
   const exec_observer *observer; /* NULL: nobody looks */
   int worker;                    /* what the observer is told */
@@ -47,6 +46,8 @@ float *exec_memory_at(const exec_memory *memory, plan_place place);
 
 /* Graph inputs, constants and what is received are there. */
 void exec_chunk_forward(const exec_chunk *chunk, const exec_memory *memory);
+/* Whether what leaves the last unit of the chunk is finite. */
+bool exec_chunk_is_finite(const exec_chunk *chunk, const exec_memory *memory);
 /* The first unit of the chunk that puts out something not finite, its forward run again: all that it reads is still
  * there. GRAPH_NONE: there is none. */
 int exec_chunk_find_not_finite(const exec_chunk *chunk, const exec_memory *memory);

@@ -219,27 +219,13 @@ static void take_loss(const exec_work *work, exec_worker *w, float *target, int 
   exec_layout_begun(&w->layout, (uint32_t)microbatch)[work->output] = 1;
 }
 
-static bool all_finite(int64_t n, const float *x) {
-  float sum = 0; /* 0 times what is not finite is not 0 */
-  for (int64_t i = 0; i < n; i++) sum += 0 * x[i];
-  return sum == 0;
-}
-
 /* Only what leaves the chunk's last unit is looked at, as long as that is finite. */
 static void look_for_trouble(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
                              uint32_t at) {
-  const plan_places *places = chunk->places;
-  if (w->trouble.at) return;
-  for (int i = 0; i < places->made_count; i++) {
-    const graph_tensor *t = &work->graph->tensors.items[places->made[i].tensor];
-    if (t->producer_unit != places->first_unit + places->unit_count - 1 ||
-        all_finite(graph_tensor_elements(t), exec_memory_at(memory, places->made[i].place)))
-      continue;
-    w->trouble = (exec_trouble){.at = (int64_t)at + 1,
-                                .unit = exec_chunk_find_not_finite(chunk, memory),
-                                .microbatch = (int32_t)work->program->instructions[at].microbatch};
-    return;
-  }
+  if (w->trouble.at || exec_chunk_is_finite(chunk, memory)) return;
+  w->trouble = (exec_trouble){.at = (int64_t)at + 1,
+                              .unit = exec_chunk_find_not_finite(chunk, memory),
+                              .microbatch = (int32_t)work->program->instructions[at].microbatch};
 }
 
 static void forward(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
@@ -335,7 +321,6 @@ static void run(const exec_work *work, exec_worker *w, uint32_t at) {
   const exec_chunk chunk = {.graph = work->graph,
                             .places = &w->layout.places[instruction->chunk],
                             .parameters = &w->parameters,
-                            .adapters = w->parameters.lora,
                             .kern = w->kern,
                             .observer = work->options.observer,
                             .worker = w->index,

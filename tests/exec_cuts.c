@@ -73,12 +73,8 @@ void exec_cuts_make(const graph *g, const int *cuts, int count, const uint8_t *r
   }
   char *workspace = zeros(c, (size_t)workspace_bytes, 1);
   for (int k = 0; k <= count; k++) {
-    c->chunks[k] = (exec_chunk){.graph = g,
-                                .places = &c->places[k],
-                                .parameters = parameters,
-                                .adapters = parameters->lora,
-                                .kern = kern,
-                                .poison = true};
+    c->chunks[k] =
+        (exec_chunk){.graph = g, .places = &c->places[k], .parameters = parameters, .kern = kern, .poison = true};
     for (int b = PLAN_BLOCK_SAVED; b < PLAN_BLOCK_OUTSIDE; b++)
       c->memory[k].blocks[b] = b == PLAN_BLOCK_WORKSPACE ? workspace : zeros(c, (size_t)c->places[k].block_bytes[b], 1);
     c->memory[k].begun = begun;
