@@ -96,7 +96,7 @@ plan_place plan_placer_use(plan_placer *p, int life) {
   return (plan_place){PLAN_BLOCK_WORKSPACE, life - 1};
 }
 
-plan_place plan_placer_outside(plan_placer *p, int tensor, bool gradient) {
+static plan_place outside_at(plan_placer *p, int tensor, bool gradient) {
   int *index = &p->outside[gradient][tensor];
   if (*index == 0) {
     push_failed(p, dp_array_push(&p->outsides, ((plan_outside){tensor, gradient})));
@@ -145,22 +145,22 @@ static void place_value(plan_placer *p, int tensor) {
   for (int i = 0; i < t->consumer_unit_count; i++) used = used || plan_placer_has(p, t->consumer_units[i]);
   if (!used) return;
   if (t->is_constant || (!here && !input))
-    p->value[tensor] = plan_placer_outside(p, tensor, false);
+    p->value[tensor] = outside_at(p, tensor, false);
   else if (p->saved[tensor])
     p->value[tensor] = take(p, PLAN_BLOCK_SAVED, t->bytes);
   else if (input)
     p->value[tensor] = take(p, PLAN_BLOCK_INPUTS, t->bytes);
   else if (plan_placer_leaves(p, t))
-    p->value[tensor] = plan_placer_outside(p, tensor, false);
+    p->value[tensor] = outside_at(p, tensor, false);
   if (!p->saved[tensor] && is_again(p, t)) p->again[tensor] = take(p, PLAN_BLOCK_AGAIN, t->bytes);
 }
 
 /* Where gradients from outside the chunk are collected before its backward begins. */
 plan_place plan_placer_collected(plan_placer *p, int tensor) {
   const graph_tensor *t = plan_placer_tensor(p, tensor);
-  if (used_elsewhere(p, tensor, true)) return plan_placer_outside(p, tensor, true);
+  if (used_elsewhere(p, tensor, true)) return outside_at(p, tensor, true);
   if (!t->is_output) return (plan_place){PLAN_BLOCK_NONE, 0};
-  return p->saved[tensor] ? plan_placer_outside(p, tensor, true) : p->value[tensor]; /* the loss's takes its place */
+  return p->saved[tensor] ? outside_at(p, tensor, true) : p->value[tensor]; /* the loss's takes its place */
 }
 
 static void place_gradient(plan_placer *p, int tensor) {
@@ -169,7 +169,7 @@ static void place_gradient(plan_placer *p, int tensor) {
   if (!plan_placer_has(p, t->producer_unit)) {
     bool used = false;
     for (int i = 0; i < t->consumer_unit_count; i++) used = used || plan_placer_has(p, t->consumer_units[i]);
-    if (used && !departs_projected(p, tensor)) p->gradient[tensor] = plan_placer_outside(p, tensor, true);
+    if (used && !departs_projected(p, tensor)) p->gradient[tensor] = outside_at(p, tensor, true);
   } else if (p->split && plan_placer_learns(plan_placer_op(p, t->producer_op))) {
     p->gradient[tensor] = take(p, PLAN_BLOCK_KEPT, t->bytes);
   } else if (plan_placer_leaves(p, t)) {

@@ -23,9 +23,10 @@ static int held_root(plan_placer *p, int tensor) {
   }
 }
 
-plan_place plan_placer_value(plan_placer *p, int tensor) { return at_hand(p, held_root(p, tensor)); }
+/* Where a value or statistics are at this point of a backward; NONE: nowhere. */
+static plan_place value_of(plan_placer *p, int tensor) { return at_hand(p, held_root(p, tensor)); }
 
-plan_place plan_placer_statistics(plan_placer *p, int op) {
+static plan_place statistics_of(plan_placer *p, int op) {
   if (!plan_place_is_none(p->statistics[op])) return p->statistics[op];
   if (p->statistics_life[op]) return plan_placer_use(p, p->statistics_life[op]);
   return p->statistics_again[op];
@@ -36,12 +37,14 @@ static void hold(plan_placer *p, int tensor) {
   p->failed = p->failed || !dp_array_push(&p->made, tensor);
 }
 
-void plan_placer_forget(plan_placer *p) {
+/* What was made again for a unit is no longer there. */
+static void forget(plan_placer *p) {
   for (size_t i = 0; i < p->made.count; i++) p->value_life[p->made.items[i]] = 0;
   p->made.count = 0;
 }
 
-dp_status plan_placer_fetch(plan_placer *p, int tensor, int for_op) {
+/* Makes a value again, if it is nowhere, for the backward of an op. */
+static dp_status fetch(plan_placer *p, int tensor, int for_op) {
   tensor = held_root(p, tensor);
   const graph_tensor *t = plan_placer_tensor(p, tensor);
   if (!plan_place_is_none(at_hand(p, tensor))) return DP_OK;
@@ -50,12 +53,12 @@ dp_status plan_placer_fetch(plan_placer *p, int tensor, int for_op) {
                    plan_placer_op(p, for_op)->name, t->name);
   const graph_op *op = plan_placer_op(p, t->producer_op);
   plan_operands operands = {.statistics = {PLAN_BLOCK_NONE, 0}};
-  for (int i = 0; i < op->input_count; i++) DP_TRY(plan_placer_fetch(p, op->inputs[i], for_op));
-  for (int i = 0; i < op->input_count; i++) operands.in[i] = plan_placer_value(p, op->inputs[i]);
+  for (int i = 0; i < op->input_count; i++) DP_TRY(fetch(p, op->inputs[i], for_op));
+  for (int i = 0; i < op->input_count; i++) operands.in[i] = value_of(p, op->inputs[i]);
   hold(p, tensor);
   for (int i = 0; i < op->output_count; i++)
     if (op->outputs[i] == tensor) operands.out[i] = plan_placer_use(p, p->value_life[tensor]);
-  operands.statistics = plan_placer_statistics(p, t->producer_op);
+  operands.statistics = statistics_of(p, t->producer_op);
   const bool again = graph_op_has(op, GRAPH_OP_NORM) && !plan_place_is_none(operands.statistics);
   if (!again && plan_placer_statistic_bytes(op) > 0)
     operands.statistics = plan_placer_use(p, plan_placer_begin(p, plan_placer_statistic_bytes(op)));
@@ -109,7 +112,7 @@ static plan_place run_again_output(plan_placer *p, const graph_op *op, int outpu
 static void run_again(plan_placer *p, int index) {
   const graph_op *op = plan_placer_op(p, index);
   plan_operands operands = {.statistics = p->statistics_again[index]};
-  for (int i = 0; i < op->input_count; i++) operands.in[i] = plan_placer_value(p, op->inputs[i]);
+  for (int i = 0; i < op->input_count; i++) operands.in[i] = value_of(p, op->inputs[i]);
   for (int i = 0; i < op->output_count; i++) operands.out[i] = run_again_output(p, op, i);
   if (plan_place_is_none(operands.statistics) && op->statistic_bytes > 0) {
     const int life = plan_placer_begin(p, op->statistic_bytes);
@@ -119,7 +122,8 @@ static void run_again(plan_placer *p, int index) {
   plan_placer_act(p, PLAN_ACTION_FORWARD, index, &operands);
 }
 
-void plan_placer_recompute(plan_placer *p, int index) {
+/* Runs what the backward of a recomputed unit rests on. */
+static void recompute(plan_placer *p, int index) {
   const graph_unit *unit = &p->graph->units.items[index];
   want(p, unit, index);
   for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++)
@@ -183,8 +187,8 @@ static needs weight_needs(const graph_op *op) {
 static dp_status fetch_all(plan_placer *p, int index, const needs *n) {
   const graph_op *op = plan_placer_op(p, index);
   for (int i = 0; i < op->input_count; i++)
-    if (n->in[i]) DP_TRY(plan_placer_fetch(p, op->inputs[i], index));
-  if (n->out) DP_TRY(plan_placer_fetch(p, op->outputs[0], index));
+    if (n->in[i]) DP_TRY(fetch(p, op->inputs[i], index));
+  if (n->out) DP_TRY(fetch(p, op->outputs[0], index));
   return DP_OK;
 }
 
@@ -192,9 +196,9 @@ static plan_operands operands_of(plan_placer *p, int index, const needs *n) {
   const graph_op *op = plan_placer_op(p, index);
   plan_operands operands = {.statistics = {PLAN_BLOCK_NONE, 0}};
   for (int i = 0; i < op->input_count; i++)
-    if (n->in[i]) operands.in[i] = plan_placer_value(p, op->inputs[i]);
-  if (n->out) operands.out[0] = plan_placer_value(p, op->outputs[0]);
-  if (n->statistics) operands.statistics = plan_placer_statistics(p, index);
+    if (n->in[i]) operands.in[i] = value_of(p, op->inputs[i]);
+  if (n->out) operands.out[0] = value_of(p, op->outputs[0]);
+  if (n->statistics) operands.statistics = statistics_of(p, index);
   return operands;
 }
 
@@ -228,9 +232,21 @@ static void read_output_gradients(plan_placer *p, const graph_op *op, plan_opera
   for (int i = 0; i < op->output_count; i++) operands->out_gradient[i] = gradient_read(p, op->outputs[i]);
 }
 
+/* hidden_life: of the gradient of an adapter's hidden values, in the workspace; 0: it is kept, or there is none. */
+static dp_status weight_op(plan_placer *p, int index, int hidden_life) {
+  const graph_op *op = plan_placer_op(p, index);
+  if (!plan_placer_learns(op)) return DP_OK;
+  const needs n = weight_needs(op);
+  DP_TRY(fetch_all(p, index, &n));
+  plan_operands operands = operands_of(p, index, &n);
+  read_output_gradients(p, op, &operands);
+  operands.hidden = hidden_life ? plan_placer_use(p, hidden_life) : p->hidden[index];
+  plan_placer_act(p, PLAN_ACTION_WEIGHT_GRADIENT, index, &operands);
+  return DP_OK;
+}
+
 static dp_status backward_op(plan_placer *p, int index) {
   const graph_op *op = plan_placer_op(p, index);
-  const bool learns = plan_placer_learns(op);
   bool passes_on = op->adapter_parameters > 0;
   for (int i = 0; i < op->input_count; i++) passes_on = passes_on || wants_gradient(p, op->inputs[i]);
   if (plan_placer_shows(p, op) || !has_arrived(p, op)) return DP_OK;
@@ -245,14 +261,7 @@ static dp_status backward_op(plan_placer *p, int index) {
     operands.hidden = hidden_life ? plan_placer_use(p, hidden_life) : p->hidden[index];
     plan_placer_act(p, PLAN_ACTION_INPUT_GRADIENT, index, &operands);
   }
-  if (!learns || p->split) return DP_OK;
-  const needs n = weight_needs(op);
-  DP_TRY(fetch_all(p, index, &n));
-  plan_operands operands = operands_of(p, index, &n);
-  read_output_gradients(p, op, &operands);
-  if (hidden_life) operands.hidden = plan_placer_use(p, hidden_life);
-  plan_placer_act(p, PLAN_ACTION_WEIGHT_GRADIENT, index, &operands);
-  return DP_OK;
+  return p->split ? DP_OK : weight_op(p, index, hidden_life);
 }
 
 /* ---- passes ---- */
@@ -283,24 +292,12 @@ dp_status plan_placer_backward(plan_placer *p) {
   for (int u = p->end_unit - 1; u >= p->first_unit; u--) {
     const graph_unit *unit = &p->graph->units.items[u];
     pass->unit_begin[u - p->first_unit] = (uint32_t)p->actions.count;
-    if (plan_placer_recomputes(p, u)) plan_placer_recompute(p, u);
+    if (plan_placer_recomputes(p, u)) recompute(p, u);
     for (int o = unit->first_op + unit->op_count - 1; o >= unit->first_op; o--) DP_TRY(backward_op(p, o));
-    plan_placer_forget(p);
+    forget(p);
     pass->unit_end[u - p->first_unit] = (uint32_t)p->actions.count;
   }
   add_departures(p);
-  return DP_OK;
-}
-
-static dp_status weight_op(plan_placer *p, int index) {
-  const graph_op *op = plan_placer_op(p, index);
-  if (!plan_placer_learns(op)) return DP_OK;
-  const needs n = weight_needs(op);
-  DP_TRY(fetch_all(p, index, &n));
-  plan_operands operands = operands_of(p, index, &n);
-  read_output_gradients(p, op, &operands);
-  operands.hidden = p->hidden[index];
-  plan_placer_act(p, PLAN_ACTION_WEIGHT_GRADIENT, index, &operands);
   return DP_OK;
 }
 
@@ -309,8 +306,8 @@ dp_status plan_placer_weight(plan_placer *p) {
   for (int u = p->end_unit - 1; u >= p->first_unit; u--) {
     const graph_unit *unit = &p->graph->units.items[u];
     pass->unit_begin[u - p->first_unit] = (uint32_t)p->actions.count;
-    for (int o = unit->first_op + unit->op_count - 1; o >= unit->first_op; o--) DP_TRY(weight_op(p, o));
-    plan_placer_forget(p);
+    for (int o = unit->first_op + unit->op_count - 1; o >= unit->first_op; o--) DP_TRY(weight_op(p, o, 0));
+    forget(p);
     pass->unit_end[u - p->first_unit] = (uint32_t)p->actions.count;
   }
   return DP_OK;

@@ -72,18 +72,7 @@ plan_place plan_placer_collected(plan_placer *p, int tensor);
 int plan_placer_begin(plan_placer *p, int64_t bytes);
 /* Its place, for the next action. */
 plan_place plan_placer_use(plan_placer *p, int life);
-plan_place plan_placer_outside(plan_placer *p, int tensor, bool gradient);
 void plan_placer_act(plan_placer *p, plan_action_kind kind, int op, const plan_operands *operands);
-
-/* Where a value or statistics are at this point of a backward; NONE: nowhere. */
-plan_place plan_placer_value(plan_placer *p, int tensor);
-plan_place plan_placer_statistics(plan_placer *p, int op);
-/* Makes a value again, if it is nowhere, for the backward of an op. */
-dp_status plan_placer_fetch(plan_placer *p, int tensor, int for_op);
-/* Runs what the backward of a recomputed unit rests on. */
-void plan_placer_recompute(plan_placer *p, int unit);
-/* What was made again for a unit is no longer there. */
-void plan_placer_forget(plan_placer *p);
 
 /* The actions of a pass. */
 dp_status plan_placer_backward(plan_placer *p);
