@@ -27,9 +27,9 @@ struct graph_builder {
   char name[256]; /* scratch */
 };
 
-/* Linear layers that get an adapter: the attention projections, by the end of their name. */
-static const char *const adapted[] = {".to_q",       ".to_k",       ".to_v",       ".to_out.0",
-                                      ".add_q_proj", ".add_k_proj", ".add_v_proj", ".to_add_out"};
+/* Linear layers that get an adapter where no others are named: the attention projections. */
+static const char *const projections[] = {"to_q",       "to_k",       "to_v",       "to_out.0",
+                                          "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"};
 
 bool graph_is_target(const char *target, const char *name) {
   const size_t length = strlen(name), ending = strlen(target);
@@ -38,15 +38,9 @@ bool graph_is_target(const char *target, const char *name) {
 }
 
 static bool is_adapted(const graph_builder *b, const char *name) {
-  const size_t length = strlen(name);
+  if (b->lora_all_linear) return strstr(name, "block") != NULL; /* down_blocks, mid_block, transformer_blocks, ... */
   for (size_t i = 0; i < b->lora_target_count; i++)
     if (graph_is_target(b->lora_targets[i], name)) return true;
-  if (b->lora_targets) return false;
-  if (b->lora_all_linear) return strstr(name, "block") != NULL; /* down_blocks, mid_block, transformer_blocks, ... */
-  for (size_t i = 0; i < sizeof adapted / sizeof *adapted; i++) {
-    const size_t ending = strlen(adapted[i]);
-    if (length > ending && strcmp(name + length - ending, adapted[i]) == 0) return true;
-  }
   return false;
 }
 
@@ -57,9 +51,9 @@ graph_builder *graph_build_begin(graph *g, const graph_model_options *options, c
   b->config = config;
   b->trainable = options->trainable;
   b->lora_rank = options->lora_rank;
-  b->lora_all_linear = options->lora_all_linear;
-  b->lora_targets = options->lora_targets;
-  b->lora_target_count = options->lora_target_count;
+  b->lora_all_linear = options->lora_all_linear && !options->lora_targets;
+  b->lora_targets = options->lora_targets ? options->lora_targets : projections;
+  b->lora_target_count = options->lora_targets ? options->lora_target_count : sizeof projections / sizeof *projections;
   b->joins = options->joins;
   g->batch = options->batch;
   g->height = options->height;
