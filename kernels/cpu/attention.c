@@ -112,18 +112,11 @@ static void rows_by_panel(const attention_job *j, int64_t rows, int64_t k, float
 static void columns_by_panel(const attention_job *j, int64_t columns, int64_t k, const float *a, int64_t stride,
                              const float *panel, bool add, float *c_first) {
   const int tile_rows = j->tiles->rows;
-  float rest[KERN_TILE_ROWS * KEYS];
   float *c[KERN_TILE_ROWS];
-  kern_tile_call call = {.taps = 1, .k = k, .b = panel, .c = c, .alpha = 1, .add = add};
+  kern_tile_call call = {.taps = 1, .k = k, .stride = stride, .b = panel, .c = c, .alpha = 1, .add = add};
   for (int64_t i = 0; i < columns; i += tile_rows) {
     const int64_t count = kern_min(tile_rows, columns - i);
     call.columns = a + i;
-    call.stride = stride;
-    if (count < tile_rows) { /* a tile reads all its rows */
-      kern_tile_pack(k, count, tile_rows, false, a + i, stride, rest);
-      call.columns = rest;
-      call.stride = tile_rows;
-    }
     for (int r = 0; r < count; r++) c[r] = c_first + (i + r) * j->width;
     kern_tile_run(j->tiles, 0, &call, count, j->width);
   }

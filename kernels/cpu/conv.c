@@ -8,7 +8,6 @@
  */
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/tile.h"
-#include "kernels/cpu/vector.h"
 
 enum { MAX_PARTS = 64, LEAST_PRODUCTS = 1 << 20, LEAST_ROWS = 192, BLOCK_VALUES = 65536, WHOLE_ROWS = 24 };
 
@@ -302,18 +301,11 @@ static void add_weights(const weight_job *j, int64_t first, int64_t count, int64
   const kern_conv2d *s = j->size;
   const int tile_rows = j->tiles->rows;
   const int64_t row = row_width(s);
-  float rest[KERN_TILE_ROWS * KERN_TILE_DEPTH];
   float *c[KERN_TILE_ROWS];
-  kern_tile_call call = {.taps = 1, .k = count, .b = panel, .c = c, .alpha = 1, .add = true};
+  kern_tile_call call = {.taps = 1, .k = count, .stride = s->out, .b = panel, .c = c, .alpha = 1, .add = true};
   for (int64_t i = from; i < to; i += tile_rows) {
     const int64_t rows = kern_min(tile_rows, to - i);
     call.columns = j->dy + first * s->out + i;
-    call.stride = s->out;
-    if (rows < tile_rows) {
-      kern_tile_pack(count, rows, tile_rows, false, call.columns, s->out, rest);
-      call.columns = rest;
-      call.stride = tile_rows;
-    }
     for (int r = 0; r < rows; r++) c[r] = j->dw + (i + r) * row + column;
     kern_tile_run(j->tiles, width, &call, rows, columns);
   }

@@ -5,7 +5,6 @@
 
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/tile.h"
-#include "kernels/cpu/vector.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -67,25 +66,19 @@ static void find_block(const product *p, block *b, float *packed) {
 static void run_panel(const product *p, const block *b, int64_t j, int width, const float *panel) {
   const kern_gemm *s = p->size;
   const int tile_rows = p->tiles->rows;
-  float rest[KERN_TILE_ROWS * KERN_TILE_DEPTH];
   const float *rows[KERN_TILE_ROWS];
   float *c[KERN_TILE_ROWS];
-  kern_tile_call call = {.taps = 1, .k = b->k, .b = panel, .c = c, .alpha = s->alpha, .add = b->l > 0 || s->beta != 0};
+  kern_tile_call call = {.taps = 1, .k = b->k, .stride = b->stride, .b = panel, .c = c, .alpha = s->alpha};
+  call.add = b->l > 0 || s->beta != 0;
   call.bias = p->bias != NULL && b->l == 0 ? p->bias + j : NULL;
   if (!s->a_transposed) call.rows = rows;
   for (int64_t i = 0; i < b->end - b->i; i += tile_rows) {
     const int64_t count = kern_min(tile_rows, b->end - b->i - i);
     for (int r = 0; r < count; r++) c[r] = p->c + (b->i + i + r) * s->c_stride + j;
-    if (!s->a_transposed) {
-      for (int r = 0; r < tile_rows; r++) rows[r] = b->a + (i + kern_min(r, count - 1)) * b->stride;
-    } else if (count == tile_rows) {
+    if (s->a_transposed)
       call.columns = b->a + i;
-      call.stride = b->stride;
-    } else { /* a tile reads all its rows */
-      kern_tile_pack(b->k, count, tile_rows, false, b->a + i, b->stride, rest);
-      call.columns = rest;
-      call.stride = tile_rows;
-    }
+    else
+      for (int r = 0; r < tile_rows; r++) rows[r] = b->a + (i + kern_min(r, count - 1)) * b->stride;
     kern_tile_run(p->tiles, width, &call, count, s->n - j);
   }
 }

@@ -164,6 +164,12 @@ void kern_tile_run(const kern_tiles *tiles, int width, const kern_tile_call *cal
   apart.c = c;
   apart.bias = NULL;
   apart.add = false;
+  float whole[KERN_TILE_ROWS * KERN_TILE_DEPTH];
+  if (call->rows == NULL && rows < tiles->rows) { /* a tile reads all its rows */
+    kern_tile_pack(call->k, rows, tiles->rows, false, call->columns, call->stride, whole);
+    apart.columns = whole;
+    apart.stride = tiles->rows;
+  }
   run(&apart);
   if (columns > all_columns) columns = all_columns;
   if (rows > tiles->rows) rows = tiles->rows;

@@ -62,8 +62,9 @@ static inline int kern_tile_width(const kern_tiles *tiles, int64_t columns) {
 void kern_tile_pack(int64_t k, int64_t columns, int width, bool transposed, const float *b, int64_t stride,
                     float *packed);
 
-/* Runs a tile where only the first `rows` and `columns` are wanted; c and bias of the call are those of the wanted ones
- * (c of further rows is not looked at, those of rows of A are as good as any). */
+/* Runs a tile where only the first `rows` and `columns` are wanted; c and bias of the call are those of the wanted
+ * ones. Of further rows c is not looked at. Where A is given by pointers it has them for further rows too, as good as
+ * any; where it lies transposed k is at most KERN_TILE_DEPTH, and no further rows are read. */
 void kern_tile_run(const kern_tiles *tiles, int width, const kern_tile_call *call, int64_t rows, int64_t columns);
 
 #endif
