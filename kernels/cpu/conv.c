@@ -32,6 +32,20 @@ size_t kern_conv2d_workspace(const kern_conv2d *s, int threads) {
 /* What lies outside of an image. */
 static const float zeros[KERN_TILE_DEPTH];
 
+/* A side of a product: what a part of it has, not cut once it has so few, else in multiples of `whole`. */
+typedef struct side {
+  int64_t part, few, whole;
+} side;
+
+/* Parts are cut along the first side until they are few, then along the other, while each has enough to do. */
+static void cut(int64_t depth, side *first, side *other) {
+  for (int64_t parts = 1; parts < MAX_PARTS && first->part * other->part * depth >= 2 * LEAST_PRODUCTS; parts *= 2) {
+    side *s = first->part > first->few ? first : other;
+    if (s->part <= s->few) break;
+    s->part = kern_ceil_div(kern_ceil_div(s->part, 2), s->whole) * s->whole;
+  }
+}
+
 /* ---- forward, and the gradient of the input ---- */
 
 /* One dimension of a grid of targets: target `first` + step g, for g < count, sees source g * source_step + offset +
@@ -201,22 +215,14 @@ static void conv_part(const void *data, int64_t index, int thread) {
     }
 }
 
-/* Parts are cut along the rows until they are few, then along the columns, while each has enough to do. */
 static void run_conv(kern_context *context, conv_job *j) {
-  enum { WHOLE_COLUMNS = KERN_TILE_COLUMNS, FEW_ROWS = 2 * LEAST_ROWS };
   j->tiles = kern_tiles_get();
   j->rows = j->size->batch * j->y.count * j->x.count;
   if (j->rows == 0) return;
-  const int64_t depth = j->y.taps * j->x.taps * j->channels;
-  j->part_rows = j->rows;
-  j->part_columns = j->columns;
-  for (int64_t parts = 1; parts < MAX_PARTS && j->part_rows * j->part_columns * depth >= 2 * LEAST_PRODUCTS; parts *= 2)
-    if (j->part_rows > FEW_ROWS)
-      j->part_rows = kern_ceil_div(kern_ceil_div(j->part_rows, 2), WHOLE_ROWS) * WHOLE_ROWS;
-    else if (j->part_columns > WHOLE_COLUMNS)
-      j->part_columns = kern_ceil_div(kern_ceil_div(j->part_columns, 2), WHOLE_COLUMNS) * WHOLE_COLUMNS;
-    else
-      break;
+  side rows = {j->rows, 2 * LEAST_ROWS, WHOLE_ROWS}, columns = {j->columns, KERN_TILE_COLUMNS, KERN_TILE_COLUMNS};
+  cut(j->y.taps * j->x.taps * j->channels, &rows, &columns);
+  j->part_rows = rows.part;
+  j->part_columns = columns.part;
   j->parts_across = kern_ceil_div(j->columns, j->part_columns);
   kern_parallel(context, kern_ceil_div(j->rows, j->part_rows) * j->parts_across, conv_part, j);
 }
@@ -335,16 +341,10 @@ void kern_conv2d_weight_gradient(kern_context *context, const kern_conv2d *s, co
   weight_job j = {.size = s, .tiles = kern_tiles_get(), .positions = positions(s), .x = x, .dy = dy, .dw = dw};
   j.out_height = kern_conv2d_out_height(s);
   j.out_width = kern_conv2d_out_width(s);
-  j.part_rows = s->out;
-  j.part_columns = row_width(s);
-  for (int64_t parts = 1; parts < MAX_PARTS && j.part_rows * j.part_columns * j.positions >= 2 * LEAST_PRODUCTS;
-       parts *= 2)
-    if (j.part_columns > KERN_TILE_COLUMNS)
-      j.part_columns = kern_ceil_div(kern_ceil_div(j.part_columns, 2), KERN_TILE_COLUMNS) * KERN_TILE_COLUMNS;
-    else if (j.part_rows > WHOLE_ROWS)
-      j.part_rows = kern_ceil_div(kern_ceil_div(j.part_rows, 2), WHOLE_ROWS) * WHOLE_ROWS;
-    else
-      break;
+  side rows = {s->out, WHOLE_ROWS, WHOLE_ROWS}, columns = {row_width(s), KERN_TILE_COLUMNS, KERN_TILE_COLUMNS};
+  cut(j.positions, &columns, &rows);
+  j.part_rows = rows.part;
+  j.part_columns = columns.part;
   j.parts_across = kern_ceil_div(row_width(s), j.part_columns);
   if (dw != NULL) kern_parallel(context, kern_ceil_div(s->out, j.part_rows) * j.parts_across, weight_part, &j);
   if (dbias != NULL) kern_sum_rows(context, positions(s), s->out, s->out, dy, false, dbias);

@@ -22,8 +22,8 @@
 
 /* The iterations of the next loop do not depend on each other: outputs may be inputs, but do not overlap otherwise. */
 #ifdef __clang__
-#pragma clang diagnostic ignored "-Wpass-failed" /* with sanitizers and without -O no loop can become one of vectors \
-                                                  */
+/* With sanitizers and without -O no loop can become one of vectors. */
+#pragma clang diagnostic ignored "-Wpass-failed"
 #define KERN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define KERN_INDEPENDENT _Pragma("GCC ivdep")
