@@ -34,8 +34,8 @@ typedef struct kern_context_options {
 dp_status kern_context_create(const kern_context_options *options, kern_context **context, dp_error *error);
 void kern_context_free(kern_context *context); /* NULL is fine */
 int kern_context_threads(const kern_context *context);
-/* What multiplies matrices: tiles of this library for the vectors of this machine ("tiles for AVX-512"), or OpenBLAS where
- * it has none wide enough. */
+/* What multiplies matrices: tiles of this library for the vectors of this machine ("tiles for AVX-512"), or OpenBLAS
+ * where it has none wide enough. */
 const char *kern_gemm_name(void);
 
 /* C[m, n] = alpha op(A) op(B) + beta C, row-major, with row strides; op(A) is [m, k], and A^T where a_transposed. With
