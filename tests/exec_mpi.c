@@ -16,8 +16,8 @@
 #include "exec/watch.h"
 #include "graph/op_table.h"
 #include "sim/predict.h"
-#include "tests/exec_order.h"
 #include "tests/fixtures.h"
+#include "tests/timeline_order.h"
 
 static const struct {
   const char *model, *plan;

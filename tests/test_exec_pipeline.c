@@ -12,10 +12,10 @@
 #include "graph/op_table.h"
 #include "sim/predict.h"
 #include "tests/exec_memory.h"
-#include "tests/exec_order.h"
 #include "tests/fixtures.h"
 #include "tests/sim_efficiency.h"
 #include "tests/suite.h"
+#include "tests/timeline_order.h"
 
 static dp_error error;
 

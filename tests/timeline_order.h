@@ -1,13 +1,12 @@
-/* What any measured timeline must obey. */
-#ifndef DP_TESTS_EXEC_ORDER_H
-#define DP_TESTS_EXEC_ORDER_H
+/* What any timeline must obey, measured or played. */
+#ifndef DP_TESTS_TIMELINE_ORDER_H
+#define DP_TESTS_TIMELINE_ORDER_H
 
 #include <stdbool.h>
 
 #include "plan/timeline.h"
 
-/* Every instruction runs after those it waits for, one at a time on its lane; a transfer starts at both ends together.
- */
+/* Every instruction runs after those it waits for, one at a time on its lane. */
 static inline bool timeline_is_ordered(const plan_timeline *t) {
   const plan_program *program = t->program;
   for (uint32_t l = 0; l < program->lane_count; l++) {
