@@ -19,7 +19,7 @@
 #include "sim/predict.h"
 #include "tests/bench.h"
 #include "tests/bench_peer.h"
-#include "tests/fixtures.h"
+#include "tests/exec_fixture.h"
 
 enum { MOST_THREADS = 2, WARM_STEPS = 3, MAX_RUNS = 32 };
 
@@ -182,17 +182,9 @@ static void feed(void *data, int replica, int microbatch, int tensor, float *out
 }
 
 static void read_weights(trainer *t, const char *path) {
-  const graph *g = &t->prediction.graph;
   exec_weights weights;
-  must(exec_weights_open(path, g, &weights, &error));
-  for (size_t w = 0; w < g->weights.count; w++) {
-    float *file = malloc((size_t)g->weights.items[w].parameters * sizeof *file);
-    if (file == NULL) fail("out of memory");
-    must(exec_weights_read(&weights, (int)w, file, &error));
-    exec_parameters_from_file(exec_pipeline_kernels(t->pipeline, 0), exec_pipeline_parameters(t->pipeline, 0), (int)w,
-                              file);
-    free(file);
-  }
+  must(exec_weights_open(path, &t->prediction.graph, &weights, &error));
+  must(exec_fixture_load(t->pipeline, &t->prediction.program, &t->prediction.graph, &weights, NULL, &error));
   exec_weights_close(&weights);
 }
 

@@ -10,13 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/random.h"
-#include "exec/pipeline.h"
 #include "exec/transport_mpi.h"
 #include "exec/watch.h"
-#include "graph/op_table.h"
 #include "sim/predict.h"
-#include "tests/fixtures.h"
+#include "tests/exec_fixture.h"
 #include "tests/timeline_order.h"
 
 static const struct {
@@ -74,28 +71,7 @@ __attribute__((format(printf, 1, 2))) static void print(const char *format, ...)
   va_end(arguments);
 }
 
-/* ---- what is fed ---- */
-
-typedef struct data {
-  const graph *graph;
-  int microbatches;
-} data;
-
-/* A sample's numbers come from its index alone, whoever works on it. */
-static void fill(void *pointer, int replica, int microbatch, int tensor, float *out) {
-  const data *d = pointer;
-  const graph_tensor *t = &d->graph->tensors.items[tensor];
-  const int64_t n = graph_tensor_elements(t) / t->dims[0];
-  const bool is_time = strcmp(t->name, "timestep") == 0;
-  for (int64_t s = 0; s < t->dims[0]; s++) {
-    dp_random random;
-    dp_random_init(&random, (uint64_t)tensor + 1, ((uint64_t)replica * d->microbatches + microbatch) * t->dims[0] + s);
-    for (int64_t i = 0; i < n; i++)
-      out[s * n + i] = is_time ? (float)dp_random_below(&random, 1000) : (float)(2 * dp_random_uniform(&random) - 1);
-  }
-}
-
-/* And a weight's from its own: small, and gains near 1. */
+/* A weight's numbers come from its index alone: small, and gains near 1. */
 static void fill_weights(exec_pipeline *pipeline, const plan_program *program, const graph *g) {
   for (int w = 0; w < program->worker_count; w++) {
     if (!exec_pipeline_has(pipeline, w)) continue;
@@ -172,24 +148,23 @@ static void run_plan(exec_pipeline *pipeline, const sim_prediction *p, int steps
 }
 
 static void run_case(int c, int steps, sim_efficiency *efficiency) {
-  char text[8192];
+  const exec_fixture job = {.model = cases[c].model,
+                            .height = 128,
+                            .width = 192,
+                            .text_tokens = 7,
+                            .global_batch = SAMPLES,
+                            .plan = cases[c].plan};
   plan_scenario scenario;
   sim_prediction p;
   exec_pipeline *pipeline = NULL;
-  (void)snprintf(text, sizeof text,
-                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 128\nwidth = 192\n"
-                 "text_tokens = 7\nprecision = \"fp32\"\n[task]\nglobal_batch = %d\n"
-                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 8\n"
-                 "[plan]\nmicrobatch_size = 1\n%s\n",
-                 fixture_path(cases[c].model, "config.json"), SAMPLES, cases[c].plan);
-  OK(plan_scenario_parse(text, strlen(text), "exec_mpi.toml", &scenario, &error));
+  OK(exec_fixture_scenario(&job, &scenario, &error));
   scenario.global_norm = true;
   OK(sim_predict(&scenario, efficiency, &p, &error));
   print("plan %d\n", c);
   if (can_share(&p.program)) {
-    data d = {.graph = &p.graph, .microbatches = p.plan.microbatches};
+    exec_fixture_feed feed = {.graph = &p.graph, .microbatches = p.plan.microbatches};
     const exec_pipeline_options options = {
-        .threads = 1, .feed = {.fill = fill, .data = &d}, .transport = transport, .means = true};
+        .threads = 1, .feed = {.fill = exec_fixture_fill, .data = &feed}, .transport = transport, .means = true};
     OK(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
     run_plan(pipeline, &p, steps);
     exec_pipeline_free(pipeline);

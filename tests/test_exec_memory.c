@@ -5,11 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/pipeline.h"
-#include "graph/op_table.h"
 #include "sim/predict.h"
+#include "tests/exec_fixture.h"
 #include "tests/exec_memory.h"
-#include "tests/fixtures.h"
 #include "tests/sim_efficiency.h"
 #include "tests/suite.h"
 
@@ -72,19 +70,14 @@ static void fill(void *data, int replica, int microbatch, int tensor, float *out
   for (int64_t i = 0; i < graph_tensor_elements(t); i++) out[i] = (float)((i + 7 * microbatch + 3 * replica) % 11) / 11;
 }
 
-static void start(const char *model, int side, const char *plan, exec_pipeline_options options) {
-  char text[8192];
-  (void)snprintf(text, sizeof text,
-                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = %d\nwidth = %d\n"
-                 "text_tokens = 7\nprecision = \"fp32\"\n[task]\nglobal_batch = 8\n"
-                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 8\n"
-                 "[plan]\nmicrobatch_size = 1\n%s\n",
-                 fixture_path(model, "config.json"), side, side, plan);
-  OK(plan_scenario_parse(text, strlen(text), "memory.toml", &scenario, &error));
+static void start(int side, const char *plan) {
+  const exec_fixture job = {
+      .model = "sd15", .height = side, .width = side, .text_tokens = 7, .global_batch = 8, .plan = plan};
+  const exec_pipeline_options options = {.threads = 1, .feed = {.fill = fill}};
+  OK(exec_fixture_scenario(&job, &scenario, &error));
   predict_memory_of_cpu(&scenario, efficiency);
   OK(sim_predict(&scenario, efficiency, &p, &error));
   OK(plan_timeline_init(&p.program, &timeline, &error));
-  options.feed = (exec_feed){.fill = fill};
   OK(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
   check_memory(pipeline, &p);
 }
@@ -115,7 +108,7 @@ static const char *const plans[] = {
 
 START_TEST(a_step_allocates_nothing) {
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
-    start("sd15", 64, plans[i], (exec_pipeline_options){.threads = 1});
+    start(64, plans[i]);
     atomic_store(&allocations, 0);
     atomic_store(&counting, true);
     dp_status status = step(1); /* Check's assertions allocate */
@@ -133,7 +126,7 @@ START_TEST(what_is_planned_is_one_allocation) {
   for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
     atomic_store(&largest, 0);
     atomic_store(&counting, true);
-    start("sd15", 128, plans[i], (exec_pipeline_options){.threads = 1});
+    start(128, plans[i]);
     atomic_store(&counting, false);
     int64_t most = 0;
     for (int w = 0; w < p.program.worker_count; w++)
@@ -172,7 +165,7 @@ START_TEST(resident_memory_is_what_is_planned) {
     (void)malloc_trim(0); /* what was freed is not there already */
     if (!forget_peak()) return;
     const int64_t before = status_kib("VmRSS:");
-    start("sd15", 512, plans[i], (exec_pipeline_options){.threads = 1});
+    start(512, plans[i]);
     OK(step(1));
     OK(step(2));
     const int64_t taken = status_kib("VmHWM:") - before;

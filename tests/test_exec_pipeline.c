@@ -5,14 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/random.h"
-#include "exec/checkpoint_model.h"
-#include "exec/pipeline.h"
-#include "exec/tables.h"
-#include "graph/op_table.h"
 #include "sim/predict.h"
+#include "tests/exec_fixture.h"
 #include "tests/exec_memory.h"
-#include "tests/fixtures.h"
 #include "tests/sim_efficiency.h"
 #include "tests/suite.h"
 #include "tests/timeline_order.h"
@@ -28,27 +23,6 @@ static void setup(void) {
 
 enum { SAMPLES = 8, MAX_STEPS = 20, SHORT_STEPS = 2 };
 
-/* A sample's numbers come from its index alone, whoever works on it. */
-typedef struct data {
-  const graph *graph;
-  int microbatches;
-  int output;
-} data;
-
-static void fill(void *pointer, int replica, int microbatch, int tensor, float *out) {
-  const data *d = pointer;
-  const graph_tensor *t = &d->graph->tensors.items[tensor];
-  const int64_t n = graph_tensor_elements(t) / t->dims[0];
-  for (int64_t s = 0; s < t->dims[0]; s++) {
-    dp_random random;
-    const int64_t sample = ((int64_t)replica * d->microbatches + microbatch) * t->dims[0] + s;
-    dp_random_init(&random, (uint64_t)tensor + 1, (uint64_t)sample);
-    const bool time = strcmp(t->name, "timestep") == 0;
-    for (int64_t i = 0; i < n; i++)
-      out[s * n + i] = time ? (float)dp_random_below(&random, 1000) : (float)(2 * dp_random_uniform(&random) - 1);
-  }
-}
-
 typedef struct outcome {
   double loss[MAX_STEPS];
   float *weights, *gradients; /* of all, in the order of the graph, after the last step; NULL: not asked for */
@@ -58,28 +32,6 @@ typedef struct outcome {
 static void free_outcome(outcome *o) {
   free(o->weights);
   free(o->gradients);
-}
-
-static void load_weights(exec_pipeline *pipeline, const sim_prediction *p, const exec_weights *weights,
-                         const dp_node *config) {
-  const graph *g = &p->graph;
-  for (int w = 0; w < p->program.worker_count; w++) {
-    exec_parameters *parameters = exec_pipeline_parameters(pipeline, w);
-    for (size_t k = 0; k < g->weights.count; k++) {
-      if (!exec_parameters_value(parameters, (int)k)) continue;
-      float *file = malloc((size_t)g->weights.items[k].parameters * sizeof *file);
-      ck_assert_ptr_nonnull(file);
-      OK(exec_weights_read(weights, (int)k, file, &error));
-      exec_parameters_from_file(exec_pipeline_kernels(pipeline, w), parameters, (int)k, file);
-      free(file);
-    }
-    for (size_t t = 0; t < g->tensors.count; t++) {
-      float *constant = g->tensors.items[t].is_constant ? exec_pipeline_constant(pipeline, w, (int)t) : NULL;
-      if (constant)
-        OK(exec_table_fill(g, (int)t, config, weights->files, exec_weights_buffer(weights, g->tensors.items[t].name),
-                           constant, &error));
-    }
-  }
 }
 
 static void keep_weights(exec_pipeline *pipeline, const sim_prediction *p, outcome *o) {
@@ -103,21 +55,15 @@ static void keep_weights(exec_pipeline *pipeline, const sim_prediction *p, outco
 
 /* False: the model has too few units for that plan. */
 static bool run(const char *model, const char *plan, int steps, bool keep, outcome *o) {
-  char text[8192];
-  (void)snprintf(text, sizeof text,
-                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 128\nwidth = 192\n"
-                 "text_tokens = 7\nprecision = \"fp32\"\n[task]\nglobal_batch = %d\n"
-                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 8\n"
-                 "[plan]\n%s%s\n",
-                 fixture_path(model, "config.json"), SAMPLES,
-                 strstr(plan, "microbatch_size") ? "" : "microbatch_size = 1\n", plan);
+  const exec_fixture job = {
+      .model = model, .height = 128, .width = 192, .text_tokens = 7, .global_batch = SAMPLES, .plan = plan};
   plan_scenario scenario;
   sim_prediction p;
   exec_weights weights;
   dp_document config;
   exec_pipeline *pipeline = NULL;
   plan_timeline timeline;
-  OK(plan_scenario_parse(text, strlen(text), "pipeline.toml", &scenario, &error));
+  OK(exec_fixture_scenario(&job, &scenario, &error));
   scenario.global_norm = true;
   predict_memory_of_cpu(&scenario, efficiency);
   if (sim_predict(&scenario, efficiency, &p, &error) != DP_OK) {
@@ -129,13 +75,14 @@ static bool run(const char *model, const char *plan, int steps, bool keep, outco
   OK(exec_weights_open(fixture_path(model, ""), &p.graph, &weights, &error));
   OK(dp_document_read(fixture_path(model, "config.json"), &config, &error));
   OK(plan_timeline_init(&p.program, &timeline, &error));
-  data d = {.graph = &p.graph, .microbatches = p.plan.microbatches};
-  const exec_pipeline_options options = {.threads = 1, .feed = {.fill = fill, .data = &d}, .poison = true};
+  exec_fixture_feed feed = {.graph = &p.graph, .microbatches = p.plan.microbatches};
+  const exec_pipeline_options options = {
+      .threads = 1, .feed = {.fill = exec_fixture_fill, .data = &feed}, .poison = true};
   exec_step step = {.clip_norm = 0.5,
                     .adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
   exec_step_result result = {.squares = NULL};
   OK(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
-  load_weights(pipeline, &p, &weights, config.root);
+  OK(exec_fixture_load(pipeline, &p.program, &p.graph, &weights, config.root, &error));
   check_memory(pipeline, &p);
   for (int s = 0; s < steps; s++) {
     step.adamw.step = s + 1;

@@ -6,13 +6,9 @@
 #include <string.h>
 
 #include "exec/adapter.h"
-#include "exec/checkpoint_model.h"
-#include "exec/pipeline.h"
-#include "exec/tables.h"
-#include "graph/op_table.h"
 #include "sim/predict.h"
+#include "tests/exec_fixture.h"
 #include "tests/exec_memory.h"
-#include "tests/fixtures.h"
 #include "tests/sim_efficiency.h"
 #include "tests/suite.h"
 
@@ -84,24 +80,7 @@ static double number(const dp_node *node) { return node->kind == DP_NODE_REAL ? 
 static double real_of(const dp_node *table, const char *key) { return number(dp_node_get(table, key)); }
 
 static void load(void) {
-  const graph *g = &r.p.graph;
-  for (int w = 0; w < r.p.program.worker_count; w++) {
-    exec_parameters *parameters = exec_pipeline_parameters(r.pipeline, w);
-    for (size_t k = 0; k < g->weights.count; k++) {
-      if (!exec_parameters_value(parameters, (int)k)) continue;
-      float *file = malloc((size_t)g->weights.items[k].parameters * sizeof *file);
-      ck_assert_ptr_nonnull(file);
-      OK(exec_weights_read(&r.weights, (int)k, file, &error));
-      exec_parameters_from_file(exec_pipeline_kernels(r.pipeline, w), parameters, (int)k, file);
-      free(file);
-    }
-    for (size_t t = 0; t < g->tensors.count; t++) {
-      float *constant = g->tensors.items[t].is_constant ? exec_pipeline_constant(r.pipeline, w, (int)t) : NULL;
-      if (constant)
-        OK(exec_table_fill(g, (int)t, r.config.root, r.weights.files,
-                           exec_weights_buffer(&r.weights, g->tensors.items[t].name), constant, &error));
-    }
-  }
+  OK(exec_fixture_load(r.pipeline, &r.p.program, &r.p.graph, &r.weights, r.config.root, &error));
 }
 
 static void load_adapters(void) {
@@ -116,20 +95,19 @@ static void load_adapters(void) {
 }
 
 static void start(const char *model, const char *task, const char *plan, bool means) {
-  char text[8192];
   r.model = model;
   OK(dp_document_read(fixture_path(model, "expected.json"), &r.numbers, &error));
   OK(dp_document_read(fixture_path(model, "config.json"), &r.config, &error));
   OK(dp_safetensors_open(fixture_path(model, "inputs.safetensors"), &r.inputs, &error));
   const dp_node *root = r.numbers.root;
-  (void)snprintf(text, sizeof text,
-                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = %d\nwidth = %d\n"
-                 "text_tokens = %d\nprecision = \"fp32\"\n[task]\nglobal_batch = 2\n%s\n"
-                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 8\n"
-                 "[plan]\nmicrobatch_size = 1\n%s\n",
-                 fixture_path(model, "config.json"), 8 * (int)real_of(root, "latent_height"),
-                 8 * (int)real_of(root, "latent_width"), (int)real_of(root, "text_tokens"), task, plan);
-  OK(plan_scenario_parse(text, strlen(text), "step.toml", &r.scenario, &error));
+  const exec_fixture job = {.model = model,
+                            .height = 8 * (int)real_of(root, "latent_height"),
+                            .width = 8 * (int)real_of(root, "latent_width"),
+                            .text_tokens = (int)real_of(root, "text_tokens"),
+                            .global_batch = 2,
+                            .task = task,
+                            .plan = plan};
+  OK(exec_fixture_scenario(&job, &r.scenario, &error));
   r.scenario.global_norm = true;
   r.scenario.train.ema_decay = means ? 0.9 : 0;
   predict_memory_of_cpu(&r.scenario, efficiency);
