@@ -21,6 +21,9 @@ static inline double bench_cpu_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Of work of so many threads: one is measured by what it computed, several on the wall's clock. */
+static inline double bench_clock_s(int threads) { return threads == 1 ? bench_cpu_s() : bench_now_s(); }
+
 static inline int bench_compare(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);

@@ -100,8 +100,6 @@ static void prepare(const shape *s) {
   }
 }
 
-static double clock_s(int threads) { return threads == 1 ? bench_cpu_s() : bench_now_s(); }
-
 static void measure(kern_context *context, const shape *s, direction d, int threads) {
   const work w = work_of(s, d);
   const double flops = 2.0 * (double)w.m * (double)w.n * (double)w.k;
@@ -111,15 +109,15 @@ static void measure(kern_context *context, const shape *s, direction d, int thre
   char name[128], peer[96];
   run(context, s, d);
   for (int i = 0; i < RUNS; i++) {
-    double from_s = clock_s(threads);
+    double from_s = bench_clock_s(threads);
     for (int r = 0; r < repeats; r++) run(context, s, d);
-    ours_s[i] = (clock_s(threads) - from_s) / repeats;
+    ours_s[i] = (bench_clock_s(threads) - from_s) / repeats;
     openblas_set_num_threads(threads);
-    from_s = clock_s(threads);
+    from_s = bench_clock_s(threads);
     for (int r = 0; r < repeats; r++)
       cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)w.m, (blasint)w.n, (blasint)w.k, 1, a, (blasint)w.k,
                   b, (blasint)w.k, 0, c, (blasint)w.n);
-    peer_s[i] = (clock_s(threads) - from_s) / repeats;
+    peer_s[i] = (bench_clock_s(threads) - from_s) / repeats;
     openblas_set_num_threads(1);
   }
   const double ours = bench_median(ours_s, RUNS), theirs = bench_median(peer_s, RUNS);
@@ -201,12 +199,12 @@ static void measure_streams(kern_context *context, int threads) {
     char name[128];
     streams[s].run(context);
     for (int i = 0; i < RUNS; i++) {
-      double from_s = clock_s(threads);
+      double from_s = bench_clock_s(threads);
       for (int r = 0; r < REPEATS; r++) streams[s].run(context);
-      ours_s[i] = (clock_s(threads) - from_s) / REPEATS;
-      from_s = clock_s(threads);
+      ours_s[i] = (bench_clock_s(threads) - from_s) / REPEATS;
+      from_s = bench_clock_s(threads);
       for (int r = 0; r < REPEATS; r++) memcpy(flat[1 + r % 2], flat[0], VALUES * sizeof(float));
-      peer_s[i] = (clock_s(threads) - from_s) / REPEATS * streams[s].passes / 2;
+      peer_s[i] = (bench_clock_s(threads) - from_s) / REPEATS * streams[s].passes / 2;
     }
     const double ours = bench_median(ours_s, RUNS);
     (void)snprintf(name, sizeof name, "%s, %d values, %d thread%s", streams[s].name, VALUES, threads,

@@ -1,5 +1,5 @@
-/* The other side of tests/bench_step: tests/reference/step_speed.py as a process that measures when it is told to, and
- * how much memory a process has resident. The program defines _POSIX_C_SOURCE 200809L before its first include. */
+/* The other side of tests/bench_step: tests/reference/step_speed.py as a process that measures when it is told to. The
+ * program defines _POSIX_C_SOURCE 200809L before its first include. */
 #ifndef DP_TESTS_BENCH_PEER_H
 #define DP_TESTS_BENCH_PEER_H
 
@@ -23,26 +23,6 @@ typedef struct bench_peer {
 typedef struct bench_sample {
   double wall_s, cpu_s, loss;
 } bench_sample;
-
-/* A line of /proc/self/status in bytes: "VmRSS:", now resident; "VmHWM:", the most so far. 0 where there is none. */
-static inline int64_t bench_resident_bytes(const char *key) {
-  char line[256];
-  int64_t kilobytes = 0;
-  FILE *file = fopen("/proc/self/status", "r");
-  if (file == NULL) return 0;
-  while (fgets(line, sizeof line, file) != NULL)
-    if (strncmp(line, key, strlen(key)) == 0) kilobytes = strtoll(line + strlen(key), NULL, 10);
-  (void)fclose(file);
-  return 1024 * kilobytes;
-}
-
-/* From here on the most is what comes. */
-static inline void bench_forget_peak(void) {
-  FILE *file = fopen("/proc/self/clear_refs", "w");
-  if (file == NULL) return;
-  (void)fputs("5", file);
-  (void)fclose(file);
-}
 
 static inline void bench_peer_stop(bench_peer *peer) {
   if (!peer->running) return;

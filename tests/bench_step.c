@@ -20,6 +20,7 @@
 #include "tests/bench.h"
 #include "tests/bench_peer.h"
 #include "tests/exec_fixture.h"
+#include "tests/resident.h"
 
 enum { MOST_THREADS = 2, WARM_STEPS = 3, MAX_RUNS = 32 };
 
@@ -221,8 +222,6 @@ static double step(trainer *t) {
 
 /* ---- both in turn ---- */
 
-static double clock_s(int threads) { return threads == 1 ? bench_cpu_s() : bench_now_s(); }
-
 static double megabytes(int64_t bytes) { return (double)bytes * 1e-6; }
 
 static void report(const workload *w, int threads, const char *what, double value, const char *unit, const char *peer,
@@ -241,7 +240,6 @@ static void check_loss(const workload *w, double ours, double theirs) {
   exit(1);
 }
 
-/* One thread is measured on the CPU's clock, since others use the machine too. */
 static void compare(const workload *w, int threads) {
   char path[4096], inputs[4096 + 32];
   double ours_s[MAX_RUNS], peer_s[MAX_RUNS];
@@ -251,25 +249,25 @@ static void compare(const workload *w, int threads) {
   prepare(w, path, inputs);
   bench_peer_start(&peer, source_path("reference/step_speed.py"), path, inputs, threads);
   const char *peer_name = peer.running ? "PyTorch eager" : NULL;
-  const int64_t before = bench_resident_bytes("VmRSS:");
+  const int64_t before = resident_bytes("VmRSS:");
   double loss = 0;
   trainer_open(&t, w, threads, path, inputs);
   for (int s = 0; s < WARM_STEPS; s++) loss = step(&t);
-  bench_forget_peak();
+  (void)resident_forget_peak();
   if (peer.running) {
     bench_peer_steps(&peer, WARM_STEPS, &theirs);
     check_loss(w, loss, theirs.loss);
   }
   bench_peer_forget(&peer);
   for (int r = 0; r < w->runs; r++) {
-    const double from_s = clock_s(threads);
+    const double from_s = bench_clock_s(threads);
     for (int s = 0; s < w->steps; s++) (void)step(&t);
-    ours_s[r] = (clock_s(threads) - from_s) / w->steps;
+    ours_s[r] = (bench_clock_s(threads) - from_s) / w->steps;
     if (!peer.running) continue;
     bench_peer_steps(&peer, w->steps, &theirs);
     peer_s[r] = threads == 1 ? theirs.cpu_s : theirs.wall_s;
   }
-  const int64_t bytes = bench_resident_bytes("VmHWM:") - before, peer_bytes = bench_peer_memory(&peer);
+  const int64_t bytes = resident_bytes("VmHWM:") - before, peer_bytes = bench_peer_memory(&peer);
   const double ours = bench_median(ours_s, w->runs), other = peer_name ? bench_median(peer_s, w->runs) : 0;
   report(w, threads, threads == 1 ? "CPU time" : "wall time", 1e3 * ours, "ms", peer_name, other / ours);
   report(w, threads, "memory", megabytes(bytes), "MB", peer_name, (double)peer_bytes / (double)bytes);

@@ -237,7 +237,7 @@ tests_test_exec_session_SOURCES = tests/test_exec_session.c tests/fixtures.h tes
 tests_test_exec_session_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS) -lm
 SCRIPT_TESTS += tests/test_run.sh
 BENCHES += tests/bench_step
-tests_bench_step_SOURCES = tests/bench_step.c tests/bench.h tests/bench_peer.h tests/exec_fixture.h tests/fixtures.h
+tests_bench_step_SOURCES = tests/bench_step.c tests/bench.h tests/bench_peer.h tests/exec_fixture.h tests/fixtures.h tests/resident.h
 tests_bench_step_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
 EXTRA_DIST += tests/bench_step.json
 BENCHES += tests/bench_loop
@@ -251,7 +251,7 @@ EXTRA_DIST += tests/mpi.sh tests/mpi.supp tests/mpi.tsan
 SCRIPT_TESTS += tests/test_run_mpi.sh
 EXTRA_DIST += tests/run.sh
 CHECK_SUITES += tests/test_exec_memory
-tests_test_exec_memory_SOURCES = tests/test_exec_memory.c tests/exec_fixture.h tests/exec_memory.h tests/fixtures.h tests/sim_efficiency.h tests/suite.h
+tests_test_exec_memory_SOURCES = tests/test_exec_memory.c tests/exec_fixture.h tests/exec_memory.h tests/fixtures.h tests/resident.h tests/sim_efficiency.h tests/suite.h
 tests_test_exec_memory_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 tests_test_exec_memory_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_places

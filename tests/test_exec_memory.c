@@ -8,6 +8,7 @@
 #include "sim/predict.h"
 #include "tests/exec_fixture.h"
 #include "tests/exec_memory.h"
+#include "tests/resident.h"
 #include "tests/sim_efficiency.h"
 #include "tests/suite.h"
 
@@ -139,36 +140,18 @@ END_TEST
 
 /* ---- resident memory ---- */
 
-static int64_t status_kib(const char *key) {
-  char line[256];
-  long long found = -1;
-  FILE *file = fopen("/proc/self/status", "r");
-  while (file && fgets(line, sizeof line, file))
-    if (strncmp(line, key, strlen(key)) == 0) (void)sscanf(line + strlen(key), "%lld", &found);
-  if (file) (void)fclose(file);
-  return found;
-}
-
-/* The peak is that from here on. */
-static bool forget_peak(void) {
-  FILE *file = fopen("/proc/self/clear_refs", "w");
-  if (!file) return false;
-  const bool done = fputs("5", file) >= 0;
-  return fclose(file) == 0 && done;
-}
-
 /* Of the process: no more than 5 % beyond the plan, and what its libraries take once. */
 START_TEST(resident_memory_is_what_is_planned) {
   const int64_t fixed_kib = 16 << 10; /* stacks of lanes, OpenBLAS's buffers, bookkeeping */
   if (SUITE_IS_SLOW) return;          /* shadow memory */
   for (size_t i = 0; i < 3; i++) {
     (void)malloc_trim(0); /* what was freed is not there already */
-    if (!forget_peak()) return;
-    const int64_t before = status_kib("VmRSS:");
+    if (!resident_forget_peak()) return;
+    const int64_t before = resident_bytes("VmRSS:") / 1024;
     start(512, plans[i]);
     OK(step(1));
     OK(step(2));
-    const int64_t taken = status_kib("VmHWM:") - before;
+    const int64_t taken = resident_bytes("VmHWM:") / 1024 - before;
     int64_t planned = 0;
     for (int w = 0; w < p.program.worker_count; w++) planned += p.memory.workers[w].layout_bytes / 1024;
     (void)printf("%zu: planned %lld KiB, taken %lld KiB\n", i, (long long)planned, (long long)taken);
