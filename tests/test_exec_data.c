@@ -1,6 +1,5 @@
 #define _DEFAULT_SOURCE
-/* What data sets are made of: images of every kind against Pillow's files, manifests that come back and what they
- * refuse, the shapes and the toy encoders. */
+/* What data sets are made of: manifests that come back and what they refuse, the shapes and the toy encoders. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>

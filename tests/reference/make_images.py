@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/images: small images of every kind that Pillow can write, for tests/test_exec_data.c and as seeds
+"""Writes tests/fixtures/images: small images of every kind that Pillow can write, for tests/test_exec_image.c and as seeds
 of tests/fuzz/fuzz_image.c. Pixel (x, y) of the 7 x 5 images is (30 x, 50 y, 20 (x + y)); what is made of it in grey, in
 a palette or with alpha the test computes anew. fit-WIDTHxHEIGHT.ppm is what Pillow makes of rgb.ppm (larger) and of busy.ppm
 (smaller) by scaling and cutting as exec/image.h says.

@@ -13,8 +13,8 @@ Eager fp32: forward, mean squared error, backward, AdamW. --channels-last keeps 
 PyTorch's one-pass AdamW; without them, PyTorch's defaults.
 
 Reads lines, answers each with one: `steps N`: wall s, CPU s of the process (both a step's mean), the loss before the
-last of them; `memory`: bytes of the most resident memory since the model was loaded and had made two steps, less what was
-resident when PyTorch and diffusers had been imported and nothing else done. The first line that it writes is `ready`.
+last of them; `forget`: the most resident memory is that from here on; `memory`: its bytes, less what was resident when
+PyTorch and diffusers had been imported and nothing else done. The first line that it writes is `ready`.
 """
 import argparse
 import re
