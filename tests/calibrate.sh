@@ -47,8 +47,7 @@ search() { "$diffpipe" tune "$unet" --profile profile.json --json >tune.json && 
 # a run that the profile predicted corrects it: the factors stand in what the corrected profile says of each op
 correct() {
   local factor
-  "$diffpipe" data shapes demo --count 8 --height 64 --width 64 >talk.txt 2>&1 && "$diffpipe" data manifest demo >talk.txt 2>&1 &&
-    "$diffpipe" data cache demo --for "$unet" >talk.txt 2>&1 || { cat talk.txt; return 1; }
+  make_data demo '--count 8 --height 64 --width 64' --for "$unet" || return 1
   "$diffpipe" run "$unet" --set data.path="$PWD/demo" --profile profile.json --steps 3 --out run --no-plots >talk.txt 2>&1 ||
     { cat talk.txt; return 1; }
   "$diffpipe" calibrate "$unet" --from run --profile profile.json --out better.json --json >said.json 2>talk.txt ||

@@ -26,6 +26,15 @@ refuses() {
     { cat "$scratch/err"; echo "exit status $status, no line like: $pattern"; return 1; }
 }
 
+# make_data FOLDER 'SHAPES OPTION...' CACHE OPTION...: a data set of shapes, with its cache
+make_data() {
+  local folder=$1 how=$2
+  shift 2
+  # shellcheck disable=SC2086  # the options are words
+  { "$diffpipe" data shapes "$folder" $how && "$diffpipe" data manifest "$folder" && "$diffpipe" data cache "$folder" "$@"; } \
+    >"$scratch/made" 2>&1 || { cat "$scratch/made"; return 1; }
+}
+
 # The last thing that a script does: the line that check.sh adds up, and the exit status.
 finish() {
   echo "$passed passed, $failed failed"

@@ -38,8 +38,7 @@ checkpoint_every = 3
 keep_checkpoints = 2
 evaluate_every = 10
 END
-{ "$diffpipe" data shapes data --count 20 && "$diffpipe" data manifest data &&
-  "$diffpipe" data cache data --for small.toml; } >made 2>&1 || { cat made; exit 1; }
+make_data data '--count 20' --for small.toml || exit 1
 
 run() { "$diffpipe" run small.toml --no-plots "$@"; }
 losses() { grep -o '"step":[0-9]*,"epoch":[0-9]*,"loss":[^,]*\|"eval_loss":[^,]*' "$1/log.jsonl"; }

@@ -121,8 +121,7 @@ lora() {
 one 'adapters come out as adapters' lora
 
 buckets() {
-  { "$diffpipe" data shapes wide --count 12 --sizes 128x128,64x192 && "$diffpipe" data manifest wide &&
-    "$diffpipe" data cache wide --for small.toml --buckets 128x128,64x192; } >made 2>&1 || { cat made; return 1; }
+  make_data wide '--count 12 --sizes 128x128,64x192' --for small.toml --buckets 128x128,64x192 || return 1
   run --set data.path=wide --set 'data.buckets=[[64,192],[128,128]]' --steps 6 --out buckets --json >out 2>err ||
     { cat err; return 1; }
   [ "$(losses buckets | grep -c epoch)" -eq 6 ] && [ -f buckets/comparison.json ]
