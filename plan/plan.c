@@ -12,6 +12,12 @@ void plan_plan_free(plan_plan *plan) {
   *plan = (plan_plan){0};
 }
 
+int plan_chunk_of(const plan_plan *plan, size_t unit) {
+  int chunk = 0;
+  while (chunk + 1 < plan->chunk_count && (int)unit >= plan->chunks[chunk + 1].first_unit) chunk++;
+  return chunk;
+}
+
 int plan_schedule_chunk_rank(plan_schedule schedule, int ranks, int chunk) {
   if (schedule == PLAN_FOLDED || schedule == PLAN_ZB_V) return chunk < ranks ? chunk : 2 * ranks - 1 - chunk;
   return chunk % ranks;

@@ -112,6 +112,8 @@ static inline int plan_worker_of(const plan_plan *plan, int replica, int member,
   return (replica * plan_tensor(plan) + member) * plan->ranks + rank;
 }
 
+/* The chunk that holds a unit. */
+int plan_chunk_of(const plan_plan *plan, size_t unit);
 /* Where a schedule places chunks: folded and zb-v as a V (chunk c on rank c, then back: 2 * ranks - 1 - c), the others
  * round robin (c % ranks). */
 int plan_schedule_chunk_rank(plan_schedule schedule, int ranks, int chunk);

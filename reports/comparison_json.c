@@ -95,12 +95,6 @@ static json_t *chunks(const plan_comparison *c) {
   return list;
 }
 
-static int chunk_of(const plan_plan *plan, size_t unit) {
-  int c = 0;
-  while (c + 1 < plan->chunk_count && (int)unit >= plan->chunks[c + 1].first_unit) c++;
-  return c;
-}
-
 static json_t *units(const report_pair *pair, const plan_comparison *c) {
   static const char *const names[] = {"forward", "backward"};
   const graph *model = pair->measured->graph;
@@ -111,7 +105,7 @@ static json_t *units(const report_pair *pair, const plan_comparison *c) {
     report_json_set(&o, "unit", json_integer((json_int_t)u));
     report_json_set(&o, "name", report_json_text(model->units.items[u].name));
     report_json_set(&o, "class", class ? json_string(class) : json_null());
-    report_json_set(&o, "chunk", json_integer(chunk_of(c->program->plan, u)));
+    report_json_set(&o, "chunk", json_integer(plan_chunk_of(c->program->plan, u)));
     for (int d = 0; d < 2; d++) {
       const plan_compared_unit *unit = &c->units[u];
       json_t *direction = json_object();

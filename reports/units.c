@@ -18,9 +18,7 @@ const char *report_unit_class(const graph *model, size_t unit) {
 /* Whether some worker with a flag holds a unit. */
 static bool held(const plan_comparison *comparison, const uint8_t *workers, size_t unit) {
   const plan_plan *plan = comparison->program->plan;
-  int chunk = 0;
-  while (chunk + 1 < plan->chunk_count && (int)unit >= plan->chunks[chunk + 1].first_unit) chunk++;
-  for (int w = plan->chunks[chunk].rank; w < comparison->measured.worker_count; w += plan->ranks)
+  for (int w = plan->chunks[plan_chunk_of(plan, unit)].rank; w < comparison->measured.worker_count; w += plan->ranks)
     if (workers[w]) return true;
   return false;
 }

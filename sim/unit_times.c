@@ -1,12 +1,5 @@
 #include "sim/unit_times.h"
 
-/* The worker of the first copy that holds a unit. */
-static int worker_of(const plan_plan *plan, size_t unit) {
-  for (int c = 0; c < plan->chunk_count; c++)
-    if ((int)unit < plan->chunks[c].first_unit + plan->chunks[c].unit_count) return plan->chunks[c].rank;
-  return 0;
-}
-
 /* Seconds of a chunk's forward, or of all parts of its backward, of a microbatch on the first copy, on average. */
 static double instructions_s(const sim_prediction *prediction, int chunk, bool backward) {
   const plan_program *program = &prediction->program;
@@ -41,7 +34,8 @@ dp_status sim_unit_times(const plan_scenario *scenario, const sim_prepared *prep
     return dp_fail(error, DP_INTERNAL, "unit times: what the prediction was made with is needed");
   DP_TRY(plan_unit_times_init(prediction->graph.units.count, times, error));
   for (size_t u = 0; u < times->unit_count; u++) {
-    const plan_device *device = &scenario->cluster.devices.items[plan->devices[worker_of(plan, u)]];
+    const int worker = plan->chunks[plan_chunk_of(plan, u)].rank; /* of the first copy */
+    const plan_device *device = &scenario->cluster.devices.items[plan->devices[worker]];
     const sim_prepared_kind *kind = sim_prepared_kind_of(prepared, device);
     if (!kind) {
       plan_unit_times_free(times);
