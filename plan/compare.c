@@ -23,8 +23,8 @@ static bool same_instruction(const plan_instruction *a, const plan_instruction *
          a->peer == b->peer;
 }
 
-bool plan_program_equal(const plan_program *a, const plan_program *b, char why[160]) {
-  why[0] = '\0';
+/* Whether two programs have the same lanes and instructions; else `why` says in what they differ. */
+static bool same_program(const plan_program *a, const plan_program *b, char why[160]) {
   if (a == b) return true;
   if (a->worker_count != b->worker_count || a->lane_count != b->lane_count ||
       a->instruction_count != b->instruction_count) {
@@ -279,7 +279,7 @@ static dp_status compare_all(comparer *c) {
 dp_status plan_compare(const plan_comparison_input *input, plan_comparison *comparison, dp_error *error) {
   char why[160];
   *comparison = (plan_comparison){.program = input->measured->program};
-  if (!plan_program_equal(input->predicted->program, input->measured->program, why))
+  if (!same_program(input->predicted->program, input->measured->program, why))
     return dp_fail(error, DP_BAD_INPUT, "compare: found timelines of different programs (%s), allowed: of one", why);
   comparer c = {.input = input, .program = input->measured->program, .out = comparison, .error = error};
   const dp_status status = compare_all(&c);

@@ -84,9 +84,6 @@ typedef struct plan_comparison_input {
 dp_status plan_compare(const plan_comparison_input *input, plan_comparison *comparison, dp_error *error);
 void plan_comparison_free(plan_comparison *comparison);
 
-/* Whether two programs have the same lanes and instructions; else `why` says in what they differ. */
-bool plan_program_equal(const plan_program *a, const plan_program *b, char why[160]);
-
 /* predicted / measured - 1; 0 where nothing was measured. */
 double plan_error_of(double predicted, double measured);
 

@@ -1,7 +1,6 @@
 #include "plan/unit_times.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 dp_status plan_unit_times_init(size_t unit_count, plan_unit_times *times, dp_error *error) {
   const size_t count = (unit_count ? unit_count : 1) * PLAN_UNIT_DIRECTION_COUNT;
@@ -18,25 +17,10 @@ void plan_unit_times_free(plan_unit_times *times) {
   *times = (plan_unit_times){0};
 }
 
-void plan_unit_times_clear(plan_unit_times *times) {
-  for (size_t i = 0; i < times->unit_count * PLAN_UNIT_DIRECTION_COUNT; i++) {
-    times->total_s[i] = 0;
-    times->runs[i] = 0;
-  }
-}
-
 void plan_unit_times_add(plan_unit_times *times, size_t unit, plan_unit_direction direction, double seconds) {
   const size_t at = unit * PLAN_UNIT_DIRECTION_COUNT + (size_t)direction;
   times->total_s[at] += seconds;
   times->runs[at]++;
-}
-
-void plan_unit_times_merge(plan_unit_times *times, const plan_unit_times *from) {
-  const size_t units = times->unit_count < from->unit_count ? times->unit_count : from->unit_count;
-  for (size_t i = 0; i < units * PLAN_UNIT_DIRECTION_COUNT; i++) {
-    times->total_s[i] += from->total_s[i];
-    times->runs[i] += from->runs[i];
-  }
 }
 
 static double mean_s(const plan_unit_times *times, size_t unit, plan_unit_direction direction) {

@@ -28,12 +28,9 @@ typedef struct plan_unit_times {
 
 dp_status plan_unit_times_init(size_t unit_count, plan_unit_times *times, dp_error *error);
 void plan_unit_times_free(plan_unit_times *times); /* zero-initialised is fine */
-void plan_unit_times_clear(plan_unit_times *times);
 
 /* One run. Several threads may add to one object as long as no two add to the same unit and direction at once. */
 void plan_unit_times_add(plan_unit_times *times, size_t unit, plan_unit_direction direction, double seconds);
-/* Adds all runs of `from`, of as many units. */
-void plan_unit_times_merge(plan_unit_times *times, const plan_unit_times *from);
 
 /* Of one microbatch; 0 where it was not timed. Backward: both parts together. */
 double plan_unit_forward_s(const plan_unit_times *times, size_t unit);
