@@ -3,8 +3,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "plan/compare_causes.h"
 #include "plan/replay.h"
@@ -178,13 +176,11 @@ static dp_status compare_chunks(comparer *c) {
     if (c->program->instructions[i].microbatch >= microbatches)
       microbatches = c->program->instructions[i].microbatch + 1;
   const uint32_t copies = (uint32_t)(c->program->worker_count / plan->ranks);
-  plan_compared *both = SCRATCH(c, plan_compared, 2 * (size_t)chunks);
+  plan_compared *both = KEEP(c, plan_compared, 2 * (size_t)chunks); /* forward of each, then backward */
   grouping g;
-  for (int d = 0; d < 2; d++) {
-    c->out->chunks[d] = KEEP(c, plan_compared, chunks);
-    if (!c->out->chunks[d]) return dp_fail_memory(c->error);
-  }
   if (!both) return dp_fail_memory(c->error);
+  c->out->chunks[0] = both;
+  c->out->chunks[1] = both + chunks;
   const uint32_t places = copies * microbatches * chunks * 2;
   uint32_t *item_at = SCRATCH(c, uint32_t, places); /* 1 + the item; 0: nothing runs there */
   if (!item_at) return dp_fail_memory(c->error);
@@ -204,10 +200,7 @@ static dp_status compare_chunks(comparer *c) {
     g.item_of[i] = *item - 1;
     both[group].effect_s += c->effect.length_s[i];
   }
-  DP_TRY(spread_both(c, &g, both));
-  memcpy(c->out->chunks[0], both, chunks * sizeof *both);
-  memcpy(c->out->chunks[1], both + chunks, chunks * sizeof *both);
-  return DP_OK;
+  return spread_both(c, &g, both);
 }
 
 /* ---- units ---- */
