@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/median.h"
 #include "plan/compare_causes.h"
 #include "plan/replay.h"
 
@@ -78,7 +79,7 @@ static void spread_values(double *values, size_t count, uint32_t step_count, pla
   *spread = (plan_spread){.count = (uint32_t)(count / step_count)};
   for (size_t i = 0; i < count; i++) spread->total_s += values[i] / step_count;
   if (count) spread->mean_s = spread->total_s * step_count / (double)count;
-  plan_sort(values, count);
+  dp_sort(values, count);
   spread->median_s = plan_quantile(values, count, 0.5);
   spread->p95_s = plan_quantile(values, count, 0.95);
 }

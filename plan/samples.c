@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/median.h"
+
 dp_status plan_timeline_samples_init(const plan_program *program, uint32_t capacity, plan_timeline_samples *samples,
                                      dp_error *error) {
   const size_t instructions = program->instruction_count ? program->instruction_count : 1;
@@ -35,15 +37,6 @@ void plan_timeline_samples_add(plan_timeline_samples *samples, const plan_timeli
   if (samples->count < samples->capacity) samples->count++;
 }
 
-static int by_value(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-void plan_sort(double *values, size_t count) {
-  if (count) qsort(values, count, sizeof *values, by_value);
-}
-
 double plan_quantile(const double *sorted, size_t count, double share) {
   if (count == 0) return 0;
   const double rank = ceil(share * (double)count - 1e-9);
@@ -61,7 +54,7 @@ dp_status plan_timeline_samples_spread(const plan_timeline_samples *samples, pla
     sorted[i] = samples->step_s[i];
     spread->mean_s += sorted[i] / count;
   }
-  plan_sort(sorted, count);
+  dp_sort(sorted, count);
   spread->median_s = plan_quantile(sorted, count, 0.5);
   spread->p95_s = plan_quantile(sorted, count, 0.95);
   spread->max_s = plan_quantile(sorted, count, 1);

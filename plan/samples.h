@@ -34,9 +34,8 @@ void plan_timeline_samples_add(plan_timeline_samples *samples, const plan_timeli
 dp_status plan_timeline_samples_median(const plan_timeline_samples *samples, plan_timeline *timeline, dp_error *error);
 dp_status plan_timeline_samples_spread(const plan_timeline_samples *samples, plan_step_spread *spread, dp_error *error);
 
-/* Ascending. */
-void plan_sort(double *values, size_t count);
-/* Of ascending values: the smallest that at least `share` (0 to 1) of them do not exceed; 0 of none. */
+/* Of ascending values: the smallest that at least `share` (0 to 1) of them do not exceed, which is always one of them
+ * (dp_quantile gives what lies between two); 0 of none. */
 double plan_quantile(const double *sorted, size_t count, double share);
 
 #endif

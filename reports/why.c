@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
+#include "base/median.h"
 #include "reports/comparison.h"
 #include "reports/tables.h"
 #include "reports/units.h"
@@ -116,7 +116,7 @@ static dp_status gather_class(teller *t, int first, dp_error *error) {
   if (!measures) return dp_fail_memory(error);
   for (int i = first; i < c->cause_count; i++)
     if (same_class(of, &c->causes[i])) measures[count++] = measure_of(&c->causes[i]);
-  plan_sort(measures, count);
+  dp_sort(measures, count);
   const double middle = plan_quantile(measures, count, 0.5);
   free(measures);
   for (int i = first; i < c->cause_count; i++) similar += same_class(of, &c->causes[i]) && alike(&c->causes[i], middle);
