@@ -107,23 +107,12 @@ static void free_two(two_runs *two) {
   report_files_free(&two->files[1]);
 }
 
-static double fullest_bytes(const report_files *files) {
-  int64_t most = 0;
-  for (int w = 0; w < files->memory.worker_count; w++)
-    if (files->memory.workers[w].peak_bytes > most) most = files->memory.workers[w].peak_bytes;
-  return (double)most;
-}
-
-static double exposed_s(const report_files *files) {
-  double sum_s = 0;
-  for (int w = 0; w < files->metrics.worker_count; w++) sum_s += files->metrics.workers[w].exposed_comm_s;
-  return files->metrics.worker_count ? sum_s / files->metrics.worker_count : 0;
-}
-
 static double step_s(const report_files *files) { return files->metrics.step_s; }
 static double rate(const report_files *files) { return files->metrics.throughput_samples_per_s; }
 static double bubble(const report_files *files) { return files->metrics.bubble_ratio; }
+static double exposed_s(const report_files *files) { return report_exposed_s(&files->metrics); }
 static double comm_bytes(const report_files *files) { return (double)files->metrics.comm_bytes; }
+static double fullest_bytes(const report_files *files) { return report_fullest_bytes(&files->memory); }
 static double balance(const report_files *files) {
   int worker;
   return report_imbalance(&files->metrics, &worker);
@@ -131,51 +120,23 @@ static double balance(const report_files *files) {
 static double cost(const report_files *files) { return files->run.usd_per_million_samples; }
 static double energy(const report_files *files) { return files->run.joules_per_sample; }
 
-typedef enum figure_kind { FIGURE_SECONDS, FIGURE_NUMBER, FIGURE_PERCENT, FIGURE_BYTES } figure_kind;
-
 /* What is laid side by side: the key in JSON, the name in the table. */
 static const struct {
   const char *key, *name, *unit;
-  figure_kind kind;
+  report_figure_kind kind;
   double (*read)(const report_files *files);
 } figures[] = {
-    {"step_s", "step", "", FIGURE_SECONDS, step_s},
-    {"throughput_samples_per_s", "throughput", " samples/s", FIGURE_NUMBER, rate},
-    {"bubble_ratio", "bubble ratio", "", FIGURE_PERCENT, bubble},
-    {"exposed_comm_s", "communication not hidden, a worker", "", FIGURE_SECONDS, exposed_s},
-    {"comm_bytes", "sent in a step", "", FIGURE_BYTES, comm_bytes},
-    {"imbalance", "busiest worker's compute / mean", "", FIGURE_NUMBER, balance},
-    {"peak_memory_bytes", "memory of the fullest worker", "", FIGURE_BYTES, fullest_bytes},
-    {"usd_per_million_samples", "cost of a million samples", " USD", FIGURE_NUMBER, cost},
-    {"joules_per_sample", "energy of a sample", " J", FIGURE_NUMBER, energy},
+    {"step_s", "step", "", REPORT_FIGURE_SECONDS, step_s},
+    {"throughput_samples_per_s", "throughput", " samples/s", REPORT_FIGURE_NUMBER, rate},
+    {"bubble_ratio", "bubble ratio", "", REPORT_FIGURE_PERCENT, bubble},
+    {"exposed_comm_s", "communication not hidden, a worker", "", REPORT_FIGURE_SECONDS, exposed_s},
+    {"comm_bytes", "sent in a step", "", REPORT_FIGURE_BYTES, comm_bytes},
+    {"imbalance", "busiest worker's compute / mean", "", REPORT_FIGURE_NUMBER, balance},
+    {"peak_memory_bytes", "memory of the fullest worker", "", REPORT_FIGURE_BYTES, fullest_bytes},
+    {"usd_per_million_samples", "cost of a million samples", " USD", REPORT_FIGURE_NUMBER, cost},
+    {"joules_per_sample", "energy of a sample", " J", REPORT_FIGURE_NUMBER, energy},
 };
 enum { FIGURES = sizeof figures / sizeof figures[0] };
-
-static void figure_cell(report_table *table, size_t f, double value) {
-  char text[32];
-  switch (figures[f].kind) {
-    case FIGURE_SECONDS:
-      report_table_cell(table, "%s", dp_format_seconds(value, text));
-      return;
-    case FIGURE_BYTES:
-      report_table_cell(table, "%s", dp_format_bytes(value, text));
-      return;
-    case FIGURE_PERCENT:
-      report_table_cell(table, "%.1f %%", 100 * value);
-      return;
-    default:
-      report_table_cell(table, "%.*f%s", report_digits(value), value, figures[f].unit);
-  }
-}
-
-static void change_cell(report_table *table, size_t f, double a, double b) {
-  if (figures[f].kind == FIGURE_PERCENT)
-    report_table_cell(table, "%+.1f points", 100 * (b - a));
-  else if (a > 0)
-    report_table_cell(table, "%+.1f %%", 100 * (b / a - 1));
-  else
-    report_table_cell(table, "–");
-}
 
 static void text_row(report_table *table, const char *name, const char *a, const char *b) {
   report_table_row(table, false);
@@ -193,12 +154,13 @@ static void make_figures(const two_runs *two, report_table *table) {
   text_row(table, "figures are", two->files[0].run.origin, two->files[1].run.origin);
   for (size_t f = 0; f < FIGURES; f++) {
     const double a = figures[f].read(&two->files[0]), b = figures[f].read(&two->files[1]);
+    char text[40];
     if (a == 0 && b == 0) continue; /* unknown */
     report_table_row(table, false);
     report_table_cell(table, "%s", figures[f].name);
-    figure_cell(table, f, a);
-    figure_cell(table, f, b);
-    change_cell(table, f, a, b);
+    report_table_cell(table, "%s%s", report_figure(figures[f].kind, a, text), figures[f].unit);
+    report_table_cell(table, "%s%s", report_figure(figures[f].kind, b, text), figures[f].unit);
+    report_table_cell(table, "%s", report_figure_apart(figures[f].kind, b, a, text));
   }
 }
 

@@ -32,14 +32,25 @@ dp_status report_compared_tables(const dp_node *comparison, int top, bool narrow
 
 /* Four figures, so that columns align: the digits after the point. */
 int report_digits(double value);
+
+typedef enum report_figure_kind {
+  REPORT_FIGURE_SECONDS, /* "12.3 ms" */
+  REPORT_FIGURE_BYTES,   /* "12.3 GB" */
+  REPORT_FIGURE_PERCENT, /* of a share: "12.3 %" */
+  REPORT_FIGURE_NUMBER,  /* four figures: "12.34" */
+  REPORT_FIGURE_RATIO    /* "1.23" */
+} report_figure_kind;
+const char *report_figure(report_figure_kind kind, double value, char out[40]);
+/* How far it is from another one: "+1.2 %", of shares "-1.2 points"; a dash where the other is 0. */
+const char *report_figure_apart(report_figure_kind kind, double value, double from, char out[40]);
 /* "10.12 → 12.34" */
 void report_change_cell(report_table *table, double before, double after);
 
+/* Communication that is not hidden, of a worker on average. */
+double report_exposed_s(const plan_metrics *metrics);
+double report_fullest_bytes(const plan_memory *memory);
 /* How much longer than the mean the busiest worker computes (1: all alike), and which it is (the first of equal ones).
  */
 double report_imbalance(const plan_metrics *metrics, int *worker);
-
-/* "+1.25 ms", "-35.0 us" */
-const char *report_signed_seconds(double seconds, char out[40]);
 
 #endif

@@ -148,24 +148,13 @@ static json_t *causes(const plan_comparison *c) {
   return list;
 }
 
-static double fullest(const report_run *run) {
-  int64_t most = 0;
-  for (int w = 0; w < run->memory->worker_count; w++)
-    if (run->memory->workers[w].peak_bytes > most) most = run->memory->workers[w].peak_bytes;
-  return (double)most;
-}
-
-static double exposed_s(const plan_metrics *metrics) {
-  double sum_s = 0;
-  for (int w = 0; w < metrics->worker_count; w++) sum_s += metrics->workers[w].exposed_comm_s;
-  return metrics->worker_count ? sum_s / metrics->worker_count : 0;
-}
-
 static json_t *errors(const report_pair *pair, const plan_comparison *c) {
   json_t *o = json_object();
   report_json_set(&o, "step", report_json_number(plan_error_of(c->predicted.step_s, c->measured.step_s)));
   report_json_set(&o, "bubble", report_json_number(c->predicted.bubble_ratio - c->measured.bubble_ratio));
-  report_json_set(&o, "memory", report_json_number(plan_error_of(fullest(pair->predicted), fullest(pair->measured))));
+  report_json_set(&o, "memory",
+                  report_json_number(plan_error_of(report_fullest_bytes(pair->predicted->memory),
+                                                   report_fullest_bytes(pair->measured->memory))));
   return o;
 }
 
@@ -179,9 +168,10 @@ static json_t *whole(const report_pair *pair, const plan_comparison *c, const ch
   report_json_set(&o, "step_s", two(p->step_s, m->step_s));
   report_json_set(&o, "throughput_samples_per_s", two(p->throughput_samples_per_s, m->throughput_samples_per_s));
   report_json_set(&o, "bubble_ratio", two(p->bubble_ratio, m->bubble_ratio));
-  report_json_set(&o, "exposed_comm_s", two(exposed_s(p), exposed_s(m)));
+  report_json_set(&o, "exposed_comm_s", two(report_exposed_s(p), report_exposed_s(m)));
   report_json_set(&o, "imbalance", two(report_imbalance(p, &busiest), report_imbalance(m, &busiest)));
-  report_json_set(&o, "peak_memory_bytes", two(fullest(pair->predicted), fullest(pair->measured)));
+  report_json_set(&o, "peak_memory_bytes",
+                  two(report_fullest_bytes(pair->predicted->memory), report_fullest_bytes(pair->measured->memory)));
   report_json_set(&o, "error", errors(pair, c));
   report_json_set(&o, "difference_s", report_json_number(c->difference_s));
   report_json_set(&o, "steps", pair->measured->steps ? report_steps_json(pair->measured->steps) : json_null());

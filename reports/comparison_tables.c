@@ -1,6 +1,5 @@
 /* Tables of a comparison.json. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,15 +7,6 @@
 #include "reports/read.h"
 
 enum { MOST_WORKERS = 16, MOST_CHUNKS = 32, NARROW_NAME = 43, WIDE_NAME = 90 };
-
-int report_digits(double value) {
-  const double size = fabs(value);
-  return size < 9.9995 ? 3 : size < 99.995 ? 2 : size < 999.95 ? 1 : 0;
-}
-
-void report_change_cell(report_table *table, double predicted, double measured) {
-  report_table_cell(table, "%.*f → %.*f", report_digits(predicted), predicted, report_digits(measured), measured);
-}
 
 static void ms_cell(report_table *table, double predicted_s, double measured_s) {
   report_change_cell(table, predicted_s * 1e3, measured_s * 1e3);
@@ -47,50 +37,17 @@ static void effect_cells(report_table *table, double effect_s, double difference
 
 /* ---- the result ---- */
 
-static void add_fact(report_table *table, const char *name, const char *predicted, const char *measured,
-                     const char *error) {
+static void add_pair(report_table *table, const dp_node *root, const char *key, const char *name,
+                     report_figure_kind kind) {
+  const dp_node *row = dp_node_get(root, key);
+  char text[40];
+  if (!row) return;
+  const double predicted = report_node_real(row, "predicted"), measured = report_node_real(row, "measured");
   report_table_row(table, false);
   report_table_cell(table, "%s", name);
-  report_table_cell(table, "%s", predicted);
-  report_table_cell(table, "%s", measured);
-  report_table_cell(table, "%s", error);
-}
-
-typedef enum fact_kind { SECONDS, RATE, POINTS, RATIO, BYTES } fact_kind;
-
-static const char *figure(fact_kind kind, double value, char out[40]) {
-  char text[32];
-  switch (kind) {
-    case SECONDS:
-      (void)snprintf(out, 40, "%s", dp_format_seconds(value, text));
-      break;
-    case RATE:
-      (void)snprintf(out, 40, "%.*f", report_digits(value), value);
-      break;
-    case POINTS:
-      (void)snprintf(out, 40, "%.1f %%", 100 * value);
-      break;
-    case BYTES:
-      (void)snprintf(out, 40, "%s", dp_format_bytes(value, text));
-      break;
-    default:
-      (void)snprintf(out, 40, "%.2f", value);
-  }
-  return out;
-}
-
-static void add_pair(report_table *table, const dp_node *root, const char *key, const char *name, fact_kind kind) {
-  const dp_node *row = dp_node_get(root, key);
-  char predicted[40], measured[40], error[40];
-  if (!row) return;
-  const double p = report_node_real(row, "predicted"), m = report_node_real(row, "measured");
-  if (kind == POINTS)
-    (void)snprintf(error, sizeof error, "%+.1f points", 100 * (p - m));
-  else if (m > 0)
-    (void)snprintf(error, sizeof error, "%+.1f %%", 100 * (p / m - 1));
-  else
-    (void)snprintf(error, sizeof error, "–");
-  add_fact(table, name, figure(kind, p, predicted), figure(kind, m, measured), error);
+  report_table_cell(table, "%s", report_figure(kind, predicted, text));
+  report_table_cell(table, "%s", report_figure(kind, measured, text));
+  report_table_cell(table, "%s", report_figure_apart(kind, predicted, measured, text));
 }
 
 static void make_result(const dp_node *root, report_table *table) {
@@ -100,12 +57,12 @@ static void make_result(const dp_node *root, report_table *table) {
   report_table_column(table, "predicted", REPORT_RIGHT);
   report_table_column(table, "measured", REPORT_RIGHT);
   report_table_column(table, "error", REPORT_RIGHT);
-  add_pair(table, root, "step_s", "step", SECONDS);
-  add_pair(table, root, "throughput_samples_per_s", "samples/s", RATE);
-  add_pair(table, root, "bubble_ratio", "bubble ratio", POINTS);
-  add_pair(table, root, "exposed_comm_s", "communication not hidden", SECONDS);
-  add_pair(table, root, "imbalance", "busiest worker / mean", RATIO);
-  add_pair(table, root, "peak_memory_bytes", "memory, fullest worker", BYTES);
+  add_pair(table, root, "step_s", "step", REPORT_FIGURE_SECONDS);
+  add_pair(table, root, "throughput_samples_per_s", "samples/s", REPORT_FIGURE_NUMBER);
+  add_pair(table, root, "bubble_ratio", "bubble ratio", REPORT_FIGURE_PERCENT);
+  add_pair(table, root, "exposed_comm_s", "communication not hidden", REPORT_FIGURE_SECONDS);
+  add_pair(table, root, "imbalance", "busiest worker / mean", REPORT_FIGURE_RATIO);
+  add_pair(table, root, "peak_memory_bytes", "memory, fullest worker", REPORT_FIGURE_BYTES);
   if (report_node_integer(steps, "count") > 1)
     report_table_note(table, "Measured: the median of the last %lld steps; 95th percentile %s, longest %s.",
                       (long long)report_node_integer(steps, "count"),

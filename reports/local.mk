@@ -5,6 +5,7 @@ libreports_a_SOURCES = \
 	reports/comparison.h \
 	reports/comparison_json.c \
 	reports/comparison_tables.c \
+	reports/figures.c \
 	reports/folder.c \
 	reports/gnuplot.c \
 	reports/draw.c reports/draw.h \

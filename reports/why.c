@@ -42,7 +42,8 @@ static void add_line(teller *t, dp_str *text) {
   dp_str_free(text);
 }
 
-const char *report_signed_seconds(double seconds, char out[40]) {
+/* "+1.25 ms", "-35.0 us" */
+static const char *signed_seconds(double seconds, char out[40]) {
   char figure[32];
   (void)snprintf(out, 40, "%c%s", seconds < 0 ? '-' : '+', dp_format_seconds(fabs(seconds), figure));
   return out;
@@ -236,7 +237,7 @@ static void add_subject(const reason *r, dp_str *out) {
 static void add_effect(const teller *t, double effect_s, dp_str *out) {
   char figure[40];
   const double share = t->comparison->difference_s != 0 ? effect_s / t->comparison->difference_s : 0;
-  dp_str_addf(out, ": %s a step", report_signed_seconds(effect_s, figure));
+  dp_str_addf(out, ": %s a step", signed_seconds(effect_s, figure));
   if (share > 0 && share <= 1.5) dp_str_addf(out, ", %.0f %% of the difference", 100 * share);
 }
 
@@ -299,18 +300,6 @@ static void write_reasons(teller *t) {
   add_effect(t, rest_s, &text);
   dp_str_add(&text, ".");
   add_line(t, &text);
-}
-
-double report_imbalance(const plan_metrics *metrics, int *worker) {
-  double most_s = 0, sum_s = 0;
-  *worker = 0;
-  for (int w = 0; w < metrics->worker_count; w++) {
-    sum_s += metrics->workers[w].compute_s;
-    if (metrics->workers[w].compute_s <= most_s) continue;
-    most_s = metrics->workers[w].compute_s;
-    *worker = w;
-  }
-  return sum_s > 0 ? most_s * metrics->worker_count / sum_s : 1;
 }
 
 static void write_balance(teller *t) {
