@@ -40,22 +40,10 @@ static dp_status print_text(const cli_values *values, dp_error *error) {
   return status;
 }
 
-/* The file as it is: report_compare_check has read it without a complaint. */
-static dp_status load(const char *folder, void **json, dp_error *error) {
-  DP_TRY(report_compare_check(folder, error));
-  dp_str path = {0};
-  dp_str_addf(&path, "%s/comparison.json", folder);
-  json_t *file = path.failed ? NULL : json_load_file(dp_str_text(&path), 0, NULL);
-  dp_str_free(&path);
-  if (!file) return dp_fail_memory(error);
-  *json = file;
-  return DP_OK;
-}
-
 static dp_status print_json(const cli_values *values, dp_error *error) {
   void *json = NULL;
   DP_TRY(values->argument_count > 1 ? report_compare_runs_json(values->arguments[0], values->arguments[1], &json, error)
-                                    : load(values->arguments[0], &json, error));
+                                    : report_compare_json(values->arguments[0], &json, error));
   const dp_status status = cli_json_print(json, error);
   json_decref(json);
   return status;

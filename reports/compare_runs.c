@@ -1,10 +1,7 @@
 /* One run against its prediction, or two folders against each other, for a terminal and as JSON. */
-#define _POSIX_C_SOURCE 200809L
 #include <jansson.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/schema.h"
 #include "reports/comparison.h"
 #include "reports/json.h"
 #include "reports/read.h"
@@ -12,37 +9,32 @@
 
 /* ---- a run and its prediction ---- */
 
-static bool there_is(const char *folder, const char *name) {
-  dp_str path = {0};
-  dp_str_addf(&path, "%s/%s", folder, name);
-  const bool found = !path.failed && access(dp_str_text(&path), F_OK) == 0;
-  dp_str_free(&path);
-  return found;
-}
-
 static dp_status read_comparison(const char *folder, dp_document *document, dp_error *error) {
-  dp_arena arena = {0};
-  const char *path = dp_arena_printf(&arena, "%s/comparison.json", folder);
-  dp_status status = path ? DP_OK : dp_fail_memory(error);
-  if (status == DP_OK && !there_is(folder, "comparison.json") && there_is(folder, "metrics.json"))
-    status = dp_fail(error, DP_BAD_INPUT,
-                     "%s: found a folder without comparison.json, of a prediction; allowed: the folder of a run, or "
-                     "two folders of any kind",
-                     folder);
-  if (status == DP_OK) status = dp_document_read(path, document, error);
-  dp_arena_free(&arena);
+  if (!report_there_is(folder, "comparison.json") && report_there_is(folder, "metrics.json"))
+    return dp_fail(error, DP_BAD_INPUT,
+                   "%s: found a folder without comparison.json, of a prediction; allowed: the folder of a run, or two "
+                   "folders of any kind",
+                   folder);
+  dp_str path = {0};
+  dp_str_addf(&path, "%s/comparison.json", folder);
+  dp_status status = path.failed ? dp_fail_memory(error) : dp_document_read(dp_str_text(&path), document, error);
+  dp_str_free(&path);
   if (status != DP_OK) return status;
-  if (document->root->kind != DP_NODE_TABLE)
-    status = dp_fail_at(error, document->root, "found %s, allowed: a table", dp_node_kind_name(document->root->kind));
-  if (status == DP_OK) status = dp_schema_check_format(document->root, "diffpipe-comparison", 1, error);
+  status = report_root_check(document->root, "diffpipe-comparison", error);
   if (status != DP_OK) dp_document_free(document);
   return status;
 }
 
-dp_status report_compare_check(const char *folder, dp_error *error) {
+dp_status report_compare_json(const char *folder, void **json, dp_error *error) {
   dp_document document;
+  dp_str path = {0};
   DP_TRY(read_comparison(folder, &document, error));
   dp_document_free(&document);
+  dp_str_addf(&path, "%s/comparison.json", folder);
+  json_t *file = path.failed ? NULL : json_load_file(dp_str_text(&path), 0, NULL); /* it was read without a complaint */
+  dp_str_free(&path);
+  if (!file) return dp_fail_memory(error);
+  *json = file;
   return DP_OK;
 }
 

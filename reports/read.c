@@ -343,11 +343,14 @@ static void read_metrics(reader *r, const dp_node *root) {
 
 /* ---- the whole ---- */
 
+dp_status report_root_check(const dp_node *root, const char *format, dp_error *error) {
+  if (root->kind != DP_NODE_TABLE)
+    return dp_fail_at(error, root, "found %s, allowed: a table", dp_node_kind_name(root->kind));
+  return dp_schema_check_format(root, format, 1, error);
+}
+
 static const dp_node *check_root(reader *r, const dp_document *document, const char *format) {
-  if (r->status == DP_OK && document->root->kind != DP_NODE_TABLE)
-    r->status =
-        dp_fail_at(r->error, document->root, "found %s, allowed: a table", dp_node_kind_name(document->root->kind));
-  if (r->status == DP_OK) r->status = dp_schema_check_format(document->root, format, 1, r->error);
+  if (r->status == DP_OK) r->status = report_root_check(document->root, format, r->error);
   return r->status == DP_OK ? document->root : NULL;
 }
 
@@ -357,9 +360,12 @@ static void open_document(reader *r, const char *folder, const char *name, dp_do
   r->status = path ? dp_document_read(path, document, r->error) : dp_fail_memory(r->error);
 }
 
-static bool there_is(reader *r, const char *folder, const char *name) {
-  const char *path = dp_arena_printf(&r->files->arena, "%s/%s", folder, name);
-  return path && access(path, F_OK) == 0;
+bool report_there_is(const char *folder, const char *name) {
+  dp_str path = {0};
+  dp_str_addf(&path, "%s/%s", folder, name);
+  const bool found = !path.failed && access(dp_str_text(&path), F_OK) == 0;
+  dp_str_free(&path);
+  return found;
 }
 
 /* What plots and tables need of what was predicted. */
@@ -402,7 +408,7 @@ static dp_status read_documents(reader *r) {
 }
 
 static dp_status read_log(reader *r, const char *folder) {
-  if (strcmp(r->files->run.origin, "measured") != 0 || !there_is(r, folder, "log.jsonl")) return DP_OK;
+  if (strcmp(r->files->run.origin, "measured") != 0 || !report_there_is(folder, "log.jsonl")) return DP_OK;
   const char *path = dp_arena_printf(&r->files->arena, "%s/log.jsonl", folder);
   r->status = path ? report_log_read(path, &r->files->log, r->error) : dp_fail_memory(r->error);
   if (r->status != DP_OK) report_files_free(r->files);
@@ -420,8 +426,8 @@ dp_status report_files_read(const char *folder, report_files *files, dp_error *e
   reader r = {.files = files, .error = error};
   open_document(&r, folder, "metrics.json", &files->metrics_document);
   open_document(&r, folder, "setup.json", &files->setup_document);
-  if (there_is(&r, folder, "tune.json")) open_document(&r, folder, "tune.json", &files->tune_document);
-  if (there_is(&r, folder, "comparison.json"))
+  if (report_there_is(folder, "tune.json")) open_document(&r, folder, "tune.json", &files->tune_document);
+  if (report_there_is(folder, "comparison.json"))
     open_document(&r, folder, "comparison.json", &files->comparison_document);
   if (r.status == DP_OK) {
     DP_TRY(read_documents(&r));

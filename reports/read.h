@@ -43,6 +43,10 @@ void report_files_free(report_files *files);
 const report_log *report_files_log(const report_files *files);
 const report_run *report_files_predicted(const report_files *files);
 
+/* What reads a file of a folder by itself needs: whether it is there, and whether its root is of a format. */
+bool report_there_is(const char *folder, const char *name);
+dp_status report_root_check(const dp_node *root, const char *format, dp_error *error);
+
 /* Getters that a page needs on tune.json: 0, NULL or false where the key is missing, null or of another kind. */
 double report_node_real(const dp_node *table, const char *key);
 int64_t report_node_integer(const dp_node *table, const char *key);

@@ -127,11 +127,10 @@ dp_status report_folder_write(const report_run *run, const char *folder, const r
 dp_status report_run_folder_write(const report_pair *pair, const char *folder, const report_options *options,
                                   dp_str *notes, dp_error *error);
 
-/* What a run's folder says of predicted and measured, for a terminal; at most `top` units. DP_BAD_INPUT: it has no
- * comparison. */
+/* What a run's folder says of predicted and measured, for a terminal, at most `top` units; and the file as it is, a new
+ * json_t *. DP_BAD_INPUT: it has no comparison. */
 dp_status report_compare_text(const char *folder, int top, dp_str *out, dp_error *error);
-/* Whether comparison.json of a folder can be read. */
-dp_status report_compare_check(const char *folder, dp_error *error);
+dp_status report_compare_json(const char *folder, void **json, dp_error *error);
 
 /* Two folders, of runs or predictions, side by side: their metrics. As text, and as a new json_t *. */
 dp_status report_compare_runs_text(const char *a, const char *b, dp_str *out, dp_error *error);
