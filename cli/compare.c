@@ -56,7 +56,9 @@ static dp_status draw_losses(const cli_values *values, dp_error *error) {
   const dp_status status =
       report_losses_write(values->arguments[0], values->arguments[1], folder, cli_folder_gnuplot(), &notes, error);
   if (notes.length) fprintf(stderr, "diffpipe: note: %s", dp_str_text(&notes));
-  if (status == DP_OK) fprintf(stderr, "diffpipe: wrote %s: losses.svg, losses.png\n", folder);
+  if (status == DP_OK)
+    fprintf(stderr, "diffpipe: wrote %s: %s\n", folder,
+            notes.length ? "plots/losses.gp, plots/losses.tsv" : "losses.svg, losses.png");
   dp_str_free(&notes);
   return status;
 }

@@ -204,6 +204,7 @@ dp_status report_losses_write(const char *first, const char *second, const char 
   dp_str_addf(&plots, "%s/plots", folder);
   status = plots.failed ? dp_fail_memory(error) : dp_folder_make(dp_str_text(&plots), error);
   if (status == DP_OK) {
+    report_plot_remove("losses", false, folder);
     dp_error trouble = DP_ERROR_INIT;
     status = report_plot_make("losses", plot_two, &two, folder, gnuplot, &trouble);
     if (status == DP_UNSUPPORTED) {

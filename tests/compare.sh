@@ -84,11 +84,17 @@ one "a file that lacks most" bare
 cp -r "$scratch/unet" "$scratch/lossy" && sed -i 's/"loss": *\([0-9.]*\)/"loss":2\1/' "$scratch/lossy/log.jsonl"
 losses() {
   "$diffpipe" compare "$scratch/unet" "$scratch/lossy" --out "$scratch/losses" 2>"$scratch/err" >/dev/null &&
-    grep -q 'losses.svg' "$scratch/err" && [ "$(grep -c '^# step' "$scratch/losses/plots/losses.tsv")" -eq 2 ] &&
+    [ "$(grep -c '^# step' "$scratch/losses/plots/losses.tsv")" -eq 2 ] &&
     [ "$(grep -c '^[0-9]' "$scratch/losses/plots/losses.tsv")" -eq 400 ] || return 1
-  [ -z "$GNUPLOT" ] || [ -s "$scratch/losses/losses.svg" ]
+  [ -z "$GNUPLOT" ] || { grep -q 'losses.svg' "$scratch/err" && [ -s "$scratch/losses/losses.svg" ]; }
+}
+undrawn() { # over the pictures of before
+  GNUPLOT=/nonexistent/gnuplot "$diffpipe" compare "$scratch/unet" "$scratch/lossy" --out "$scratch/losses" 2>"$scratch/err" >/dev/null &&
+    cat "$scratch/err" && grep -q ': /nonexistent/gnuplot: cannot be run' "$scratch/err" && ! grep -q 'losses.svg' "$scratch/err" &&
+    [ ! -e "$scratch/losses/losses.svg" ] && [ ! -e "$scratch/losses/losses.png" ] && [ -s "$scratch/losses/plots/losses.tsv" ]
 }
 one "two losses" losses
+one "two losses without gnuplot" undrawn
 one "--out with one folder" refused 'compare: found --out with one folder, allowed: with two$' unet --out somewhere
 one "a run without a log" refused 'worker/log.jsonl: ' unet worker --out somewhere
 one "a folder without a name" refused 'compare: --out: found "", allowed: the name of a folder$' unet lossy --out ""
