@@ -204,15 +204,9 @@ dp_status report_losses_write(const char *first, const char *second, const char 
   dp_str_addf(&plots, "%s/plots", folder);
   status = plots.failed ? dp_fail_memory(error) : dp_folder_make(dp_str_text(&plots), error);
   if (status == DP_OK) {
+    report_plotting plotting = {folder, gnuplot, notes};
     report_plot_remove("losses", false, folder);
-    dp_error trouble = DP_ERROR_INIT;
-    status = report_plot_make("losses", plot_two, &two, folder, gnuplot, &trouble);
-    if (status == DP_UNSUPPORTED) {
-      dp_str_addf(notes, "no plot: %s; the figures are in %s/plots\n", trouble.text, folder);
-      status = DP_OK;
-    } else if (status != DP_OK) {
-      status = dp_fail(error, status, "%s", trouble.text);
-    }
+    status = report_plot_make(&plotting, "losses", plot_two, &two, error);
   }
   dp_str_free(&plots);
   for (int i = 0; i < 2; i++) report_log_free(&two.logs[i]);

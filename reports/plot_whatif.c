@@ -295,23 +295,10 @@ static dp_status write_sweep(const void *figures, FILE *data, dp_str *body, repo
 
 /* ---- all ---- */
 
-typedef struct drawer {
-  const char *folder, *gnuplot;
-  dp_str *notes;
-  dp_error *error;
-} drawer;
-
-static dp_status make(drawer *d, const char *name, bool wanted, report_plot_writer write, const void *figures) {
-  report_plot_remove(name, !wanted, d->folder);
-  if (!wanted) return DP_OK;
-  dp_error trouble = DP_ERROR_INIT;
-  const dp_status status = report_plot_make(name, write, figures, d->folder, d->gnuplot, &trouble);
-  if (status == DP_UNSUPPORTED) { /* once is enough: the sources of the others are still written */
-    dp_str_addf(d->notes, "no plots: %s; the figures are in %s/plots\n", trouble.text, d->folder);
-    d->gnuplot = NULL;
-    return DP_OK;
-  }
-  return status == DP_OK ? DP_OK : dp_fail(d->error, status, "%s", trouble.text);
+static dp_status make(report_plotting *plotting, const char *name, bool wanted, report_plot_writer write,
+                      const void *figures, dp_error *error) {
+  report_plot_remove(name, !wanted, plotting->folder);
+  return wanted ? report_plot_make(plotting, name, write, figures, error) : DP_OK;
 }
 
 /* Sweeps of an earlier run that had more of them. */
@@ -330,16 +317,16 @@ static void remove_more_sweeps(const char *folder, int from) {
 
 dp_status report_whatif_plots_write(const report_whatif *figures, const char *folder, const char *gnuplot,
                                     dp_str *notes, dp_error *error) {
-  drawer d = {folder, gnuplot, notes, error};
+  report_plotting plotting = {folder, gnuplot, notes};
   const bool rows = figures->row_count > 0;
-  DP_TRY(make(&d, "whatif_throughput", rows, write_throughput, figures));
-  DP_TRY(make(&d, "whatif_cost", has_cost(figures), write_cost, figures));
-  DP_TRY(make(&d, "whatif_sensitivity", has_gains(figures), write_sensitivity, figures));
+  DP_TRY(make(&plotting, "whatif_throughput", rows, write_throughput, figures, error));
+  DP_TRY(make(&plotting, "whatif_cost", has_cost(figures), write_cost, figures, error));
+  DP_TRY(make(&plotting, "whatif_sensitivity", has_gains(figures), write_sensitivity, figures, error));
   for (int s = 0; s < figures->sweep_count; s++) {
     char name[32];
     const sweep_figures sweep = {figures, &figures->sweeps[s]};
     (void)snprintf(name, sizeof name, "sweep_%d", s + 1);
-    DP_TRY(make(&d, name, rows && figures->sweeps[s].value_count > 1, write_sweep, &sweep));
+    DP_TRY(make(&plotting, name, rows && figures->sweeps[s].value_count > 1, write_sweep, &sweep, error));
   }
   remove_more_sweeps(folder, figures->sweep_count);
   return DP_OK;

@@ -143,8 +143,9 @@ static dp_status draw(const char *gnuplot, const char *script, const char *data,
   return status;
 }
 
-dp_status report_plot_make(const char *name, report_plot_writer write, const void *figures, const char *folder,
-                           const char *gnuplot, dp_error *error) {
+static dp_status make(const report_plotting *plotting, const char *name, report_plot_writer write, const void *figures,
+                      dp_error *error) {
+  const char *folder = plotting->folder;
   dp_arena arena = {0};
   const char *data = dp_arena_printf(&arena, "%s/plots/%s.tsv", folder, name);
   const char *script = dp_arena_printf(&arena, "%s/plots/%s.gp", folder, name);
@@ -152,9 +153,21 @@ dp_status report_plot_make(const char *name, report_plot_writer write, const voi
   const char *png = dp_arena_printf(&arena, "%s/%s.png", folder, name);
   dp_status status = data && script && svg && png ? DP_OK : dp_fail_memory(error);
   if (status == DP_OK) status = write_sources(name, write, figures, data, script, error);
-  if (status == DP_OK && gnuplot) status = draw(gnuplot, script, data, svg, png, error);
+  if (status == DP_OK && plotting->gnuplot) status = draw(plotting->gnuplot, script, data, svg, png, error);
   dp_arena_free(&arena);
   return status;
+}
+
+dp_status report_plot_make(report_plotting *plotting, const char *name, report_plot_writer write, const void *figures,
+                           dp_error *error) {
+  dp_error trouble = DP_ERROR_INIT;
+  const dp_status status = make(plotting, name, write, figures, &trouble);
+  if (status == DP_UNSUPPORTED) {
+    dp_str_addf(plotting->notes, "no plots: %s; the figures are in %s/plots\n", trouble.text, plotting->folder);
+    plotting->gnuplot = NULL;
+    return DP_OK;
+  }
+  return status == DP_OK ? DP_OK : dp_fail(error, status, "%s", trouble.text);
 }
 
 /* A plot of the table and what it is drawn from. */
@@ -191,7 +204,7 @@ static bool is_drawn(const report_plot *plot, const char *folder) {
 dp_status report_plots_write(const report_plot_source *source, const char *folder, const char *gnuplot,
                              bool missing_only, dp_str *notes, dp_error *error) {
   dp_progress progress;
-  const bool asked = gnuplot != NULL;
+  report_plotting plotting = {folder, gnuplot, notes};
   dp_status status = DP_OK;
   dp_progress_begin(&progress, "plots", REPORT_PLOT_COUNT);
   for (int p = 0; p < REPORT_PLOT_COUNT && status == DP_OK; p++) {
@@ -201,19 +214,11 @@ dp_status report_plots_write(const report_plot_source *source, const char *folde
     if (!missing_only) report_plot_remove(plot->name, !wanted, folder);
     if (!wanted) continue;
     dp_progress_update(&progress, (uint64_t)p, plot->name);
-    dp_error trouble = DP_ERROR_INIT;
     const table_plot from = {plot, source};
-    status = report_plot_make(plot->name, write_table_plot, &from, folder, gnuplot, &trouble);
-    if (status == DP_UNSUPPORTED) { /* once is enough: the sources of the others are still written */
-      dp_str_addf(notes, "no plots: %s; the figures are in %s/plots\n", trouble.text, folder);
-      gnuplot = NULL;
-      status = DP_OK;
-    } else if (status != DP_OK) {
-      status = dp_fail(error, status, "%s", trouble.text);
-    }
+    status = report_plot_make(&plotting, plot->name, write_table_plot, &from, error);
   }
   dp_progress_end(&progress);
-  if (status == DP_OK && !asked)
+  if (status == DP_OK && !gnuplot)
     dp_str_addf(notes, "no plots: gnuplot was not found; the figures are in %s/plots\n", folder);
   return status;
 }

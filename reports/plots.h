@@ -101,12 +101,19 @@ bool report_plot_has_k(const report_plot_source *source);
 dp_status report_plots_write(const report_plot_source *source, const char *folder, const char *gnuplot,
                              bool missing_only, dp_str *notes, dp_error *error);
 
-/* One plot of whatever figures: plots/NAME.tsv and plots/NAME.gp in the folder and, where gnuplot is not NULL, NAME.svg
- * and NAME.png. DP_UNSUPPORTED as report_gnuplot_run, with the sources written. */
+/* Where plots go, and what draws them. */
+typedef struct report_plotting {
+  const char *folder;
+  const char *gnuplot; /* NULL: sources alone. Becomes NULL, and `notes` gets a line, when it cannot be run or fails:
+                        * once is enough, the sources of the others are still written */
+  dp_str *notes;
+} report_plotting;
+
+/* One plot of whatever figures: plots/NAME.tsv and plots/NAME.gp, and NAME.svg and NAME.png where gnuplot draws. */
 typedef dp_status (*report_plot_writer)(const void *figures, FILE *data, dp_str *body, report_plot_size *size,
                                         dp_error *error);
-dp_status report_plot_make(const char *name, report_plot_writer write, const void *figures, const char *folder,
-                           const char *gnuplot, dp_error *error);
+dp_status report_plot_make(report_plotting *plotting, const char *name, report_plot_writer write, const void *figures,
+                           dp_error *error);
 /* Removes the pictures of a plot, and its sources too. */
 void report_plot_remove(const char *name, bool sources, const char *folder);
 
