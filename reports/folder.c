@@ -6,35 +6,6 @@
 #include "reports/page.h"
 #include "reports/plots.h"
 
-static const char *join(dp_arena *arena, const char *folder, const char *name) {
-  return dp_arena_printf(arena, "%s/%s", folder, name);
-}
-
-static dp_status write_plan(const report_run *run, const char *path, dp_error *error) {
-  json_t *plan = plan_plan_json(run->program->plan, run->graph, run->cluster);
-  if (!plan) return dp_fail_memory(error);
-  const dp_status status = report_json_write(plan, path, error);
-  json_decref(plan);
-  return status;
-}
-
-typedef dp_status (*maker)(const report_run *run, void **json, dp_error *error);
-
-static dp_status write_made(const report_run *run, maker make, const char *path, dp_error *error) {
-  void *json = NULL;
-  DP_TRY(make(run, &json, error));
-  const dp_status status = report_json_write(json, path, error);
-  json_decref(json);
-  return status;
-}
-
-/* What an earlier run left would lie about this one. */
-static dp_status write_or_remove(const json_t *json, const char *path, dp_error *error) {
-  if (json) return report_json_write(json, path, error);
-  (void)remove(path);
-  return DP_OK;
-}
-
 /* Of the run alone, or of the run beside its prediction. */
 typedef struct writing {
   const report_run *run, *predicted; /* predicted: NULL where there is nothing to compare */
@@ -46,10 +17,55 @@ typedef struct writing {
   dp_error *error;
 } writing;
 
+static dp_status path_of(writing *w, const char *name, const char **path) {
+  *path = dp_arena_printf(&w->arena, "%s/%s", w->folder, name);
+  return *path ? DP_OK : dp_fail_memory(w->error);
+}
+
+static dp_status make_folder(writing *w, const char *name) {
+  const char *path;
+  DP_TRY(path_of(w, name, &path));
+  return dp_folder_make(path, w->error);
+}
+
+static dp_status plan_json(const report_run *run, void **json, dp_error *error) {
+  *json = plan_plan_json(run->program->plan, run->graph, run->cluster);
+  return *json ? DP_OK : dp_fail_memory(error);
+}
+
+typedef dp_status (*maker)(const report_run *run, void **json, dp_error *error);
+
+static dp_status write_made(writing *w, const report_run *run, maker make, const char *name) {
+  const char *path;
+  void *json = NULL;
+  DP_TRY(path_of(w, name, &path));
+  DP_TRY(make(run, &json, w->error));
+  const dp_status status = report_json_write(json, path, w->error);
+  json_decref(json);
+  return status;
+}
+
+/* What an earlier run left would lie about this one. */
+static dp_status write_or_remove(writing *w, const json_t *json, const char *name) {
+  const char *path;
+  DP_TRY(path_of(w, name, &path));
+  if (json) return report_json_write(json, path, w->error);
+  (void)remove(path);
+  return DP_OK;
+}
+
+static dp_status write_trace(writing *w, const report_run *run, const report_run *predicted, const char *name) {
+  const char *path;
+  DP_TRY(path_of(w, name, &path));
+  return report_trace_write(run, predicted, path, w->error);
+}
+
 /* The page is made from the files, as `report` makes it; the plots, from the run itself, for the timeline is in no file
  * that is read back. */
-static dp_status write_page(const writing *w, const char *path) {
+static dp_status write_page(writing *w, const char *name) {
+  const char *path;
   report_files files;
+  DP_TRY(path_of(w, name, &path));
   DP_TRY(report_files_read(w->folder, &files, w->error));
   const report_plot_source source = {
       .run = w->run, .tune = files.tune, .predicted = w->predicted, .log = report_files_log(&files)};
@@ -68,38 +84,26 @@ static dp_status write_page(const writing *w, const char *path) {
 }
 
 static dp_status write_prediction(writing *w) {
-  const char *folder = join(&w->arena, w->folder, "predicted");
-  const char *metrics = folder ? join(&w->arena, folder, "metrics.json") : NULL;
-  const char *timeline = folder ? join(&w->arena, folder, "timeline.json") : NULL;
-  if (!metrics || !timeline) return dp_fail_memory(w->error);
   if (!w->predicted) {
-    (void)remove(metrics);
-    (void)remove(timeline);
-    (void)remove(folder);
-    return DP_OK;
+    DP_TRY(write_or_remove(w, NULL, "predicted/metrics.json"));
+    DP_TRY(write_or_remove(w, NULL, "predicted/timeline.json"));
+    return write_or_remove(w, NULL, "predicted");
   }
-  DP_TRY(dp_folder_make(folder, w->error));
-  DP_TRY(write_made(w->predicted, report_metrics_json, metrics, w->error));
-  return report_trace_write(w->predicted, timeline, w->error);
+  DP_TRY(make_folder(w, "predicted"));
+  DP_TRY(write_made(w, w->predicted, report_metrics_json, "predicted/metrics.json"));
+  return write_trace(w, w->predicted, NULL, "predicted/timeline.json");
 }
 
 static dp_status write_all(writing *w) {
-  const char *folder = w->folder;
-  const char *plan = join(&w->arena, folder, "plan.json"), *metrics = join(&w->arena, folder, "metrics.json");
-  const char *setup = join(&w->arena, folder, "setup.json"), *tune = join(&w->arena, folder, "tune.json");
-  const char *timeline = join(&w->arena, folder, "timeline.json"), *page = join(&w->arena, folder, "report.html");
-  const char *plots = join(&w->arena, folder, "plots"), *comparison = join(&w->arena, folder, "comparison.json");
-  if (!plan || !metrics || !setup || !tune || !timeline || !page || !plots || !comparison)
-    return dp_fail_memory(w->error);
-  DP_TRY(dp_folder_make(plots, w->error));
-  DP_TRY(write_plan(w->run, plan, w->error));
-  DP_TRY(write_made(w->run, report_metrics_json, metrics, w->error));
-  DP_TRY(write_made(w->run, report_setup_json, setup, w->error));
-  DP_TRY(write_or_remove(w->options->tune, tune, w->error));
+  DP_TRY(make_folder(w, "plots"));
+  DP_TRY(write_made(w, w->run, plan_json, "plan.json"));
+  DP_TRY(write_made(w, w->run, report_metrics_json, "metrics.json"));
+  DP_TRY(write_made(w, w->run, report_setup_json, "setup.json"));
+  DP_TRY(write_or_remove(w, w->options->tune, "tune.json"));
   DP_TRY(write_prediction(w));
-  DP_TRY(write_or_remove(w->comparison, comparison, w->error));
-  DP_TRY(report_trace_pair_write(w->run, w->predicted, timeline, w->error));
-  DP_TRY(write_page(w, page));
+  DP_TRY(write_or_remove(w, w->comparison, "comparison.json"));
+  DP_TRY(write_trace(w, w->run, w->predicted, "timeline.json"));
+  DP_TRY(write_page(w, "report.html"));
   return w->notes->failed ? dp_fail_memory(w->error) : DP_OK;
 }
 
@@ -143,18 +147,18 @@ dp_status report_again(const char *folder, bool markdown, const char *gnuplot, d
                                      .tune = files.tune,
                                      .predicted = report_files_predicted(&files),
                                      .log = report_files_log(&files)};
-  dp_arena arena = {0};
-  const char *plots = join(&arena, folder, "plots");
-  dp_status status = plots ? DP_OK : dp_fail_memory(error);
+  dp_str plots = {0};
+  dp_str_addf(&plots, "%s/plots", folder);
+  dp_status status = plots.failed ? dp_fail_memory(error) : DP_OK;
   if (status == DP_OK && gnuplot && !markdown) {
     /* a folder that cannot be written to has a page without the plots that it lacks */
     dp_error trouble = DP_ERROR_INIT;
-    dp_status drawn = dp_folder_make(plots, &trouble);
+    dp_status drawn = dp_folder_make(dp_str_text(&plots), &trouble);
     if (drawn == DP_OK) drawn = report_plots_write(&source, folder, gnuplot, true, notes, &trouble);
     if (drawn != DP_OK) dp_str_addf(notes, "some plots were not drawn: %s\n", trouble.text);
   }
   if (status == DP_OK) status = report_page_build(&files, folder, markdown, page, error);
-  dp_arena_free(&arena);
+  dp_str_free(&plots);
   report_files_free(&files);
   return status;
 }

@@ -97,12 +97,9 @@ dp_status report_setup_json(const report_run *run, void **json, dp_error *error)
 
 /* timeline.json: Chrome trace event format, written as it goes. A process a worker, a thread a lane, a complete event
  * an instruction, a flow from every SEND to its RECV. Times are rounded to ns, starts and ends alike, so that spans
- * that touch still touch and none overlap. */
-dp_status report_trace_write(const report_run *run, const char *path, dp_error *error);
-/* Both runs in one file under processes of their own; a worker's two stand together, the prediction first. `predicted`
- * NULL: as report_trace_write. */
-dp_status report_trace_pair_write(const report_run *run, const report_run *predicted, const char *path,
-                                  dp_error *error);
+ * that touch still touch and none overlap. Where `predicted` is not NULL, both runs are in the file under processes of
+ * their own; a worker's two stand together, the prediction first. */
+dp_status report_trace_write(const report_run *run, const report_run *predicted, const char *path, dp_error *error);
 
 typedef struct report_options {
   const char *gnuplot; /* program, searched in PATH when it has no slash; NULL: no plots */

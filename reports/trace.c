@@ -211,8 +211,7 @@ static dp_status write_trace(tracer *t, const report_run *run, const report_run 
   return DP_OK;
 }
 
-dp_status report_trace_pair_write(const report_run *run, const report_run *predicted, const char *path,
-                                  dp_error *error) {
+dp_status report_trace_write(const report_run *run, const report_run *predicted, const char *path, dp_error *error) {
   dp_output output;
   DP_TRY(dp_output_open(path, &output, error));
   tracer t = {.stream = output.stream, .first = true};
@@ -221,8 +220,4 @@ dp_status report_trace_pair_write(const report_run *run, const report_run *predi
   if (status == DP_OK) return dp_output_commit(&output, error);
   dp_output_abandon(&output);
   return status;
-}
-
-dp_status report_trace_write(const report_run *run, const char *path, dp_error *error) {
-  return report_trace_pair_write(run, NULL, path, error);
 }

@@ -372,7 +372,7 @@ START_TEST(one_trace_of_both) {
   how.links = 2;
   make_world(replicas, how, &w);
   dp_error error = DP_ERROR_INIT;
-  ck_assert_int_eq(report_trace_pair_write(&w.measured, &w.predicted, "pair.json", &error), DP_OK);
+  ck_assert_int_eq(report_trace_write(&w.measured, &w.predicted, "pair.json", &error), DP_OK);
   json_t *root = read_json("pair.json");
   const json_t *events = json_object_get(root, "traceEvents"), *event;
   const int workers = w.of.prediction.program.worker_count;

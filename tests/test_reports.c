@@ -322,7 +322,7 @@ static void check_trace(const fixture_options *options) {
     made.plan.denoise_steps = 2;
     made.plan.microbatches /= 2;
   }
-  ck_assert_msg(report_trace_write(&made.run, in_folder("timeline.json"), &error) == DP_OK, "%s", error.text);
+  ck_assert_msg(report_trace_write(&made.run, NULL, in_folder("timeline.json"), &error) == DP_OK, "%s", error.text);
   json_t *trace = load("timeline.json");
   const json_t *about = json_object_get(trace, "otherData"), *events = json_object_get(trace, "traceEvents");
   ck_assert_str_eq(json_string_value(json_object_get(about, "format")), "diffpipe-timeline");
