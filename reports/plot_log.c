@@ -80,9 +80,18 @@ static void set_range(bounds found, bool from_zero, dp_str *body) {
               low + (span > 0 ? span : 1) * 1.1);
 }
 
-static void set_steps(const report_log *log, dp_str *body) {
-  const double first = (double)log->rows.items[0].step, last = (double)log->rows.items[log->rows.count - 1].step;
+static double first_step(const report_log *log) { return (double)log->rows.items[0].step; }
+static double last_step(const report_log *log) { return (double)log->rows.items[log->rows.count - 1].step; }
+
+static void set_steps(double first, double last, dp_str *body) {
   dp_str_addf(body, "set xrange [%.9g:%.9g]\nset xtics\n", first, last > first ? last : first + 1);
+}
+
+/* Frees the subtitle. */
+static void begin(report_plot_size *size, const char *title, dp_str *subtitle, dp_str *body) {
+  report_plot_half(size, title, dp_str_text(subtitle), "step", body);
+  if (subtitle->failed) body->failed = true;
+  dp_str_free(subtitle);
 }
 
 dp_status report_plot_loss(const report_plot_source *source, FILE *data, dp_str *body, report_plot_size *size,
@@ -104,11 +113,9 @@ dp_status report_plot_loss(const report_plot_source *source, FILE *data, dp_str 
   }
   dp_str_addf(&subtitle, "grey: each step; blue: mean of the last %zu%s", window,
               evaluations ? "; points: evaluations" : "");
-  report_plot_half(size, "Loss", dp_str_text(&subtitle), "step", body);
-  if (subtitle.failed) body->failed = true;
-  dp_str_free(&subtitle);
+  begin(size, "Loss", &subtitle, body);
   set_range(found, false, body);
-  set_steps(log, body);
+  set_steps(first_step(log), last_step(log), body);
   dp_str_add(body,
              "plot data index 0 using 1:2 with lines lw 1 lc rgb '#9aa0a6' notitle, \\\n"
              "  data index 0 using 1:3 with lines lw 2.5 lc rgb '#0072b2' notitle");
@@ -129,11 +136,9 @@ dp_status report_plot_rate(const report_plot_source *source, FILE *data, dp_str 
   widen(&found, predicted > 0 ? predicted : NAN);
   dp_str_addf(&subtitle, "samples/s; grey: each step; blue: mean of the last %zu%s", window,
               predicted > 0 ? "; dashed: predicted" : "");
-  report_plot_half(size, "Throughput", dp_str_text(&subtitle), "step", body);
-  if (subtitle.failed) body->failed = true;
-  dp_str_free(&subtitle);
+  begin(size, "Throughput", &subtitle, body);
   set_range(found, true, body);
-  set_steps(log, body);
+  set_steps(first_step(log), last_step(log), body);
   dp_str_add(body,
              "plot data using 1:2 with lines lw 1 lc rgb '#9aa0a6' notitle, \\\n"
              "  data using 1:3 with lines lw 2.5 lc rgb '#0072b2' notitle");
@@ -161,15 +166,13 @@ static dp_status plot_two(const void *figures, FILE *data, dp_str *body, report_
     const bounds one = write_points(log, loss_of, window_of(log), data);
     widen(&found, one.least);
     widen(&found, one.most);
-    first = fmin(first, (double)log->rows.items[0].step);
-    last = fmax(last, (double)log->rows.items[log->rows.count - 1].step);
+    first = fmin(first, first_step(log));
+    last = fmax(last, last_step(log));
   }
   dp_str_addf(&subtitle, "blue: %s; orange: %s", two->names[0], two->names[1]);
-  report_plot_half(size, "Loss", dp_str_text(&subtitle), "step", body);
-  if (subtitle.failed) body->failed = true;
-  dp_str_free(&subtitle);
+  begin(size, "Loss", &subtitle, body);
   set_range(found, false, body);
-  dp_str_addf(body, "set xrange [%.9g:%.9g]\nset xtics\n", first, last > first ? last : first + 1);
+  set_steps(first, last, body);
   dp_str_add(body,
              "plot data index 0 using 1:2 with lines lw 1 lc rgb '#a6cbe3' notitle, \\\n"
              "  data index 1 using 1:2 with lines lw 1 lc rgb '#f2c7a5' notitle, \\\n"
