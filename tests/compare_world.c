@@ -3,6 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+bool is_backward(int opcode) {
+  return opcode == PLAN_BACKWARD || opcode == PLAN_BACKWARD_INPUT || opcode == PLAN_BACKWARD_WEIGHT;
+}
+
 static const plan_lane *lane_of(const plan_program *p, uint32_t id) { return &p->lanes[plan_instruction_lane(p, id)]; }
 
 /* The instruction that speaks for its pair or group. */

@@ -12,6 +12,9 @@ typedef struct distortion {
   double delay_s; /* it starts so much later than it could */
 } distortion;
 
+/* Of a whole backward, or of a part of one. */
+bool is_backward(int opcode);
+
 /* `distort` is asked for each instruction, a SEND before its RECV counts. The result is for plan_timeline_free. Ends
  * the program when the host has no memory. */
 void distorted_timeline(const plan_timeline *predicted, void (*distort)(const void *how, uint32_t id, distortion *what),

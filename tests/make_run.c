@@ -51,10 +51,6 @@ static void set(recipe *r, const char *argument) {
   stop(argument);
 }
 
-static bool is_backward(int opcode) {
-  return opcode == PLAN_BACKWARD || opcode == PLAN_BACKWARD_INPUT || opcode == PLAN_BACKWARD_WEIGHT;
-}
-
 static void distort(const void *how, uint32_t id, distortion *what) {
   const recipe *r = how;
   const plan_instruction *i = &r->program->instructions[id];

@@ -92,10 +92,6 @@ typedef struct recipe {
   double longer, delay_s;
 } recipe;
 
-static bool is_backward(int opcode) {
-  return opcode == PLAN_BACKWARD || opcode == PLAN_BACKWARD_INPUT || opcode == PLAN_BACKWARD_WEIGHT;
-}
-
 static void cook(const void *how, uint32_t id, distortion *what) {
   const recipe *r = how;
   const plan_instruction *i = &r->program->instructions[id];
