@@ -39,6 +39,22 @@ void dp_str_addf(dp_str *str, const char *format, ...) {
   va_end(again);
 }
 
+void dp_str_add_word(dp_str *str, const char *word) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+  if (word[0] && word[strspn(word, plain)] == 0) {
+    dp_str_add(str, word);
+    return;
+  }
+  dp_str_add(str, "'");
+  for (; *word; word++) {
+    if (*word == '\'')
+      dp_str_add(str, "'\\''");
+    else
+      dp_str_add_bytes(str, word, 1);
+  }
+  dp_str_add(str, "'");
+}
+
 void dp_str_clear(dp_str *str) {
   str->length = 0;
   if (str->text) str->text[0] = 0;

@@ -34,8 +34,25 @@ static const cli_option options[] = {
 
 /* ---- tables ---- */
 
-static void print_plan_line(const sim_candidate *c, const char *scenario) {
+static bool is_of(const char *assignment, const char *table) {
+  const size_t length = strlen(table);
+  return strncmp(assignment, table, length) == 0 && (assignment[length] == '.' || assignment[length] == '=');
+}
+
+/* The scenario as it was searched, a profile included, with the candidate's [plan]. */
+static dp_status print_plan_line(const sim_candidate *c, const cli_values *values, dp_error *error) {
   char tensor[64] = "";
+  dp_str scenario = {0};
+  dp_str_add_word(&scenario, values->arguments[0]);
+  for (int i = 0; i < values->set_count; i++) {
+    if (is_of(values->sets[i], "plan") || is_of(values->sets[i], "search")) continue;
+    dp_str_add(&scenario, " \\\n    --set ");
+    dp_str_add_word(&scenario, values->sets[i]);
+  }
+  if (scenario.failed) {
+    dp_str_free(&scenario);
+    return dp_fail_memory(error);
+  }
   if (sim_candidate_tensor(c) > 1)
     (void)snprintf(tensor, sizeof tensor, "    --set plan.tensor_parallel=%d \\\n", c->tensor);
   printf(
@@ -43,14 +60,16 @@ static void print_plan_line(const sim_candidate *c, const char *scenario) {
       "    --set plan.stages=%d --set plan.data_parallel=%d --set plan.schedule=%s \\\n%s"
       "    --set plan.chunks=%d --set plan.microbatches=%d --set plan.microbatch_size=%d \\\n"
       "    --set plan.recompute=%s --set plan.skip_policy=%s",
-      scenario, c->stages, c->replicas, plan_schedule_names[c->schedule], tensor, c->chunks, c->microbatches,
-      c->microbatch_size, plan_recompute_names[c->recompute], plan_skip_policy_names[c->skip_policy]);
+      dp_str_text(&scenario), c->stages, c->replicas, plan_schedule_names[c->schedule], tensor, c->chunks,
+      c->microbatches, c->microbatch_size, plan_recompute_names[c->recompute], plan_skip_policy_names[c->skip_policy]);
   if (c->even_split) printf(" --set plan.split=even");
   if (c->k) printf(" --set plan.k=%lld", (long long)c->k);
   for (int i = 0; i < c->skip_count; i++)
     printf("%s\"%s\"%s", i ? ",\n      " : " \\\n    --set 'plan.skips=[", c->skips[i],
            i + 1 < c->skip_count ? "" : "]'");
   printf("\n");
+  dp_str_free(&scenario);
+  return DP_OK;
 }
 
 static void print_front(const sim_tune_result *result) {
@@ -82,8 +101,8 @@ static void print_lost(const sim_tune_result *result, bool all) {
   }
 }
 
-static void print_tables(const plan_scenario *scenario, const char *path, const sim_tune_result *result, bool all,
-                         double search_s) {
+static dp_status print_tables(const plan_scenario *scenario, const cli_values *values, const sim_tune_result *result,
+                              double search_s, dp_error *error) {
   char plan[256], step[32];
   printf("%s: %d plans, %d simulated, %d pruned, %d too large, %d refused, %.2f s\n%s\n", scenario->name,
          result->trial_count, result->simulated, result->pruned, result->too_large, result->refused, search_s,
@@ -97,7 +116,7 @@ static void print_tables(const plan_scenario *scenario, const char *path, const 
       cli_print_wrapped(2, sim_candidate_show(&t->candidate, plan));
       cli_print_wrapped(4, sim_shortage_show(&t->tightest, shortage));
     }
-    return;
+    return DP_OK;
   }
   const sim_trial *best = &result->trials[result->best];
   char line[320], shortage[128];
@@ -111,9 +130,10 @@ static void print_tables(const plan_scenario *scenario, const char *path, const 
   if (result->refining_trials > 0 && best->candidate.skip_count == 0)
     printf("  no skip tensor gains 0.1 %% by a policy of its own (%d tried)\n", result->refining_trials);
   printf("\n");
-  print_plan_line(&best->candidate, path);
+  DP_TRY(print_plan_line(&best->candidate, values, error));
   print_front(result);
-  print_lost(result, all);
+  print_lost(result, values->slots[SLOT_ALL].given);
+  return DP_OK;
 }
 
 /* ---- running ---- */
@@ -227,7 +247,7 @@ static dp_status tell(const plan_scenario *scenario, const sim_efficiency *effic
   if (values->slots[SLOT_OUT].given)
     DP_TRY(write_folder(scenario, efficiency, &told->result, told->json, values, error));
   if (values->slots[SLOT_JSON].given) return cli_json_print(told->json, error);
-  print_tables(scenario, values->arguments[0], &told->result, values->slots[SLOT_ALL].given, told->search_s);
+  DP_TRY(print_tables(scenario, values, &told->result, told->search_s, error));
   if (told->ails) cli_remedies_print(&told->remedies);
   if (values->slots[SLOT_BASELINES].given) cli_baselines_print(&told->baselines, &told->result);
   return DP_OK;

@@ -51,27 +51,10 @@ static void write_tiles(report_page *page) {
   report_write_tiles(page->writer, tiles, count);
 }
 
-/* A word for a shell: quoted where it must be. */
-static void add_word(const char *word, dp_str *out) {
-  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
-  if (word[0] && word[strspn(word, plain)] == 0) {
-    dp_str_add(out, word);
-    return;
-  }
-  dp_str_add(out, "'");
-  for (; *word; word++) {
-    if (*word == '\'')
-      dp_str_add(out, "'\\''");
-    else
-      dp_str_add_bytes(out, word, 1);
-  }
-  dp_str_add(out, "'");
-}
-
 static void add_setting(const char *assignment, int *on_line, dp_str *out) {
   dp_str_add(out, *on_line == 3 ? " \\\n    --set " : " --set ");
   *on_line = *on_line == 3 ? 1 : *on_line + 1;
-  add_word(assignment, out);
+  dp_str_add_word(out, assignment);
 }
 
 /* Within a list a text is quoted, as in TOML. */
@@ -101,7 +84,7 @@ static const char *command(report_page *page, const dp_node *plan) {
   int on_line = 3;
   if (plan && plan->kind != DP_NODE_TABLE) plan = NULL;
   dp_str_add(&text, is_measured(run) ? "diffpipe run " : "diffpipe simulate ");
-  add_word(report_page_text(page, "%s", run->scenario_file ? run->scenario_file : "SCENARIO"), &text);
+  dp_str_add_word(&text, report_page_text(page, "%s", run->scenario_file ? run->scenario_file : "SCENARIO"));
   for (int i = 0; i < run->assignment_count; i++)
     if (!plan || (strncmp(run->assignments[i], "plan.", 5) != 0 && strncmp(run->assignments[i], "search.", 7) != 0))
       add_setting(report_page_text(page, "%s", run->assignments[i]), &on_line, &text);

@@ -44,6 +44,16 @@ interpolate() {
 
 search() { "$diffpipe" tune "$unet" --profile profile.json --json >tune.json && grep -q '"best": {' tune.json; }
 
+# the line that is printed with a best plan predicts what the search found: with its profile and all else that was set
+repeat() {
+  local set=(--profile 'a profile.json' --set model.height=128 --set search.max_trials=40) line
+  cp profile.json 'a profile.json' && "$diffpipe" tune "$unet" "${set[@]}" >tune.txt && "$diffpipe" tune "$unet" "${set[@]}" --json >tune.json || return 1
+  line=$(sed -n '/^  diffpipe simulate /,/[^\]$/p' tune.txt)
+  eval "${line/diffpipe simulate/\"\$diffpipe\" simulate} --json" >again.json || { echo "$line"; return 1; }
+  [ "$(number step_s again.json)" = "$(sed '0,/"best"/d' tune.json | sed -n 's/^ *"step_s": \([0-9.e+-]*\),*$/\1/p' | head -n 1)" ] ||
+    { echo "$line"; return 1; }
+}
+
 # a run that the profile predicted corrects it: the factors stand in what the corrected profile says of each op
 correct() {
   local factor
@@ -72,6 +82,7 @@ one "a profile is measured and written" measure
 one "a prediction rests on it" predict
 one "other shapes are interpolated" interpolate
 one "a search takes it" search
+one "the line of a search's best plan repeats it" repeat
 one "a run corrects it" correct
 one "a correction needs the profile" refuses 'found --from without a profile, needed: --profile FILE' calibrate "$unet" --from run
 one "a correction needs the run's profile" refuses 'setup.json:[0-9]+: calibrate: the run was predicted with another profile' calibrate "$unet" --from run --profile better.json
