@@ -127,14 +127,13 @@ static double computed_s(void) {
 
 /* Steps in turns: every op timed, or none. The first of all is not counted. */
 static dp_status take_steps(run *r, double seconds, exec_measure_tick tick, void *data) {
-  const exec_step step = {.adamw = {.lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .step = 1}};
+  exec_step step = {.adamw = {.lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}};
   const double began_s = dp_clock_s();
-  exec_step mine = step;
   for (int i = 0; i < 1 + 2 * LEAST_STEPS || dp_clock_s() - began_s < seconds; i++) {
     r->observer.on = i % 2 == 1;
-    mine.adamw.step = i + 1;
+    step.adamw.step = i + 1;
     const double start_s = dp_clock_s(), computed = computed_s();
-    DP_TRY(exec_pipeline_step(r->pipeline, &mine, NULL, r->observer.on ? NULL : &r->timeline, r->error));
+    DP_TRY(exec_pipeline_step(r->pipeline, &step, NULL, r->observer.on ? NULL : &r->timeline, r->error));
     const double wall_s = dp_clock_s() - start_s;
     const double own_s = r->measure->threads == 1 ? computed_s() - computed : wall_s;
     if (i > 0 && !r->observer.on) {
@@ -184,7 +183,7 @@ static dp_status measure_run(run *r, double seconds, exec_measure_tick tick, voi
   DP_TRY(plan_timeline_init(r->program, &r->timeline, r->error));
   DP_TRY(exec_pipeline_create(r->program, r->graph, &options, &r->pipeline, r->error));
   fill_all(r);
-  DP_TRY(exec_measure_begin_run(r->measure, r->program, r->error));
+  exec_measure_begin_run(r->measure, r->program);
   DP_TRY(take_steps(r, seconds, tick, data));
   DP_TRY(keep_ops(r));
   if (r->program->worker_count == 1) DP_TRY(time_loss(r));

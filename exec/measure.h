@@ -23,8 +23,6 @@ void exec_measure_free(exec_measure *measure); /* NULL is fine */
 typedef void (*exec_measure_tick)(void *data, double elapsed_s);
 dp_status exec_measure_run(exec_measure *measure, const plan_program *program, const graph *graph, double seconds,
                            exec_measure_tick tick, void *data, dp_error *error);
-/* Steps of a program that were measured whole: the median of their wall-clock times; 0: none. */
-double exec_measure_step_s(const exec_measure *measure);
 
 /* Ops, laws, points and figures of the host from all that was run, with every fifth op kept aside for the error of
  * laws. What says which device this is stays empty: device, implementation, precision. DP_BAD_INPUT: no program of one

@@ -34,7 +34,6 @@ void exec_measure_free(exec_measure *m) {
   dp_array_free(&m->after_s);
   dp_array_free(&m->begin_s);
   dp_array_free(&m->owns);
-  dp_array_free(&m->walls);
   dp_array_free(&m->ops);
   free(m->scratch);
   dp_arena_free(&m->arena);
@@ -88,13 +87,11 @@ dp_status exec_measure_keep_loss(exec_measure *m, double bytes, double seconds, 
   return keep_size(&m->loss, bytes, seconds, error);
 }
 
-dp_status exec_measure_begin_run(exec_measure *m, const plan_program *program, dp_error *error) {
-  (void)error;
+void exec_measure_begin_run(exec_measure *m, const plan_program *program) {
   m->program = program;
   m->pass_s = 0;
-  m->owns.count = m->walls.count = 0;
+  m->owns.count = 0;
   if (program->plan->ranks == 1 && program->worker_count > m->workers) m->workers = program->worker_count;
-  return DP_OK;
 }
 
 /* When the last of what it waits for, and the one before it on its lane, ended; which that is. */
@@ -155,8 +152,9 @@ dp_status exec_measure_keep_step(exec_measure *m, const plan_timeline *t, double
   for (uint32_t l = 0; l < program->lane_count; l++)
     for (uint32_t i = program->lanes[l].first; i < program->lanes[l].first + program->lanes[l].count; i++)
       DP_TRY(keep_instruction(m, t, l, i, error));
-  if (!dp_array_push(&m->owns, own_s) || !dp_array_push(&m->walls, wall_s)) return dp_fail_memory(error);
-  return program->worker_count > 1 || dp_array_push(&m->begin_s, wall_s - t->step_s) ? DP_OK : dp_fail_memory(error);
+  if (program->worker_count > 1) return DP_OK;
+  return dp_array_push(&m->owns, own_s) && dp_array_push(&m->begin_s, wall_s - t->step_s) ? DP_OK
+                                                                                         : dp_fail_memory(error);
 }
 
 dp_status exec_measure_keep_optimizer(exec_measure *m, const plan_timeline *t, const graph *g, dp_error *error) {
@@ -186,7 +184,6 @@ static double typical_at(const exec_sizes *sizes, double size) {
 /* A lone worker's step against what its ops, the loss and the optimizer take. */
 dp_status exec_measure_end_run(exec_measure *m, const graph *g, dp_error *error) {
   const plan_program *program = m->program;
-  m->step_s = dp_median(m->walls.items, m->walls.count);
   if (program->worker_count > 1) return DP_OK;
   double loss_bytes = 0;
   for (size_t t = 0; t < g->tensors.count; t++)
@@ -197,8 +194,6 @@ dp_status exec_measure_end_run(exec_measure *m, const graph *g, dp_error *error)
   const double beside = typical_of(&m->begin_s) + typical_of(&m->gaps_s) * program->instruction_count;
   return dp_array_push(&m->excess, (typical_of(&m->owns) - beside) / known) ? DP_OK : dp_fail_memory(error);
 }
-
-double exec_measure_step_s(const exec_measure *m) { return m->step_s; }
 
 /* ---- the profile ---- */
 

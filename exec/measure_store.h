@@ -42,13 +42,12 @@ struct exec_measure {
   exec_series after_s;  /* from the end of a transfer to the start of what waited for it */
   exec_series begin_s;  /* of one worker: of a step, before its timeline */
   int workers;          /* most that computed side by side */
-  double step_s;        /* of the last run */
   double *scratch;
   size_t scratch_count;
   /* the run under way */
   const plan_program *program;
   double pass_s; /* all ops of a microbatch, both ways */
-  exec_series owns, walls;
+  exec_series owns; /* of one worker: steps, without what others had of the machine */
 };
 
 /* Sorts the values; their lower quartile: what lies above the middle is often the doing of others who use the machine.
@@ -57,7 +56,7 @@ double exec_measure_typical(double *values, size_t count);
 dp_status exec_measure_reserve(exec_measure *measure, size_t count, dp_error *error); /* of scratch, at least 256 */
 dp_status exec_measure_keep_op(exec_measure *measure, const exec_measure_sample *sample, bool busy, dp_error *error);
 dp_status exec_measure_keep_loss(exec_measure *measure, double bytes, double seconds, dp_error *error);
-dp_status exec_measure_begin_run(exec_measure *measure, const plan_program *program, dp_error *error);
+void exec_measure_begin_run(exec_measure *measure, const plan_program *program);
 /* A step in which ops were not timed. own_s: without what others had of the machine, where that is known. */
 dp_status exec_measure_keep_step(exec_measure *measure, const plan_timeline *timeline, double wall_s, double own_s,
                                  dp_error *error);
