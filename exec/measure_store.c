@@ -112,13 +112,7 @@ static double released_s(const plan_timeline *t, uint32_t lane, uint32_t i, uint
 }
 
 static double trained_parameters(const plan_program *program, const graph *g, uint32_t worker) {
-  double sum = 0;
-  const plan_plan *plan = program->plan;
-  for (int c = 0; c < plan->chunk_count; c++)
-    if (plan->chunks[c].rank == plan_worker_rank(plan, (int)worker))
-      for (int u = 0; u < plan->chunks[c].unit_count; u++)
-        sum += (double)g->units.items[plan->chunks[c].first_unit + u].trainable_parameters;
-  return sum;
+  return (double)plan_trainable_parameters(program->plan, g, plan_worker_rank(program->plan, (int)worker));
 }
 
 static dp_status keep_instruction(exec_measure *m, const plan_timeline *t, uint32_t lane, uint32_t i, dp_error *error) {
@@ -154,7 +148,7 @@ dp_status exec_measure_keep_step(exec_measure *m, const plan_timeline *t, double
       DP_TRY(keep_instruction(m, t, l, i, error));
   if (program->worker_count > 1) return DP_OK;
   return dp_array_push(&m->owns, own_s) && dp_array_push(&m->begin_s, wall_s - t->step_s) ? DP_OK
-                                                                                         : dp_fail_memory(error);
+                                                                                          : dp_fail_memory(error);
 }
 
 dp_status exec_measure_keep_optimizer(exec_measure *m, const plan_timeline *t, const graph *g, dp_error *error) {

@@ -43,6 +43,14 @@ bool plan_skip_is_compressed(const plan_plan *plan, const graph *g, int tensor, 
   return true;
 }
 
+int64_t plan_trainable_parameters(const plan_plan *plan, const graph *g, int rank) {
+  int64_t parameters = 0;
+  for (int c = 0; c < plan->chunk_count; c++)
+    for (int u = 0; plan->chunks[c].rank == rank && u < plan->chunks[c].unit_count; u++)
+      parameters += g->units.items[plan->chunks[c].first_unit + u].trainable_parameters;
+  return parameters;
+}
+
 int64_t plan_partial_gradient_bytes(const plan_plan *plan, const graph *g, int rank) {
   int64_t parameters = 0;
   for (int c = 0; c < plan->chunk_count; c++)

@@ -164,6 +164,8 @@ dp_status plan_split_balanced(const double *unit_cost, int unit_count, int chunk
 dp_status plan_split_folded(const graph *graph, const double *unit_cost, int ranks, double skip_s_per_byte,
                             const double *speed, int *cuts, dp_error *error);
 
+/* Trainable parameters of a rank's units; compressed skips' matrices are not among them. */
+int64_t plan_trainable_parameters(const plan_plan *plan, const graph *graph, int rank);
 /* Bytes of gradient of which a rank's members each have a part (graph_unit.partial_parameters): summed over a tensor group
  * at the beginning of the optimizer step. */
 int64_t plan_partial_gradient_bytes(const plan_plan *plan, const graph *graph, int rank);

@@ -35,15 +35,6 @@ static dp_status cost_compression(sim_predictor *p) {
   return DP_OK;
 }
 
-static int64_t rank_trainable_parameters(const sim_prediction *out, int rank) {
-  int64_t parameters = 0;
-  for (int c = 0; c < out->plan.chunk_count; c++)
-    if (out->plan.chunks[c].rank == rank)
-      for (int u = 0; u < out->plan.chunks[c].unit_count; u++)
-        parameters += out->graph.units.items[out->plan.chunks[c].first_unit + u].trainable_parameters;
-  return parameters;
-}
-
 static double busy_span_s(const sim_predictor *p, const sim_device_kind *kind, int direction, int first, int count) {
   double sum = 0;
   for (int u = first; u < first + count; u++) {
@@ -95,7 +86,7 @@ static void cost_one_work(const sim_predictor *p, const plan_work *work, double 
   if (work->opcode == PLAN_OPTIMIZER_STEP && !p->scenario->synthetic) {
     const int rank = plan_worker_rank(&out->plan, (int)work->worker);
     *tensor_s = sim_predict_tensor_optimizer_s(p, kind, rank);
-    const int64_t parameters = rank_trainable_parameters(out, rank);
+    const int64_t parameters = plan_trainable_parameters(&out->plan, &out->graph, rank);
     s += *tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32, parameters);
     busy += sim_cost_optimizer_busy_s(&kind->context, out->plan.optimizer, parameters);
   }
