@@ -26,7 +26,6 @@ enum {
   SLOT_DOT
 };
 
-static const char *const precisions[] = {"fp32", "fp16", "bf16", NULL};   /* in the order of graph_dtype */
 static const char *const trainables[] = {"full", "frozen", "lora", NULL}; /* in the order of graph_trainable */
 
 static const cli_option options[] = {
@@ -76,7 +75,7 @@ static const cli_option options[] = {
      .help = "of weights and activations",
      .fallback = "bf16",
      .slot = SLOT_PRECISION,
-     .choices = precisions},
+     .choices = graph_dtype_names},
     {.name = "trainable",
      .type = CLI_CHOICE,
      .argument = "WHAT",

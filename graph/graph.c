@@ -4,11 +4,10 @@
 
 int64_t graph_dtype_bytes(graph_dtype dtype) { return dtype == GRAPH_FP32 ? 4 : 2; }
 
-const char *graph_dtype_name(graph_dtype dtype) {
-  static const char *const names[GRAPH_DTYPE_COUNT] = {
-      [GRAPH_FP32] = "fp32", [GRAPH_FP16] = "fp16", [GRAPH_BF16] = "bf16"};
-  return names[dtype];
-}
+const char *const graph_dtype_names[] = {
+    [GRAPH_FP32] = "fp32", [GRAPH_FP16] = "fp16", [GRAPH_BF16] = "bf16", [GRAPH_DTYPE_COUNT] = NULL};
+
+const char *graph_dtype_name(graph_dtype dtype) { return graph_dtype_names[dtype]; }
 
 void graph_free(graph *g) {
   dp_array_free(&g->tensors);

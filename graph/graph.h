@@ -23,6 +23,7 @@ enum { GRAPH_MAX_RANK = 5, GRAPH_NONE = -1, GRAPH_MAX_TENSOR_PARALLEL = 64 };
 
 typedef enum graph_dtype { GRAPH_FP32, GRAPH_FP16, GRAPH_BF16, GRAPH_DTYPE_COUNT } graph_dtype;
 int64_t graph_dtype_bytes(graph_dtype dtype);
+extern const char *const graph_dtype_names[];    /* "fp32", "fp16", "bf16", NULL */
 const char *graph_dtype_name(graph_dtype dtype); /* "fp32", ... */
 
 typedef struct graph_tensor {

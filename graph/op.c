@@ -50,12 +50,12 @@ const graph_op_row graph_op_rows[GRAPH_OP_KIND_COUNT] = {
 
 const char *graph_op_kind_name(graph_op_kind kind) { return graph_op_rows[kind].name; }
 
-const char *graph_op_class_name(graph_op_class op_class) {
-  static const char *const names[GRAPH_CLASS_COUNT] = {
-      [GRAPH_CLASS_GEMM] = "gemm",
-      [GRAPH_CLASS_CONVOLUTION] = "convolution",
-      [GRAPH_CLASS_ATTENTION] = "attention",
-      [GRAPH_CLASS_MEMORY] = "memory",
-  };
-  return names[op_class];
-}
+const char *const graph_op_class_names[] = {
+    [GRAPH_CLASS_GEMM] = "gemm",
+    [GRAPH_CLASS_CONVOLUTION] = "convolution",
+    [GRAPH_CLASS_ATTENTION] = "attention",
+    [GRAPH_CLASS_MEMORY] = "memory",
+    [GRAPH_CLASS_COUNT] = NULL,
+};
+
+const char *graph_op_class_name(graph_op_class op_class) { return graph_op_class_names[op_class]; }

@@ -49,7 +49,8 @@ typedef enum graph_op_class {
   GRAPH_CLASS_MEMORY, /* bound by memory traffic */
   GRAPH_CLASS_COUNT
 } graph_op_class;
-const char *graph_op_class_name(graph_op_class op_class); /* "gemm", "convolution", "attention", "memory" */
+extern const char *const graph_op_class_names[]; /* "gemm", "convolution", "attention", "memory", NULL */
+const char *graph_op_class_name(graph_op_class op_class);
 
 /* What the members of a tensor group do together in one direction of an op. */
 typedef enum graph_collective {

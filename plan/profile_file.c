@@ -8,8 +8,6 @@
 #include "plan/describe.h"
 #include "plan/profile.h"
 
-static const char *const precision_choices[] = {"fp32", "fp16", "bf16", NULL}; /* in the order of graph_dtype */
-static const char *const class_choices[] = {"gemm", "convolution", "attention", "memory", NULL}; /* of graph_op_class */
 #define MAX_S 1e6
 #define MIN_S 1e-12
 #define MAX_WORK 1e24
@@ -33,7 +31,7 @@ static const dp_field file_fields[] = {
     {"threads", DP_FIELD_INTEGER, AT(threads), true, 1, 1024, NULL, "of each worker's kernels"},
     {"workers", DP_FIELD_INTEGER, AT(workers), true, 1, 65536, NULL, "that computed side by side for the busy times"},
     {"implementation", DP_FIELD_STRING, AT(implementation), true, 0, 0, NULL, "task.implementation that this is"},
-    {"precision", DP_FIELD_CHOICE, AT(precision), true, 0, 0, precision_choices, "of weights and activations"},
+    {"precision", DP_FIELD_CHOICE, AT(precision), true, 0, 0, graph_dtype_names, "of weights and activations"},
     {"gemm", DP_FIELD_STRING, AT(gemm), true, 0, 0, NULL, "the library that multiplied matrices"},
     {"made", DP_FIELD_STRING, AT(made), true, 0, 0, NULL, "when, in UTC"},
     TIME("optimizer_s", AT(optimizer_s), true, "s of an optimizer step, beside its parameters"),
@@ -75,7 +73,7 @@ typedef struct law_row {
 #define AT_LAW(field) offsetof(law_row, law.field)
 static const dp_field law_fields[] = {
     {"kind", DP_FIELD_STRING, offsetof(law_row, kind), false, 0, 0, NULL, "of op; absent: all of the class"},
-    {"class", DP_FIELD_CHOICE, AT_LAW(op_class), true, 0, 0, class_choices, "of the kind"},
+    {"class", DP_FIELD_CHOICE, AT_LAW(op_class), true, 0, 0, graph_op_class_names, "of the kind"},
     {"direction", DP_FIELD_CHOICE, AT_LAW(direction), true, 0, 0, plan_direction_names, "pass"},
     TIME("overhead_s", AT_LAW(overhead_s), true, "s"),
     TIME("s_per_matrix_flop", AT_LAW(s_per_matrix_flop), true, "s"),
@@ -153,7 +151,7 @@ static dp_status read_laws(const dp_node *list, plan_profile *profile, dp_error 
         (row.kind && (int)graph_op_rows[row.law.kind].op_class != row.law.op_class))
       return dp_fail_at(error, dp_node_get(list->items[i], "kind"),
                         "laws.kind: found \"%.60s\", allowed: the name of an op kind of class \"%s\"", row.kind,
-                        class_choices[row.law.op_class]);
+                        graph_op_class_names[row.law.op_class]);
     if (!dp_array_push(&profile->laws, row.law)) return dp_fail_memory(error);
   }
   return DP_OK;

@@ -12,7 +12,6 @@
 #include "plan/describe.h"
 #include "plan/scenario_reader.h"
 
-static const char *const precision_choices[] = {"fp32", "fp16", "bf16", NULL}; /* in the order of graph_dtype */
 static const double US = 1e-6;
 
 const dp_node *plan_scenario_node(const plan_scenario *scenario, const char *table, const char *key) {
@@ -65,7 +64,7 @@ static const dp_field model_fields[] = {
     ROW(width, DP_FIELD_INTEGER, 8, 65536, "pixels; default the model's own size"),
     ROW(frames, DP_FIELD_INTEGER, 1, 65536, "default 1"),
     ROW(text_tokens, DP_FIELD_INTEGER, 1, 1000000, "default the model's own"),
-    {"precision", DP_FIELD_CHOICE, offsetof(model_keys, precision), false, 0, 0, precision_choices, "default bf16"},
+    {"precision", DP_FIELD_CHOICE, offsetof(model_keys, precision), false, 0, 0, graph_dtype_names, "default bf16"},
     ROW(synthetic_units, DP_FIELD_INTEGER, 1, 65535, "instead of config: equal units with the fixed costs below"),
     ROW(forward_us, DP_FIELD_REAL, 0, 1e12, "us of one unit and sample"),
     ROW(backward_us, DP_FIELD_REAL, 0, 1e12, "us, whole backward of one unit and sample; default 2 * forward_us"),

@@ -81,7 +81,6 @@ static bool add_quoted(dp_str *text, const char *value) {
 }
 
 static dp_status make_scenario(sim_adviser *a) {
-  static const char *const precisions[] = {"fp32", "fp16", "bf16"};
   const plan_dpipe *c = a->config;
   const char *cluster = dp_path_resolve(&a->out->arena, NULL, a->options->cluster);
   if (!cluster) return dp_fail_memory(a->error);
@@ -92,7 +91,7 @@ static dp_status make_scenario(sim_adviser *a) {
                    a->options->cluster);
   dp_str text = {0};
   dp_str_addf(&text, "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nprecision = \"%s\"\nconfig = ",
-              precisions[c->dtype]);
+              graph_dtype_name((graph_dtype)c->dtype));
   bool good = add_quoted(&text, a->out->config_path);
   dp_str_addf(&text,
               "[task]\nkind = \"train\"\nimplementation = \"pytorch-eager\"\ncuda_graphs = false\n"

@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/schema.h"
 
-static const char *const class_choices[] = {"gemm", "convolution", "attention", "memory", NULL};
 static const char *const direction_choices[] = {"forward", "backward", NULL};
 static const char *const backend_choices[] = {"cudnn", "flash", NULL};
 
@@ -76,7 +75,7 @@ typedef struct curve_row {
 } curve_row;
 
 static const dp_field curve_fields[] = {
-    {"class", DP_FIELD_CHOICE, offsetof(curve_row, op_class), true, 0, 0, class_choices, "op class"},
+    {"class", DP_FIELD_CHOICE, offsetof(curve_row, op_class), true, 0, 0, graph_op_class_names, "op class"},
     {"direction", DP_FIELD_CHOICE, offsetof(curve_row, direction), true, 0, 0, direction_choices, "pass"},
     {"backend", DP_FIELD_CHOICE, offsetof(curve_row, backend), false, 0, 0, backend_choices, "attention kernel"},
     {"head_dim", DP_FIELD_INTEGER, offsetof(curve_row, head_dim), false, 1, 1024, NULL, "attention: 64 or 128"},
@@ -248,7 +247,8 @@ static dp_status read_partition(const dp_node *table, sim_efficiency *efficiency
   DP_TRY(check_ascending(row.share, efficiency->partition_share, *count, error));
   const dp_node *const lists[] = {row.gemm, row.convolution, row.attention};
   for (int c = 0; c < 3; c++)
-    DP_TRY(read_numbers(lists[c], table, class_choices[c], 0.01, 1, 1, count, efficiency->partition_factor[c], error));
+    DP_TRY(read_numbers(lists[c], table, graph_op_class_names[c], 0.01, 1, 1, count, efficiency->partition_factor[c],
+                        error));
   for (int i = 0; i < *count; i++) efficiency->partition_factor[GRAPH_CLASS_MEMORY][i] = 1;
   return DP_OK;
 }
@@ -303,7 +303,7 @@ static dp_status check_complete(const dp_node *root, const sim_efficiency *effic
   for (int backward = 0; backward < 2; backward++) {
     for (int op_class = 0; op_class < GRAPH_CLASS_COUNT; op_class++)
       if (op_class != GRAPH_CLASS_ATTENTION && !sim_efficiency_curve(efficiency, NULL, op_class, backward, 0, 0))
-        return dp_fail_at(error, root, "no [[curve]] of class \"%s\", direction \"%s\"", class_choices[op_class],
+        return dp_fail_at(error, root, "no [[curve]] of class \"%s\", direction \"%s\"", graph_op_class_names[op_class],
                           direction_choices[backward]);
     for (int backend = 0; backend < 2; backend++)
       for (int64_t head_dim = 64; head_dim <= 128; head_dim += 64)
