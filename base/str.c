@@ -39,6 +39,20 @@ void dp_str_addf(dp_str *str, const char *format, ...) {
   va_end(again);
 }
 
+void dp_str_add_quoted(dp_str *str, const char *text) {
+  dp_str_add(str, "\"");
+  for (; *text; text++) {
+    const unsigned char c = (unsigned char)*text;
+    if (c < 0x20 || c == 0x7f) {
+      dp_str_addf(str, "\\u%04X", c);
+      continue;
+    }
+    if (c == '"' || c == '\\') dp_str_add(str, "\\");
+    dp_str_add_bytes(str, text, 1);
+  }
+  dp_str_add(str, "\"");
+}
+
 void dp_str_add_word(dp_str *str, const char *word) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
   if (word[0] && word[strspn(word, plain)] == 0) {

@@ -23,8 +23,9 @@ typedef struct dp_str {
 void dp_str_add(dp_str *str, const char *text);
 void dp_str_add_bytes(dp_str *str, const char *bytes, size_t count);
 void dp_str_addf(dp_str *str, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void dp_str_add_word(dp_str *str, const char *word); /* of a shell: quoted where it must be */
-void dp_str_clear(dp_str *str); /* empties, keeps the memory */
+void dp_str_add_quoted(dp_str *str, const char *text); /* "text" as TOML has it */
+void dp_str_add_word(dp_str *str, const char *word);   /* of a shell: quoted where it must be */
+void dp_str_clear(dp_str *str);                        /* empties, keeps the memory */
 void dp_str_free(dp_str *str);
 const char *dp_str_text(const dp_str *str); /* "" when empty */
 

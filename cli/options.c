@@ -70,12 +70,8 @@ static dp_status fail_choice(const cli_command *command, const cli_option *optio
 /* key="value", as TOML. */
 static const char *assignment(const char *key, const char *value, dp_arena *arena) {
   dp_str text = {0};
-  dp_str_addf(&text, "%s=\"", key);
-  for (; *value; value++) {
-    if (*value == '"' || *value == '\\') dp_str_add(&text, "\\");
-    dp_str_add_bytes(&text, value, 1);
-  }
-  dp_str_add(&text, "\"");
+  dp_str_addf(&text, "%s=", key);
+  dp_str_add_quoted(&text, value);
   const char *kept = text.failed ? NULL : dp_arena_strdup(arena, dp_str_text(&text));
   dp_str_free(&text);
   return kept;
@@ -169,7 +165,7 @@ void cli_options_help(const cli_command *command, FILE *out) {
     dp_str_free(&left);
   }
   for (int i = 0; command->commands && command->commands[i]; i++)
-    fprintf(out, "%s  %-12s %s\n", i ? "" : "\nCommands:\n",
-            command->commands[i]->name + strlen(command->name) + 1, command->commands[i]->summary);
+    fprintf(out, "%s  %-12s %s\n", i ? "" : "\nCommands:\n", command->commands[i]->name + strlen(command->name) + 1,
+            command->commands[i]->summary);
   if (command->help) fprintf(out, "\n%s\n", command->help);
 }

@@ -69,15 +69,11 @@ static dp_status find_model(sim_adviser *a) {
 
 /* ---- the scenario ---- */
 
-static bool add_quoted(dp_str *text, const char *value) {
-  dp_str_add(text, "\"");
-  for (; *value; value++) {
-    if ((unsigned char)*value < 0x20 || *value == 0x7f) return false;
-    if (*value == '"' || *value == '\\') dp_str_add(text, "\\");
-    dp_str_add_bytes(text, value, 1);
-  }
-  dp_str_add(text, "\"\n");
-  return true;
+static bool add_path(dp_str *text, const char *path) {
+  dp_str_add_quoted(text, path);
+  dp_str_add(text, "\n");
+  while (*path && (unsigned char)*path >= 0x20 && *path != 0x7f) path++;
+  return !*path;
 }
 
 static dp_status make_scenario(sim_adviser *a) {
@@ -92,14 +88,14 @@ static dp_status make_scenario(sim_adviser *a) {
   dp_str text = {0};
   dp_str_addf(&text, "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nprecision = \"%s\"\nconfig = ",
               graph_dtype_name((graph_dtype)c->dtype));
-  bool good = add_quoted(&text, a->out->config_path);
+  bool good = add_path(&text, a->out->config_path);
   dp_str_addf(&text,
               "[task]\nkind = \"train\"\nimplementation = \"pytorch-eager\"\ncuda_graphs = false\n"
               "gradient_precision = \"model\"\noptimizer = \"%s\"\n",
               plan_optimizer_names[c->optimizer->cost]);
   if (c->lora) dp_str_addf(&text, "trainable = \"lora\"\nlora_rank = %lld\n", (long long)c->rank);
   dp_str_add(&text, "[plan]\nstages = 1\n[cluster]\nfile = ");
-  good = add_quoted(&text, cluster) && good;
+  good = add_path(&text, cluster) && good;
   dp_status status = text.failed ? dp_fail_memory(a->error) : DP_OK;
   if (status == DP_OK && !good)
     status = dp_fail(a->error, DP_BAD_INPUT, "--cluster, --model: found a control character in a path, allowed: none");
