@@ -2,23 +2,18 @@
 
 #include <string.h>
 
-#include "base/node.h"
+#include "reports/read.h"
 
 /* Sums of one kind of instruction over the chunks, each by its median: a few slow ones do not count. */
 typedef struct sum {
   double predicted_s, measured_s;
 } sum;
 
-static double real_of(const dp_node *table, const char *key) {
-  const dp_node *node = dp_node_get(table, key);
-  return node && (node->kind == DP_NODE_REAL || node->kind == DP_NODE_INTEGER) ? node->real : 0;
-}
-
 /* One of "forward", "backward", or a row of "kinds". */
 static void add(const dp_node *compared, sum *to) {
-  const double count = real_of(compared, "count");
-  to->predicted_s += count * real_of(dp_node_get(compared, "predicted"), "median_s");
-  to->measured_s += count * real_of(dp_node_get(compared, "measured"), "median_s");
+  const double count = report_node_real(compared, "count");
+  to->predicted_s += count * report_node_real(dp_node_get(compared, "predicted"), "median_s");
+  to->measured_s += count * report_node_real(dp_node_get(compared, "measured"), "median_s");
 }
 
 static dp_status factor_of(const dp_node *root, const char *what, const sum *s, double *factor, dp_error *error) {
@@ -39,9 +34,8 @@ static dp_status read_factors(const dp_node *root, plan_profile_factors *factors
     add(dp_node_get(chunks->items[i], "backward"), &backward);
   }
   for (size_t i = 0; kinds && i < kinds->count; i++) {
-    const dp_node *kind = dp_node_get(kinds->items[i], "kind");
-    if (kind && kind->kind == DP_NODE_STRING && strcmp(kind->string, "OPTIMIZER_STEP") == 0)
-      add(kinds->items[i], &optimizer);
+    const char *kind = report_node_text(kinds->items[i], "kind");
+    if (kind && strcmp(kind, plan_opcode_names[PLAN_OPTIMIZER_STEP]) == 0) add(kinds->items[i], &optimizer);
   }
   DP_TRY(factor_of(root, "forward", &forward, &found.forward, error));
   DP_TRY(factor_of(root, "backward", &backward, &found.backward, error));
@@ -76,10 +70,11 @@ static dp_status check_setup(const dp_document *setup, const plan_scenario *scen
 }
 
 static dp_status check_scenario(const dp_document *comparison, const plan_scenario *scenario, dp_error *error) {
-  const dp_node *name = dp_node_get(comparison->root, "scenario");
-  if (name && name->kind == DP_NODE_STRING && strcmp(name->string, scenario->name) == 0) return DP_OK;
-  return dp_fail_at(error, name ? name : comparison->root, "calibrate: found a run of %s, allowed: of %s",
-                    name && name->kind == DP_NODE_STRING ? name->string : "nothing", scenario->name);
+  const dp_node *node = dp_node_get(comparison->root, "scenario");
+  const char *name = report_node_text(comparison->root, "scenario");
+  if (name && strcmp(name, scenario->name) == 0) return DP_OK;
+  return dp_fail_at(error, node ? node : comparison->root, "calibrate: found a run of %s, allowed: of %s",
+                    name ? name : "nothing", scenario->name);
 }
 
 dp_status cli_recalibrate(const plan_scenario *scenario, const char *folder, plan_profile_factors *factors,

@@ -6,7 +6,7 @@
 
 /* What the run in `folder` took against what was predicted of it with the scenario's profile: by pass, the median time
  * of each chunk's instructions, and of the optimizer's. DP_BAD_INPUT: the folder has no comparison, is of another
- * scenario or was predicted otherwise; a factor is beyond 0.1 to 10. */
+ * scenario or was predicted otherwise; a factor is beyond 0.01 to 100. */
 dp_status cli_recalibrate(const plan_scenario *scenario, const char *folder, plan_profile_factors *factors,
                           dp_error *error);
 

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/node.h"
 #include "base/schema.h"
+#include "reports/read.h"
 
 /* What of plan.json is a key of [plan], under the same name. The rest is made from these, and compared afterwards. */
 static const char *const integers[] = {"stages",       "chunks",          "data_parallel",   "tensor_parallel",
@@ -42,10 +42,8 @@ static bool add_devices(const dp_node *plan, const dp_node *setup, dp_str *out) 
   for (size_t w = 0; w < names->count; w++) {
     size_t d = 0;
     for (; d < all->count; d++) {
-      const dp_node *name = dp_node_get(all->items[d], "name");
-      if (name && name->kind == DP_NODE_STRING && names->items[w]->kind == DP_NODE_STRING &&
-          strcmp(name->string, names->items[w]->string) == 0)
-        break;
+      const char *name = report_node_text(all->items[d], "name");
+      if (name && names->items[w]->kind == DP_NODE_STRING && strcmp(name, names->items[w]->string) == 0) break;
     }
     if (d == all->count) return false;
     dp_str_addf(out, "%s%zu", w ? ", " : "", d);
@@ -77,16 +75,16 @@ static dp_status make_assignment(const dp_node *plan, const dp_node *setup, dp_s
     dp_str_addf(out, "%s%s = %lld", i ? ", " : "", integers[i], (long long)node->integer);
   }
   for (size_t i = 0; i < DP_COUNT_OF(texts); i++) {
-    const dp_node *node = dp_node_get(plan, texts[i]);
-    if (!node || node->kind != DP_NODE_STRING || strpbrk(node->string, "\"\\")) return fail_key(plan, texts[i], error);
-    dp_str_addf(out, ", %s = \"%s\"", texts[i], node->string);
+    const char *text = report_node_text(plan, texts[i]);
+    if (!text || strpbrk(text, "\"\\")) return fail_key(plan, texts[i], error);
+    dp_str_addf(out, ", %s = \"%s\"", texts[i], text);
   }
-  const dp_node *k = dp_node_get(plan, "k"), *skips = dp_node_get(plan, "skips");
-  if (k && k->kind == DP_NODE_INTEGER && k->integer > 0) dp_str_addf(out, ", k = %lld", (long long)k->integer);
+  const dp_node *skips = dp_node_get(plan, "skips");
+  const int64_t k = report_node_integer(plan, "k");
+  if (k > 0) dp_str_addf(out, ", k = %lld", (long long)k);
   if (skips && !add_list(skips, "skips", out)) return fail_key(plan, "skips", error);
-  const dp_node *split = dp_node_get(plan, "split");
-  if (split && split->kind == DP_NODE_ARRAY && split->count > 0 && !add_list(split, "split", out))
-    return fail_key(plan, "split", error);
+  const dp_node *split = report_node_list(plan, "split");
+  if (split && !add_list(split, "split", out)) return fail_key(plan, "split", error);
   if (!add_recomputed(plan, out)) return fail_key(plan, "placement", error);
   if (!add_devices(plan, setup, out)) return fail_key(plan, "devices", error);
   dp_str_add(out, "}");
@@ -95,21 +93,22 @@ static dp_status make_assignment(const dp_node *plan, const dp_node *setup, dp_s
 
 /* As it was named, from here or from the plan's folder. */
 static dp_status find_scenario(const dp_node *setup, const char *folder, cli_run_source *source, dp_error *error) {
-  const dp_node *file = dp_node_get(setup, "scenario_file");
-  if (!file || file->kind != DP_NODE_STRING)
-    return dp_fail_at(error, file ? file : setup, "scenario_file: found none, needed: the scenario of the plan");
-  const char *beside = dp_arena_printf(&source->arena, "%s/%s", folder, file->string);
-  source->scenario = dp_arena_strdup(&source->arena, file->string);
+  const dp_node *node = dp_node_get(setup, "scenario_file");
+  const char *file = report_node_text(setup, "scenario_file");
+  if (!file)
+    return dp_fail_at(error, node ? node : setup, "scenario_file: found none, needed: the scenario of the plan");
+  const char *beside = dp_arena_printf(&source->arena, "%s/%s", folder, file);
+  source->scenario = dp_arena_strdup(&source->arena, file);
   if (!beside || !source->scenario) return dp_fail_memory(error);
   if (access(source->scenario, R_OK) == 0) return DP_OK;
   if (access(beside, R_OK) == 0) {
     source->scenario = beside;
     return DP_OK;
   }
-  return dp_fail_at(error, file,
+  return dp_fail_at(error, node,
                     "scenario_file: found \"%.200s\", which is neither here nor beside the plan, needed: "
                     "the scenario of the plan",
-                    file->string);
+                    file);
 }
 
 static dp_status take_plan(const dp_node *plan, const dp_node *setup, const cli_values *values, const char *folder,
@@ -166,8 +165,8 @@ dp_status cli_run_source_of(const cli_values *values, cli_run_source *source, dp
     dp_document plan = {0};
     DP_TRY(dp_document_read(values->arguments[0], &plan, error));
     dp_status status = DP_OK;
-    const dp_node *format = dp_node_get(plan.root, "format");
-    if (!format || format->kind != DP_NODE_STRING || strcmp(format->string, "diffpipe-scenario") != 0) {
+    const char *format = report_node_text(plan.root, "format");
+    if (!format || strcmp(format, "diffpipe-scenario") != 0) {
       made.plan_path = values->arguments[0];
       status = read_plan(values->arguments[0], plan.root, values, &made, error);
     }
