@@ -197,18 +197,18 @@ static int compare_points(const void *a, const void *b) {
 }
 
 /* Larger never takes less: what noise turned round is levelled. */
-static plan_profile_point *points_of(const exec_sizes *sizes) {
-  plan_profile_point *points = malloc((sizes->count + 1) * sizeof *points);
-  for (size_t i = 0; points && i < sizes->count; i++) {
+static dp_status add_points(const exec_sizes *sizes, plan_profile_points *points, dp_error *error) {
+  for (size_t i = 0; i < sizes->count; i++) {
     const double seconds = fmax(1e-9, typical_of(&sizes->items[i].seconds));
-    points[i] = (plan_profile_point){sizes->items[i].size, seconds, seconds};
+    const plan_profile_point point = {sizes->items[i].size, seconds, seconds};
+    if (!dp_array_push(points, point)) return dp_fail_memory(error);
   }
-  if (points && sizes->count > 1) qsort(points, sizes->count, sizeof *points, compare_points);
-  for (size_t i = 1; points && i < sizes->count; i++) {
-    points[i].alone_s = fmax(points[i].alone_s, points[i - 1].alone_s);
-    points[i].busy_s = fmax(points[i].busy_s, points[i - 1].busy_s);
+  if (points->count > 1) qsort(points->items, points->count, sizeof *points->items, compare_points);
+  for (size_t i = 1; i < points->count; i++) {
+    points->items[i].alone_s = fmax(points->items[i].alone_s, points->items[i - 1].alone_s);
+    points->items[i].busy_s = points->items[i].alone_s;
   }
-  return points;
+  return DP_OK;
 }
 
 /* seconds = constant + slope * size through the times of sizes, neither negative: by least squares, else through 0.
@@ -231,16 +231,6 @@ static void fit_line(const exec_sizes *sizes, double *constant, double *slope) {
   if (*slope >= 0 && *constant >= 0) return;
   *constant = 0;
   *slope = xx > 0 ? xy / xx : 0;
-}
-
-static dp_status add_points(const exec_measure *m, plan_profile *profile, dp_error *error) {
-  plan_profile_point *copies = points_of(&m->copies), *sums = points_of(&m->sums);
-  bool done = copies && sums;
-  for (size_t i = 0; done && i < m->copies.count; i++) done = dp_array_push(&profile->copies, copies[i]);
-  for (size_t i = 0; done && i < m->sums.count; i++) done = dp_array_push(&profile->sums, sums[i]);
-  free(copies);
-  free(sums);
-  return done ? DP_OK : dp_fail_memory(error);
 }
 
 static dp_status add_ops(const exec_measure *m, double factor, plan_profile *profile, dp_error *error) {
@@ -293,7 +283,8 @@ static dp_status make_profile(const exec_measure *m, plan_profile *profile, dp_e
   profile->instruction_s = fmax(0, typical_of(&m->gaps_s));
   profile->handover_s = fmax(0, typical_of(&m->before_s)) + fmax(0, typical_of(&m->after_s));
   profile->step_s = fmax(0, typical_of(&m->begin_s));
-  DP_TRY(add_points(m, profile, error));
+  DP_TRY(add_points(&m->copies, &profile->copies, error));
+  DP_TRY(add_points(&m->sums, &profile->sums, error));
   DP_TRY(add_ops(m, excess_of(m), profile, error));
   DP_TRY(plan_profile_finish(profile, error));
   return plan_profile_hold_out(profile, HOLD_OUT, error);

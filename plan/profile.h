@@ -74,6 +74,7 @@ typedef struct plan_profile_law {
 typedef struct plan_profile_point {
   double bytes, alone_s, busy_s;
 } plan_profile_point;
+typedef DP_ARRAY(plan_profile_point) plan_profile_points;
 
 typedef struct plan_profile {
   dp_arena arena;
@@ -87,15 +88,15 @@ typedef struct plan_profile {
   DP_ARRAY(plan_profile_op) ops;   /* ascending by op and direction: plan_profile_finish */
   DP_ARRAY(plan_profile_law) laws; /* ascending by kind, class and direction */
   double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor;
-  double loss_s, loss_s_per_byte;      /* and its gradient; bytes of the prediction */
-  double instruction_s;                /* of an instruction, beside its ops */
-  double handover_s;                   /* from the end of a transfer to the start of what waits for it */
-  double step_s;                       /* of a step, beside its instructions */
-  DP_ARRAY(plan_profile_point) copies; /* ascending in bytes, of one message */
-  DP_ARRAY(plan_profile_point) sums; /* of a gradient of so many bytes, one worker adding another's and copying back */
-  double repeat_error;               /* median relative difference of two halves of the measurements */
-  double held_out_error;             /* median relative error of laws on ops kept aside */
-  int64_t held_out;                  /* how many these were */
+  double loss_s, loss_s_per_byte; /* and its gradient; bytes of the prediction */
+  double instruction_s;           /* of an instruction, beside its ops */
+  double handover_s;              /* from the end of a transfer to the start of what waits for it */
+  double step_s;                  /* of a step, beside its instructions */
+  plan_profile_points copies;     /* ascending in bytes, of one message */
+  plan_profile_points sums;       /* of a gradient of so many bytes, one worker adding another's and copying back */
+  double repeat_error;            /* median relative difference of two halves of the measurements */
+  double held_out_error;          /* median relative error of laws on ops kept aside */
+  int64_t held_out;               /* how many these were */
 } plan_profile;
 
 /* DP_BAD_INPUT, one line with file, line and key. */

@@ -157,7 +157,7 @@ static dp_status read_laws(const dp_node *list, plan_profile *profile, dp_error 
   return DP_OK;
 }
 
-static dp_status read_points(const dp_node *list, plan_profile *profile, bool sums, dp_error *error) {
+static dp_status read_points(const dp_node *list, plan_profile_points *points, dp_error *error) {
   DP_TRY(check_list(list, error));
   double before = 0;
   for (size_t i = 0; i < list->count; i++) {
@@ -167,8 +167,7 @@ static dp_status read_points(const dp_node *list, plan_profile *profile, bool su
       return dp_fail_at(error, list->items[i], "%s: found %.9g bytes after %.9g, allowed: ascending sizes", list->key,
                         point.bytes, before);
     before = point.bytes;
-    if (!(sums ? dp_array_push(&profile->sums, point) : dp_array_push(&profile->copies, point)))
-      return dp_fail_memory(error);
+    if (!dp_array_push(points, point)) return dp_fail_memory(error);
   }
   return DP_OK;
 }
@@ -190,8 +189,8 @@ static dp_status read_document(const dp_document *document, plan_profile *profil
   DP_TRY(dp_schema_read(document->root, NULL, "profile", file_fields, DP_COUNT_OF(file_fields), &file, error));
   plan_profile made = file.profile;
   dp_status status = keep_strings(&made, error);
-  if (status == DP_OK) status = read_points(file.copies, &made, false, error);
-  if (status == DP_OK) status = read_points(file.sums, &made, true, error);
+  if (status == DP_OK) status = read_points(file.copies, &made.copies, error);
+  if (status == DP_OK) status = read_points(file.sums, &made.sums, error);
   if (status == DP_OK) status = read_laws(file.laws, &made, error);
   if (status == DP_OK) status = read_ops(file.ops, &made, error);
   if (status == DP_OK)
