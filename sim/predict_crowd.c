@@ -26,6 +26,7 @@ typedef struct crowd {
   const plan_profile *profile;
   moment *moments;
   size_t count;
+  double *alone_s;                     /* [work] as nobody else computes */
   double *met_s, *crowd_s, *stretch_s; /* [work] over its instructions */
 } crowd;
 
@@ -113,7 +114,7 @@ static dp_status settle(crowd *c, const sim_input *input) {
     for (uint32_t w = 0; w < works; w++) {
       if (c->met_s[w] <= 0) continue;
       const double crowded = c->crowd_s[w] / c->met_s[w], stretch = c->stretch_s[w] / c->met_s[w];
-      p->work_s[w] = (p->work_alone_s[w] + crowded * p->work_busy_s[w]) * stretch;
+      p->work_s[w] = (c->alone_s[w] + crowded * p->work_busy_s[w]) * stretch;
     }
     DP_TRY(sim_run(input, &out->timeline, &out->statistics, p->error));
     if (fabs(out->timeline.step_s - before_s) <= SETTLED * before_s) return DP_OK;
@@ -133,9 +134,11 @@ dp_status sim_predict_crowd(sim_predictor *p, const sim_input *input) {
   crowd c = {.p = p, .profile = profile_of(p)};
   if (!c.profile || program->worker_count == 1) return DP_OK;
   c.moments = SIM_SCRATCH(p, moment, 2 * (size_t)program->instruction_count);
+  c.alone_s = SIM_SCRATCH(p, double, works);
   c.met_s = SIM_SCRATCH(p, double, works);
   c.crowd_s = SIM_SCRATCH(p, double, works);
   c.stretch_s = SIM_SCRATCH(p, double, works);
-  if (!c.moments || !c.met_s || !c.crowd_s || !c.stretch_s) return dp_fail_memory(p->error);
+  if (!c.moments || !c.alone_s || !c.met_s || !c.crowd_s || !c.stretch_s) return dp_fail_memory(p->error);
+  memcpy(c.alone_s, p->work_s, works * sizeof *c.alone_s);
   return settle(&c, input);
 }

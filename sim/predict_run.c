@@ -100,10 +100,8 @@ static dp_status cost_works(sim_predictor *p) {
   p->work_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_issue_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_tensor_s = SIM_SCRATCH(p, double, program->work_count);
-  p->work_alone_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_busy_s = SIM_SCRATCH(p, double, program->work_count);
-  if (!p->work_s || !p->work_issue_s || !p->work_tensor_s || !p->work_alone_s || !p->work_busy_s)
-    return dp_fail_memory(p->error);
+  if (!p->work_s || !p->work_issue_s || !p->work_tensor_s || !p->work_busy_s) return dp_fail_memory(p->error);
   const uint32_t pipeline_works = program->work_count / (uint32_t)plan_copy_count(&p->out->plan);
   for (uint32_t w = 0; w < program->work_count; w++) {
     const plan_work *work = &program->works[w], *first = &program->works[w % pipeline_works];
@@ -116,7 +114,6 @@ static dp_status cost_works(sim_predictor *p) {
       cost_one_work(p, work, &p->work_s[w], &p->work_busy_s[w], &p->work_issue_s[w], &p->work_tensor_s[w]);
     }
   }
-  memcpy(p->work_alone_s, p->work_s, program->work_count * sizeof *p->work_s);
   return DP_OK;
 }
 
