@@ -385,7 +385,7 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   plan_unit_times unit_costs = {0};
   DP_TRY(note_differences(source, scenario, prediction, cli_processes_speak(processes), error));
   if (cli_processes_speak(processes)) DP_TRY(note_profile(values, scenario, error));
-  DP_TRY(sim_unit_times(scenario, NULL, prediction, &unit_costs, error));
+  DP_TRY(sim_unit_times(scenario, prediction, &unit_costs, error));
   dp_status status = cli_folder_view_of(scenario, efficiency, prediction, &as_read, &view, error);
   if (status != DP_OK) {
     plan_unit_times_free(&unit_costs);

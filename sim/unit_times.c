@@ -26,10 +26,10 @@ static void stretch(const sim_prediction *prediction, int chunk, bool backward, 
       if ((d != PLAN_UNIT_FORWARD) == backward) times->total_s[u * PLAN_UNIT_DIRECTION_COUNT + d] *= factor;
 }
 
-dp_status sim_unit_times(const plan_scenario *scenario, const sim_prepared *prepared, const sim_prediction *prediction,
-                         plan_unit_times *times, dp_error *error) {
+dp_status sim_unit_times(const plan_scenario *scenario, const sim_prediction *prediction, plan_unit_times *times,
+                         dp_error *error) {
   const plan_plan *plan = &prediction->plan;
-  if (!prepared) prepared = &prediction->own;
+  const sim_prepared *prepared = &prediction->own;
   if (prepared->kind_count == 0)
     return dp_fail(error, DP_INTERNAL, "unit times: what the prediction was made with is needed");
   DP_TRY(plan_unit_times_init(prediction->graph.units.count, times, error));

@@ -7,9 +7,8 @@
 
 /* From the units' costs on the devices of the first copy, stretched so that the units of a chunk take together what the
  * chunk's instructions take on average in the prediction: workers that compute at once, transfers, hosts and compressed
- * skips are spread over the units so. `prepared`: what the prediction was made with; NULL: it prepared itself. Free
- * with plan_unit_times_free. */
-dp_status sim_unit_times(const plan_scenario *scenario, const sim_prepared *prepared, const sim_prediction *prediction,
-                         plan_unit_times *times, dp_error *error);
+ * skips are spread over the units so. Of a prediction that prepared itself. Free with plan_unit_times_free. */
+dp_status sim_unit_times(const plan_scenario *scenario, const sim_prediction *prediction, plan_unit_times *times,
+                         dp_error *error);
 
 #endif

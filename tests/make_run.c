@@ -117,7 +117,7 @@ static dp_status write_run(recipe *r, const plan_scenario *scenario, const char 
   DP_TRY(plan_timeline_samples_median(&samples, &median, error));
   DP_TRY(plan_timeline_samples_spread(&samples, &spread, error));
   DP_TRY(plan_metrics_of(&median, &metrics, error));
-  DP_TRY(sim_unit_times(scenario, NULL, prediction, &predicted_units, error));
+  DP_TRY(sim_unit_times(scenario, prediction, &predicted_units, error));
   DP_TRY(measure_units(r, prediction, &predicted_units, &measured_units, error));
   report_bounds_of(&metrics, measured_bounds, &bound_count);
   for (int b = 0; b < prediction->bound_count; b++)

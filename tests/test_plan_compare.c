@@ -349,7 +349,7 @@ START_TEST(a_slow_unit) {
   begin(_i ? 7 : 0);
   const plan_plan *plan = &world.prediction.plan;
   plan_unit_times predicted, measured_units;
-  ck_assert_msg(sim_unit_times(&world.scenario, NULL, &world.prediction, &predicted, &error) == DP_OK, "%s",
+  ck_assert_msg(sim_unit_times(&world.scenario, &world.prediction, &predicted, &error) == DP_OK, "%s",
                 error.text);
   ck_assert_int_eq(plan_unit_times_init(predicted.unit_count, &measured_units, &error), DP_OK);
   /* the units of a chunk are its work, without what hosts add */

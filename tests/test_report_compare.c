@@ -97,7 +97,7 @@ static void make_world(const char *text, recipe how, world *w) {
 
 static void add_units(world *w, size_t slow, double factor) {
   dp_error error = DP_ERROR_INIT;
-  ck_assert_int_eq(sim_unit_times(&w->of.scenario, NULL, &w->of.prediction, &w->units[0], &error), DP_OK);
+  ck_assert_int_eq(sim_unit_times(&w->of.scenario, &w->of.prediction, &w->units[0], &error), DP_OK);
   ck_assert_int_eq(plan_unit_times_init(w->units[0].unit_count, &w->units[1], &error), DP_OK);
   for (size_t u = 0; u < w->units[0].unit_count; u++) {
     const double by = u == slow ? factor : 1;
