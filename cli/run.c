@@ -1,10 +1,8 @@
 /* diffpipe run: trains by a plan, measures every step, and lays what was measured beside what was predicted. */
 #define _POSIX_C_SOURCE 200809L
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -113,10 +111,10 @@ typedef struct run {
   cli_processes *processes;
   exec_transport *transport; /* theirs; NULL: one process */
   exec_session *session;
-  const char *folder; /* NULL: nothing is written */
-  int64_t steps;      /* to be done in all */
-  int64_t first;      /* done when this command began */
-  int64_t saved;      /* steps done at the last checkpoint of this command; -1: none yet */
+  const char *folder;
+  int64_t steps; /* to be done in all */
+  int64_t first; /* done when this command began */
+  int64_t saved; /* steps done at the last checkpoint of this command; -1: none yet */
   bool interrupted;
   cli_run_log log;
   plan_timeline_samples samples;
@@ -127,6 +125,11 @@ typedef struct run {
 /* Only process 0 talks and writes what there is one of. */
 static bool speaks(const run *r) { return cli_processes_speak(r->processes); }
 static bool given(const run *r, int slot) { return r->values->slots[slot].given; }
+
+static void note_lines(const dp_str *lines) {
+  for (const char *line = dp_str_text(lines), *end; (end = strchr(line, '\n')); line = end + 1)
+    fprintf(stderr, "diffpipe: note: %.*s\n", (int)(end - line), line);
+}
 
 static dp_status log_event(run *r, const char *event, const char *path, dp_error *error) {
   const dp_status status =
@@ -220,24 +223,21 @@ static dp_status has_checkpoints(const char *folder, bool *has, dp_error *error)
 static dp_status begin(run *r, dp_error *error) {
   bool has = false;
   dp_str notes = {0};
-  const char *folder = r->folder ? r->folder : "";
-  dp_status status = speaks(r) && folder[0] ? has_checkpoints(folder, &has, error) : DP_OK;
+  dp_status status = speaks(r) ? has_checkpoints(r->folder, &has, error) : DP_OK;
   if (status == DP_OK && has && !given(r, SLOT_RESUME) && !given(r, SLOT_EVAL))
-    status =
-        dp_fail(error, DP_BAD_INPUT, "%s: found the checkpoints of a run, allowed: --resume, or another --out", folder);
+    status = dp_fail(error, DP_BAD_INPUT, "%s: found the checkpoints of a run, allowed: --resume, or another --out",
+                     r->folder);
   DP_TRY(exec_agree(r->transport, status, error));
   int64_t any = has;
   DP_TRY(exec_maximum(r->transport, &any, error));
   if (any && given(r, SLOT_RESUME)) {
     status = exec_session_resume(r->session, &notes, error);
     if (status == DP_OK && notes.failed) status = dp_fail_memory(error);
-    /* a line each */
-    for (const char *line = dp_str_text(&notes), *end; status == DP_OK && (end = strchr(line, '\n')); line = end + 1)
-      fprintf(stderr, "diffpipe: note: %.*s\n", (int)(end - line), line);
+    if (status == DP_OK) note_lines(&notes);
     dp_str_free(&notes);
     DP_TRY(status);
   } else if (given(r, SLOT_RESUME) && speaks(r)) {
-    fprintf(stderr, "diffpipe: note: %s has no checkpoint: the run begins\n", folder);
+    fprintf(stderr, "diffpipe: note: %s has no checkpoint: the run begins\n", r->folder);
   }
   r->first = exec_session_done(r->session);
   status = speaks(r) ? cli_run_log_open(given(r, SLOT_EVAL) ? NULL : r->folder, r->first, &r->log, error) : DP_OK;
@@ -276,7 +276,8 @@ static dp_status work(run *r, dp_error *error) {
     DP_TRY(evaluate(r, error));
     return speaks(r) ? tell(r, NULL, error) : DP_OK;
   }
-  DP_TRY(exec_agree(r->transport, speaks(r) ? cli_run_report_begin(r->predicted, r->folder, error) : DP_OK, error));
+  DP_TRY(
+      exec_agree(r->transport, speaks(r) ? report_folder_begin(&r->predicted->run, r->folder, error) : DP_OK, error));
   if (r->first >= r->steps && speaks(r))
     fprintf(stderr, "diffpipe: note: %s has %lld steps already, allowed: more by --steps\n", r->folder,
             (long long)r->first);
@@ -345,9 +346,7 @@ static dp_status note_differences(const cli_run_source *source, const plan_scena
                                   const sim_prediction *prediction, bool speak, dp_error *error) {
   dp_str lines = {0};
   const dp_status status = cli_run_differences(source, prediction, &scenario->cluster, &lines, error);
-  for (const char *line = dp_str_text(&lines), *end; status == DP_OK && speak && (end = strchr(line, '\n'));
-       line = end + 1)
-    fprintf(stderr, "diffpipe: note: %.*s\n", (int)(end - line), line);
+  if (status == DP_OK && speak) note_lines(&lines);
   dp_str_free(&lines);
   return status;
 }

@@ -8,21 +8,9 @@
 
 #include "base/file.h"
 #include "cli/json.h"
+#include "reports/json.h"
 
 enum { MOST_BYTES = 1 << 30 };
-
-/* JSON has no NaN. */
-static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
-
-static json_t *numbers(const double *values, int count) {
-  json_t *list = json_array();
-  for (int i = 0; list && i < count; i++)
-    if (json_array_append_new(list, number(values[i])) != 0) {
-      json_decref(list);
-      return NULL;
-    }
-  return list;
-}
 
 static dp_status keep_loss(cli_run_log *log, int64_t step, double loss, dp_error *error) {
   while ((int64_t)log->losses.count < step)
@@ -140,7 +128,7 @@ static dp_status keep_psnr(cli_run_log *log, const exec_session *session, const 
   log->psnr = json_object();
   bool done = log->psnr != NULL;
   for (int s = 0; done && s < exec_session_skips(session); s++)
-    done = cli_json_put(log->psnr, exec_session_skip_name(session, s), number(psnr[s]));
+    done = cli_json_put(log->psnr, exec_session_skip_name(session, s), report_json_number(psnr[s]));
   return done ? DP_OK : dp_fail_memory(error);
 }
 
@@ -148,24 +136,26 @@ dp_status cli_run_log_step(cli_run_log *log, const exec_session *session, const 
                            double step_s, double samples_per_s, dp_error *error) {
   DP_TRY(keep_loss(log, report->step, report->loss, error));
   if (report->psnr) DP_TRY(keep_psnr(log, session, report->psnr, error));
-  return add(log,
-             json_pack("{sI sI so so so so so so so*}", "step", (json_int_t)report->step, "epoch",
-                       (json_int_t)report->epoch, "loss", number(report->loss), "lr", number(report->learning_rate),
-                       "gradient_norm", number(report->gradient_norm), "stage_norms",
-                       numbers(report->rank_norms, stages), "step_s", number(step_s), "samples_per_s",
-                       number(samples_per_s), "psnr", report->psnr ? json_incref(log->psnr) : NULL),
-             error);
+  return add(
+      log,
+      json_pack("{sI sI so so so so so so so*}", "step", (json_int_t)report->step, "epoch", (json_int_t)report->epoch,
+                "loss", report_json_number(report->loss), "lr", report_json_number(report->learning_rate),
+                "gradient_norm", report_json_number(report->gradient_norm), "stage_norms",
+                report_json_numbers(report->rank_norms, (size_t)stages), "step_s", report_json_number(step_s),
+                "samples_per_s", report_json_number(samples_per_s), "psnr",
+                report->psnr ? json_incref(log->psnr) : NULL),
+      error);
 }
 
 dp_status cli_run_log_evaluation(cli_run_log *log, int64_t step, const exec_evaluation *evaluation,
                                  const exec_evaluation *means, dp_error *error) {
-  json_t *row =
-      json_pack("{sI so so sI}", "step", (json_int_t)step, "eval_loss", number(evaluation->loss), "eval_quantiles",
-                numbers(evaluation->quantiles, EXEC_QUANTILES), "eval_samples", (json_int_t)evaluation->samples);
+  json_t *row = json_pack("{sI so so sI}", "step", (json_int_t)step, "eval_loss", report_json_number(evaluation->loss),
+                          "eval_quantiles", report_json_numbers(evaluation->quantiles, EXEC_QUANTILES), "eval_samples",
+                          (json_int_t)evaluation->samples);
   bool done = row != NULL;
   if (done && means)
-    done = cli_json_put(row, "eval_ema_loss", number(means->loss)) &&
-           cli_json_put(row, "eval_ema_quantiles", numbers(means->quantiles, EXEC_QUANTILES));
+    done = cli_json_put(row, "eval_ema_loss", report_json_number(means->loss)) &&
+           cli_json_put(row, "eval_ema_quantiles", report_json_numbers(means->quantiles, EXEC_QUANTILES));
   if (!done || json_array_append(log->evaluations, row) != 0) {
     json_decref(row);
     return dp_fail_memory(error);

@@ -6,29 +6,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "base/file.h"
 #include "cli/json.h"
 #include "reports/json.h"
-
-/* ---- the folder ---- */
-
-static dp_status write_json(void *json, const char *folder, const char *name, dp_error *error) {
-  dp_str path = {0};
-  dp_str_addf(&path, "%s/%s", folder, name);
-  dp_status status = path.failed || !json ? dp_fail_memory(error) : DP_OK;
-  if (status == DP_OK) status = report_json_write(json, dp_str_text(&path), error);
-  json_decref(json);
-  dp_str_free(&path);
-  return status;
-}
-
-dp_status cli_run_report_begin(const cli_folder_view *predicted, const char *folder, dp_error *error) {
-  const report_run *run = &predicted->run;
-  void *setup = NULL;
-  DP_TRY(report_setup_json(run, &setup, error));
-  DP_TRY(write_json(setup, folder, "setup.json", error));
-  return write_json(plan_plan_json(run->program->plan, run->graph, run->cluster), folder, "plan.json", error);
-}
 
 dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *error) {
   struct rusage usage;
@@ -148,18 +127,6 @@ static int64_t sum_of_peaks(const plan_memory *memory) {
 
 static double ratio(double predicted, double measured) { return measured > 0 ? predicted / measured - 1 : 0; }
 
-static json_t *losses_json(const cli_run_log *log) {
-  json_t *list = json_array();
-  for (size_t i = 0; list && i < log->losses.count; i++) {
-    const double loss = log->losses.items[i];
-    if (json_array_append_new(list, isfinite(loss) ? json_real(loss) : json_null()) != 0) {
-      json_decref(list);
-      return NULL;
-    }
-  }
-  return list;
-}
-
 static dp_status add_sides(json_t *root, const cli_run_told *told, dp_error *error) {
   void *predicted = NULL, *measured = NULL;
   DP_TRY(report_metrics_json(&told->predicted->run, &predicted, error));
@@ -185,7 +152,7 @@ dp_status cli_run_print_json(const cli_run_told *told, dp_error *error) {
                            "interrupted", (int)told->interrupted);
   bool done = root && cli_json_put(root, "folder", told->folder ? json_string(told->folder) : json_null()) &&
               cli_json_put(root, "checkpoint", told->checkpoint[0] ? json_string(told->checkpoint) : json_null()) &&
-              cli_json_put(root, "loss", losses_json(told->log)) &&
+              cli_json_put(root, "loss", report_json_numbers(told->log->losses.items, told->log->losses.count)) &&
               cli_json_put(root, "evaluations", json_incref(told->log->evaluations)) &&
               cli_json_put(root, "psnr", told->log->psnr ? json_incref(told->log->psnr) : json_null());
   dp_status status = done ? add_sides(root, told, error) : dp_fail_memory(error);

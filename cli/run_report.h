@@ -22,9 +22,6 @@ typedef struct cli_run_report {
   int64_t peak_rss_bytes; /* of all processes */
 } cli_run_report;
 
-/* plan.json and setup.json, before the first step, so that the folder can be run again whatever happens. */
-dp_status cli_run_report_begin(const cli_folder_view *predicted, const char *folder, dp_error *error);
-
 /* The most that the processes had in memory, together; on process 0. */
 dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *error);
 /* From the steps that were kept; at least one. The log and the session's pipeline outlive the report. */

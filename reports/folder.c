@@ -94,17 +94,29 @@ static dp_status write_prediction(writing *w) {
   return write_trace(w, w->predicted, NULL, "predicted/timeline.json");
 }
 
+/* What makes the run again. */
+static dp_status write_start(writing *w) {
+  DP_TRY(write_made(w, w->run, report_setup_json, "setup.json"));
+  return write_made(w, w->run, plan_json, "plan.json");
+}
+
 static dp_status write_all(writing *w) {
   DP_TRY(make_folder(w, "plots"));
-  DP_TRY(write_made(w, w->run, plan_json, "plan.json"));
+  DP_TRY(write_start(w));
   DP_TRY(write_made(w, w->run, report_metrics_json, "metrics.json"));
-  DP_TRY(write_made(w, w->run, report_setup_json, "setup.json"));
   DP_TRY(write_or_remove(w, w->options->tune, "tune.json"));
   DP_TRY(write_prediction(w));
   DP_TRY(write_or_remove(w, w->comparison, "comparison.json"));
   DP_TRY(write_trace(w, w->run, w->predicted, "timeline.json"));
   DP_TRY(write_page(w, "report.html"));
   return w->notes->failed ? dp_fail_memory(w->error) : DP_OK;
+}
+
+dp_status report_folder_begin(const report_run *run, const char *folder, dp_error *error) {
+  writing w = {.run = run, .folder = folder, .error = error};
+  const dp_status status = write_start(&w);
+  dp_arena_free(&w.arena);
+  return status;
 }
 
 dp_status report_folder_write(const report_run *run, const char *folder, const report_options *options, dp_str *notes,

@@ -21,6 +21,12 @@ void report_json_append(json_t **array, json_t *value) {
 
 json_t *report_json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
+json_t *report_json_numbers(const double *values, size_t count) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < count; i++) report_json_append(&list, report_json_number(values[i]));
+  return list;
+}
+
 json_t *report_json_known(double value) { return value > 0 ? report_json_number(value) : json_null(); }
 
 json_t *report_json_text(const char *value) {

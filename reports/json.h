@@ -12,6 +12,7 @@ void report_json_set(json_t **object, const char *key, json_t *value);
 void report_json_append(json_t **array, json_t *value);
 
 json_t *report_json_number(double value);    /* null where it is not finite */
+json_t *report_json_numbers(const double *values, size_t count);
 json_t *report_json_known(double value);     /* null for 0, which means unknown in a run */
 json_t *report_json_text(const char *value); /* cleaned; NULL counts as "" */
 

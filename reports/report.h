@@ -124,6 +124,10 @@ dp_status report_folder_write(const report_run *run, const char *folder, const r
 dp_status report_run_folder_write(const report_pair *pair, const char *folder, const report_options *options,
                                   dp_str *notes, dp_error *error);
 
+/* plan.json and setup.json alone, into a folder that is there: before a run, so that it can be made again whatever
+ * happens. */
+dp_status report_folder_begin(const report_run *run, const char *folder, dp_error *error);
+
 /* What a run's folder says of predicted and measured, for a terminal, at most `top` units; and the file as it is, a new
  * json_t *. DP_BAD_INPUT: it has no comparison. */
 dp_status report_compare_text(const char *folder, int top, dp_str *out, dp_error *error);
