@@ -63,7 +63,7 @@ static const cli_option options[] = {
 /* One that is under way. */
 typedef struct calibration {
   const plan_scenario *scenario;
-  const sim_efficiency *efficiency;
+  sim_efficiency *efficiency;
   exec_measure *measure;
   dp_arena arena;
   const char *processor;
@@ -247,6 +247,7 @@ static dp_status calibrate(calibration *c, const cli_values *values) {
   const int64_t seconds = values->slots[SLOT_SECONDS].given ? values->slots[SLOT_SECONDS].integer : DEFAULT_SECONDS;
   plan_profile profile = {.device = NULL};
   DP_TRY(check(c));
+  DP_TRY(cli_efficiency_read(&c->efficiency, c->error));
   DP_TRY(find_sizes(c));
   DP_TRY(exec_measure_machine(&c->arena, &c->processor, &c->cores, c->error));
   const int64_t own = c->scenario->train.threads > 0 ? c->scenario->train.threads
@@ -304,15 +305,12 @@ static dp_status run_command(const cli_values *values, dp_error *error) {
   if (values->slots[SLOT_BACKEND].integer == 1)
     return dp_fail(error, DP_UNSUPPORTED, "calibrate: --backend cuda is not there yet, allowed: cpu");
   plan_scenario scenario;
-  sim_efficiency *efficiency = NULL;
   DP_TRY(plan_scenario_read(values->arguments[0], values->sets, values->set_count, &scenario, error));
   calibration c = {.scenario = &scenario, .error = error};
-  dp_status status = cli_efficiency_read(&efficiency, error);
-  c.efficiency = efficiency;
-  if (status == DP_OK) status = from ? correct(&c, values) : calibrate(&c, values);
+  const dp_status status = from ? correct(&c, values) : calibrate(&c, values);
   exec_measure_free(c.measure);
   dp_arena_free(&c.arena);
-  sim_efficiency_free(efficiency);
+  sim_efficiency_free(c.efficiency);
   plan_scenario_free(&scenario);
   return status;
 }
