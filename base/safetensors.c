@@ -54,6 +54,10 @@ const char *dp_safetensor_shape(const dp_safetensor *tensor, char out[96]) {
   return dp_shape_text(tensor->rank, tensor->dims, out);
 }
 
+bool dp_safetensor_has_shape(const dp_safetensor *tensor, int rank, const int64_t *dims) {
+  return tensor->rank == rank && (rank == 0 || memcmp(tensor->dims, dims, sizeof *dims * (size_t)rank) == 0);
+}
+
 /* A name for an error line: a long one is cut between characters, so that the rest of the line is not lost. */
 static const char *shown(const char *name, char out[160]) {
   const size_t length = strlen(name);
@@ -288,10 +292,11 @@ static dp_status fail_read(const char *path, dp_error *error) {
   return dp_fail(error, DP_BAD_INPUT, "%s: cannot be read: %s", path, errno ? strerror(errno) : "it became shorter");
 }
 
-static bool read_all(int descriptor, void *out, size_t bytes) {
+/* Reads at a place of the file; the reason is errno, or 0 where the file ends too early. */
+static bool read_at(int descriptor, uint64_t place, void *out, size_t bytes) {
   for (size_t got = 0; got < bytes;) {
     errno = 0;
-    const ssize_t count = read(descriptor, (char *)out + got, bytes - got);
+    const ssize_t count = pread(descriptor, (char *)out + got, bytes - got, (off_t)(place + got));
     if (count <= 0 && errno != EINTR) return false;
     if (count > 0) got += (size_t)count;
   }
@@ -307,7 +312,7 @@ static dp_status open_descriptor(int descriptor, const char *path, dp_safetensor
   unsigned char prefix[PREFIX_BYTES];
   size_t header_bytes = 0;
   if (file_bytes < PREFIX_BYTES) return fail_short(path, file_bytes, error);
-  if (!read_all(descriptor, prefix, sizeof prefix)) return fail_read(path, error);
+  if (!read_at(descriptor, 0, prefix, sizeof prefix)) return fail_read(path, error);
   DP_TRY(read_prefix(prefix, file_bytes, path, &header_bytes, error));
   char *header = malloc(header_bytes + 1);
   if (!header || !(file->path = dp_arena_strdup(&file->arena, path))) {
@@ -315,7 +320,7 @@ static dp_status open_descriptor(int descriptor, const char *path, dp_safetensor
     return dp_fail_memory(error);
   }
   dp_status status = DP_OK;
-  if (!read_all(descriptor, header, header_bytes)) {
+  if (!read_at(descriptor, PREFIX_BYTES, header, header_bytes)) {
     status = fail_read(path, error);
   } else if (file_bytes > SIZE_MAX ||
              (file->map = mmap(NULL, (size_t)file_bytes, PROT_READ, MAP_PRIVATE, descriptor, 0)) == MAP_FAILED) {
@@ -389,53 +394,41 @@ float dp_fp32_of_fp16(uint16_t bits) {
   return sign ? -small : small;
 }
 
-/* False: the dtype is no number of floating point. */
-static bool convert(dp_dtype dtype, const unsigned char *data, int64_t count, float *out) {
-  switch (dtype) {
-    case DP_DTYPE_F32:
-      if (count) memcpy(out, data, (size_t)count * sizeof *out);
-      return true;
-    case DP_DTYPE_F16:
-    case DP_DTYPE_BF16:
-      for (int64_t i = 0; i < count; i++) {
-        uint16_t bits;
-        memcpy(&bits, data + 2 * i, sizeof bits);
-        out[i] = dtype == DP_DTYPE_F16 ? dp_fp32_of_fp16(bits) : dp_fp32_of_bf16(bits);
-      }
-      return true;
-    case DP_DTYPE_F64:
-      for (int64_t i = 0; i < count; i++) {
-        double value;
-        memcpy(&value, data + 8 * i, sizeof value);
-        out[i] = (float)value;
-      }
-      return true;
-    default:
-      return false;
+bool dp_dtype_is_float(dp_dtype dtype) {
+  return dtype == DP_DTYPE_F32 || dtype == DP_DTYPE_F16 || dtype == DP_DTYPE_BF16 || dtype == DP_DTYPE_F64;
+}
+
+/* Of numbers of floating point. */
+static void convert(dp_dtype dtype, const unsigned char *data, int64_t count, float *out) {
+  if (dtype == DP_DTYPE_F32) {
+    if (count) memcpy(out, data, (size_t)count * sizeof *out);
+    return;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    if (dtype == DP_DTYPE_F64) {
+      double value;
+      memcpy(&value, data + 8 * i, sizeof value);
+      out[i] = (float)value;
+    } else {
+      uint16_t bits;
+      memcpy(&bits, data + 2 * i, sizeof bits);
+      out[i] = dtype == DP_DTYPE_F16 ? dp_fp32_of_fp16(bits) : dp_fp32_of_bf16(bits);
+    }
   }
 }
 
 dp_status dp_safetensor_read_fp32(const dp_safetensors *file, const dp_safetensor *tensor, float *out,
                                   dp_error *error) {
-  if (convert(tensor->dtype, tensor->data, tensor->elements, out)) return DP_OK;
-  return FAIL(file, tensor->name, "found dtype %s, allowed: F32, F16, BF16, F64", dtypes[tensor->dtype].name);
-}
-
-/* Reads at a place of the file; the reason is errno, or 0 where the file ends too early. */
-static bool read_at(int descriptor, uint64_t place, void *out, size_t bytes) {
-  for (size_t got = 0; got < bytes;) {
-    errno = 0;
-    const ssize_t count = pread(descriptor, (char *)out + got, bytes - got, (off_t)(place + got));
-    if (count <= 0 && errno != EINTR) return false;
-    if (count > 0) got += (size_t)count;
-  }
-  return true;
+  if (!dp_dtype_is_float(tensor->dtype))
+    return FAIL(file, tensor->name, "found dtype %s, allowed: F32, F16, BF16, F64", dtypes[tensor->dtype].name);
+  convert(tensor->dtype, tensor->data, tensor->elements, out);
+  return DP_OK;
 }
 
 dp_status dp_safetensor_fetch_fp32(const dp_safetensors *file, const dp_safetensor *tensor, float *out,
                                    dp_error *error) {
   enum { PIECE_BYTES = 1 << 15 };
-  if (!file->map || !convert(tensor->dtype, NULL, 0, out)) return dp_safetensor_read_fp32(file, tensor, out, error);
+  if (!file->map || !dp_dtype_is_float(tensor->dtype)) return dp_safetensor_read_fp32(file, tensor, out, error);
   const uint64_t place = file->map_bytes - file->data_bytes + tensor->offset_bytes;
   const int64_t size = dtypes[tensor->dtype].bytes;
   unsigned char piece[PIECE_BYTES];
@@ -447,7 +440,7 @@ dp_status dp_safetensor_fetch_fp32(const dp_safetensors *file, const dp_safetens
                  (size_t)(count * size)))
       return dp_fail(error, DP_IO_FAILED, "%s: tensor %s: cannot be read: %s", file->path, tensor->name,
                      errno ? strerror(errno) : "the file became shorter");
-    if (!whole) (void)convert(tensor->dtype, piece, count, out + done);
+    if (!whole) convert(tensor->dtype, piece, count, out + done);
     done += count;
   }
   return DP_OK;

@@ -48,6 +48,7 @@ typedef enum dp_dtype {
 } dp_dtype;
 const char *dp_dtype_name(dp_dtype dtype); /* "F32", as in the files */
 int64_t dp_dtype_bytes(dp_dtype dtype);
+bool dp_dtype_is_float(dp_dtype dtype); /* F32, F16, BF16, F64 */
 
 /* A tensor of an open file; all of it belongs to the file. */
 typedef struct dp_safetensor {
@@ -91,9 +92,10 @@ const dp_safetensor *dp_safetensors_find(const dp_safetensors *file, const char 
 const char *dp_safetensors_metadata(const dp_safetensors *file, const char *key);       /* NULL: none */
 const char *dp_safetensor_shape(const dp_safetensor *tensor, char out[96]);             /* "[2, 3]", cut to fit */
 const char *dp_shape_text(int rank, const int64_t *dims, char out[96]);                 /* the same */
+bool dp_safetensor_has_shape(const dp_safetensor *tensor, int rank, const int64_t *dims);
 
 /* Converts a tensor to fp32 into `out` (room for tensor.elements): F32 bit by bit, F16 and BF16 exactly, F64 rounded to
- * nearest. DP_BAD_INPUT for any other dtype. */
+ * nearest. DP_BAD_INPUT for any other dtype (dp_dtype_is_float). */
 dp_status dp_safetensor_read_fp32(const dp_safetensors *file, const dp_safetensor *tensor, float *out, dp_error *error);
 /* The same by reading the file and not its map: where the file was cut meanwhile or the disk cannot read, this is
  * DP_IO_FAILED, and not the signal that ends a program which looks at such a map. Threads may read at the same time. */

@@ -162,12 +162,10 @@ dp_status exec_cache_open_text(const char *path, const exec_cache_wanted *wanted
 static dp_status check_tensor(const dp_safetensors *file, const dp_safetensor *tensor, const char *kind,
                               const char *name, int rank, const int64_t *dims, dp_error *error) {
   char found[96], wanted[96];
-  const bool is_real = tensor->dtype == DP_DTYPE_F32 || tensor->dtype == DP_DTYPE_F16 ||
-                       tensor->dtype == DP_DTYPE_BF16 || tensor->dtype == DP_DTYPE_F64;
-  if (!is_real)
+  if (!dp_dtype_is_float(tensor->dtype))
     return dp_fail(error, DP_BAD_INPUT, "cache %s: %s of sample %.200s: found %s, allowed: F32, F16, BF16, F64",
                    file->path, kind, name, dp_dtype_name(tensor->dtype));
-  if (tensor->rank == rank && memcmp(tensor->dims, dims, sizeof *dims * (size_t)rank) == 0) return DP_OK;
+  if (dp_safetensor_has_shape(tensor, rank, dims)) return DP_OK;
   return dp_fail(error, DP_BAD_INPUT, "cache %s: %s of sample %.200s: found the shape %s, the run wants %s; " AGAIN,
                  file->path, kind, name, dp_safetensor_shape(tensor, found), dp_shape_text(rank, dims, wanted));
 }

@@ -300,8 +300,7 @@ dp_status exec_checkpoint_read(const exec_checkpoint *checkpoint, const char *na
     const dp_safetensors *file = &checkpoint->files[f];
     const dp_safetensor *tensor = dp_safetensors_find(file, name);
     if (!tensor) continue;
-    if (tensor->dtype != DP_DTYPE_F32 || tensor->rank != rank ||
-        (rank && memcmp(tensor->dims, dims, sizeof *dims * (size_t)rank) != 0))
+    if (tensor->dtype != DP_DTYPE_F32 || !dp_safetensor_has_shape(tensor, rank, dims))
       return dp_fail(error, DP_BAD_INPUT, "%s: tensor %s: found %s %s, allowed: F32 %s", file->path, name,
                      dp_dtype_name(tensor->dtype), dp_safetensor_shape(tensor, found),
                      dp_shape_text(rank, dims, wanted));

@@ -175,10 +175,6 @@ static dp_status open_files(exec_weights *weights, const char *folder, dp_error 
                  candidates[1].name, candidates[0].name);
 }
 
-static bool is_number(dp_dtype dtype) {
-  return dtype == DP_DTYPE_F32 || dtype == DP_DTYPE_F16 || dtype == DP_DTYPE_BF16 || dtype == DP_DTYPE_F64;
-}
-
 static const graph_tensor *constant_of(const graph *g, const char *name) {
   for (size_t t = 0; t < g->tensors.count; t++)
     if (g->tensors.items[t].is_constant && strcmp(g->tensors.items[t].name, name) == 0) return &g->tensors.items[t];
@@ -188,7 +184,7 @@ static const graph_tensor *constant_of(const graph *g, const char *name) {
 /* A table of positions may be larger than what the graph's resolution takes of it; the rest of its shape is the same.
  */
 static bool is_buffer_of(const graph_tensor *constant, const dp_safetensor *tensor) {
-  return constant->rank == tensor->rank && tensor->rank > 1 && is_number(tensor->dtype) &&
+  return constant->rank == tensor->rank && tensor->rank > 1 && dp_dtype_is_float(tensor->dtype) &&
          constant->dims[0] == tensor->dims[0] && constant->dims[tensor->rank - 1] == tensor->dims[tensor->rank - 1] &&
          constant->dims[1] <= tensor->dims[1];
 }
@@ -206,11 +202,10 @@ static void place_weights(exec_weights *weights, problem_list *problems) {
     weights->tensors[w] = tensor;
     if (!tensor)
       add_problem(problems, weight->name, "missing");
-    else if (tensor->rank != weight->rank ||
-             memcmp(tensor->dims, weight->dims, sizeof(int64_t) * (size_t)weight->rank) != 0)
+    else if (!dp_safetensor_has_shape(tensor, weight->rank, weight->dims))
       add_problem(problems, weight->name, "found %s, allowed: %s", dp_safetensor_shape(tensor, found),
                   dp_shape_text(weight->rank, weight->dims, wanted));
-    else if (!is_number(tensor->dtype))
+    else if (!dp_dtype_is_float(tensor->dtype))
       add_problem(problems, weight->name, "found dtype %s, allowed: F32, F16, BF16, F64", dp_dtype_name(tensor->dtype));
   }
 }
