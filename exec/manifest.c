@@ -216,8 +216,7 @@ static dp_status check_sample(const exec_manifest *manifest, const exec_sample *
                               dp_arena *arena, dp_error *error) {
   struct stat about;
   const char *path = dp_arena_printf(arena, "%s/%s", manifest->folder, sample->file);
-  const char *dot = path ? strrchr(path, '.') : NULL;
-  const char *text = dot ? dp_arena_printf(arena, "%.*s.txt", (int)(dot - path), path) : path;
+  const char *text = exec_manifest_caption_path(manifest->folder, sample->file, arena);
   if (!path || !text) return dp_fail_memory(error);
   if (stat(path, &about) == 0 && !is_older(&about, than)) {
     char *bytes = NULL;

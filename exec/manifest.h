@@ -60,6 +60,8 @@ size_t exec_manifest_tables(const plan_key_table **tables);
 /* ---- what reading and making share (exec/manifest.c, exec/manifest_make.c) ---- */
 
 enum { EXEC_CAPTION_BYTES = 1 << 16 };
+/* Where the caption of an image is, whether there is one or not; arena-owned, NULL: no memory. */
+const char *exec_manifest_caption_path(const char *folder, const char *file, dp_arena *arena);
 /* The caption beside an image: "" where there is none, NULL without memory or with an error. Arena-owned. */
 dp_status exec_manifest_caption(const char *folder, const char *file, dp_arena *arena, const char **caption,
                                 dp_error *error);

@@ -25,10 +25,14 @@ static dp_status check_text(const char *path, const char *what, const char *text
   return dp_fail(error, DP_BAD_INPUT, "%s: %s is not text, allowed: UTF-8", path, what);
 }
 
+const char *exec_manifest_caption_path(const char *folder, const char *file, dp_arena *arena) {
+  const char *slash = strrchr(file, '/'), *dot = strrchr(slash ? slash : file, '.');
+  return dp_arena_printf(arena, "%s/%.*s.txt", folder, (int)(dot ? dot - file : (long)strlen(file)), file);
+}
+
 dp_status exec_manifest_caption(const char *folder, const char *file, dp_arena *arena, const char **caption,
                                 dp_error *error) {
-  const char *dot = strrchr(file, '.');
-  const char *path = dp_arena_printf(arena, "%s/%.*s.txt", folder, (int)(dot ? dot - file : (long)strlen(file)), file);
+  const char *path = exec_manifest_caption_path(folder, file, arena);
   struct stat about;
   if (!path) return dp_fail_memory(error);
   *caption = "";

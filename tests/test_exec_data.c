@@ -191,6 +191,30 @@ START_TEST(an_image_that_changed_is_refused) {
 }
 END_TEST
 
+/* The ending is that of the image's own name, though there be dots in the folders. */
+START_TEST(a_caption_that_changed_is_refused_whatever_the_name) {
+  static const char *const names[][2] = {
+      {"a.png", "set.v2/a.txt"}, {"a", "set.v2/a.txt"}, {"b.c/a", "set.v2/b.c/a.txt"}};
+  ck_assert(mkdir("set.v2", 0777) == 0 && mkdir("set.v2/b.c", 0777) == 0);
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    char text[300], part[64];
+    (void)snprintf(text, sizeof text,
+                   "{\"format\": \"diffpipe-dataset\", \"version\": 1, \"samples\": [{\"file\": \"%s\", \"caption\": "
+                   "\"red\", \"width\": 8, \"height\": 8, \"crc32\": \"0123abcd\"}]}",
+                   names[i][0]);
+    put_text("set.v2/manifest.json", text);
+    put_text(names[i][1], "red");
+    must(exec_manifest_read("set.v2", &manifest, &error));
+    must(exec_manifest_check_files(&manifest, &error));
+    put_text(names[i][1], "blue");
+    (void)snprintf(part, sizeof part, "%s: was changed", names[i][1]);
+    must_fail(exec_manifest_check_files(&manifest, &error), DP_BAD_INPUT, part);
+    ck_assert_int_eq(unlink(names[i][1]), 0);
+    exec_manifest_free(&manifest);
+  }
+}
+END_TEST
+
 /* ---- shapes ---- */
 
 START_TEST(shapes_are_the_same_for_the_same_seed) {
@@ -387,6 +411,7 @@ int main(void) {
                                 manifests_that_are_wrong_are_told,
                                 folders_that_cannot_be_described_are_told,
                                 an_image_that_changed_is_refused,
+                                a_caption_that_changed_is_refused_whatever_the_name,
                                 shapes_are_the_same_for_the_same_seed,
                                 captions_say_what_is_to_be_seen,
                                 shapes_replace_their_own_folder_and_no_other,
