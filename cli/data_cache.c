@@ -11,7 +11,6 @@
 #include "cli/data.h"
 #include "cli/json.h"
 #include "exec/cache.h"
-#include "exec/order.h"
 
 enum {
   SLOT_FOR,
@@ -152,7 +151,7 @@ static void take_number(const cli_values *values, int slot, int64_t *number) {
 static dp_status read_job(const cli_values *values, job *j, dp_error *error) {
   static const cli_data_size_options how = {"data cache", "buckets",          SLOT_HEIGHT, SLOT_WIDTH,
                                             SLOT_BUCKETS, EXEC_LATENT_PIXELS, SIDE_MOST,   EXEC_LATENT_PIXELS};
-  j->text = (exec_cache_text){.model = "", .tokens = 77, .channels = 768};
+  j->text = (exec_cache_text){.tokens = 77, .channels = 768};
   DP_TRY(cli_data_sizes(&how, values, &j->arena, &j->buckets, &j->bucket_count, error));
   DP_TRY(find_encoders(values, j, error));
   if (values->slots[SLOT_FOR].given) DP_TRY(take_model(values->slots[SLOT_FOR].string, j, error));
@@ -172,13 +171,10 @@ static dp_status read_job(const cli_values *values, job *j, dp_error *error) {
 /* ---- the work ---- */
 
 static dp_status sort_samples(job *j, dp_error *error) {
-  int *bucket_of = DP_ARENA_NEW(&j->arena, int, j->manifest.count);
   j->latent_bytes = DP_ARENA_NEW(&j->arena, uint64_t, j->bucket_count);
-  if (!bucket_of || !j->latent_bytes) return dp_fail_memory(error);
-  for (size_t i = 0; i < j->manifest.count; i++)
-    bucket_of[i] = exec_bucket_of((const int64_t(*)[2])j->buckets, j->bucket_count, j->manifest.samples[i].height,
-                                  j->manifest.samples[i].width);
-  return exec_order_make(bucket_of, j->manifest.count, j->bucket_count, 1, 0, false, &j->order, error);
+  if (!j->latent_bytes) return dp_fail_memory(error);
+  return exec_manifest_order(&j->manifest, (const int64_t(*)[2])j->buckets, j->bucket_count, 1, 0, false, &j->order,
+                             error);
 }
 
 typedef struct shown {
@@ -194,14 +190,12 @@ static void show(void *data, size_t done) {
 static dp_status write_all(job *j, shown *s, dp_error *error) {
   for (size_t b = 0; b < j->bucket_count; b++) {
     const int64_t first = j->order.begins[b], end = j->order.begins[b + 1];
-    const exec_cache_latents what = {
-        j->manifest.folder,   "", j->encoder, j->buckets[b][0], j->buckets[b][1], j->order.members + first,
-        (size_t)(end - first)};
+    const exec_cache_latents what = {j->encoder, j->buckets[b][0], j->buckets[b][1], j->order.members + first,
+                                     (size_t)(end - first)};
     if (first == end) continue;
     DP_TRY(exec_cache_write_latents(&j->manifest, &what, show, s, &j->latent_bytes[b], error));
     s->before += (uint64_t)(end - first);
   }
-  j->text.folder = j->manifest.folder;
   if (j->text.tokens == 0) return DP_OK; /* the model takes no text */
   return exec_cache_write_text(&j->manifest, &j->text, show, s, &j->text_bytes, error);
 }

@@ -27,8 +27,6 @@ const char *exec_cache_text_path(dp_arena *arena, const char *folder);
 /* ---- writing, with the toy encoders ---- */
 
 typedef struct exec_cache_latents {
-  const char *folder;
-  const char *model; /* "": for any */
   const exec_image_encoder *encoder;
   int64_t height, width;  /* pixels, multiples of EXEC_LATENT_PIXELS */
   const int64_t *samples; /* of the manifest */
@@ -36,8 +34,6 @@ typedef struct exec_cache_latents {
 } exec_cache_latents;
 
 typedef struct exec_cache_text {
-  const char *folder;
-  const char *model;
   const exec_text_encoder *encoder;
   int64_t tokens, channels, pooled_channels; /* tokens >= 1, channels >= 1; pooled_channels 0: none */
 } exec_cache_text;
@@ -45,8 +41,8 @@ typedef struct exec_cache_text {
 /* Told how many samples of the file are done; may be NULL. */
 typedef void (*exec_cache_progress)(void *data, size_t done);
 
-/* Each writes its file beside and renames it. DP_BAD_INPUT: an image is not what the manifest says. `bytes` (may be
- * NULL) gets the size of the file. */
+/* Each writes its file into the manifest's folder, for any model; beside, then renamed. DP_BAD_INPUT: an image is not
+ * what the manifest says. `bytes` (may be NULL) gets the size of the file. */
 dp_status exec_cache_write_latents(const exec_manifest *manifest, const exec_cache_latents *what,
                                    exec_cache_progress progress, void *data, uint64_t *bytes, dp_error *error);
 dp_status exec_cache_write_text(const exec_manifest *manifest, const exec_cache_text *what,

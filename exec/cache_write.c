@@ -39,14 +39,14 @@ static dp_status create_latents(const exec_manifest *manifest, const exec_cache_
   const dp_safetensors_string metadata[] = {{"format", "diffpipe-latents"},
                                             {"version", "1"},
                                             hash_pair(manifest, numbers[0]),
-                                            {"model", what->model},
+                                            {"model", ""},
                                             {"encoder", what->encoder->name},
                                             {"scaling_factor", "1"},
                                             {"shift_factor", "0"},
                                             number_pair("height", what->height, numbers[1]),
                                             number_pair("width", what->width, numbers[2]),
                                             number_pair("latent_channels", what->encoder->channels, numbers[3])};
-  const char *path = exec_cache_latents_path(arena, what->folder, what->height, what->width);
+  const char *path = exec_cache_latents_path(arena, manifest->folder, what->height, what->width);
   dp_safetensors_entry *entries = DP_ARENA_NEW(arena, dp_safetensors_entry, what->sample_count);
   if (!path || !entries) return dp_fail_memory(error);
   for (size_t i = 0; i < what->sample_count; i++) {
@@ -86,12 +86,12 @@ static dp_status create_text(const exec_manifest *manifest, const exec_cache_tex
   const dp_safetensors_string metadata[] = {{"format", "diffpipe-text"},
                                             {"version", "1"},
                                             hash_pair(manifest, numbers[0]),
-                                            {"model", what->model},
+                                            {"model", ""},
                                             {"text_encoder", what->encoder->name},
                                             number_pair("text_tokens", what->tokens, numbers[1]),
                                             number_pair("text_channels", what->channels, numbers[2]),
                                             number_pair("pooled_channels", what->pooled_channels, numbers[3])};
-  const char *path = exec_cache_text_path(arena, what->folder);
+  const char *path = exec_cache_text_path(arena, manifest->folder);
   dp_safetensors_entry *entries = DP_ARENA_NEW(arena, dp_safetensors_entry, 2 * manifest->count);
   size_t count = 0;
   if (!path || !entries) return dp_fail_memory(error);

@@ -57,15 +57,12 @@ static dp_status copy_options(const exec_dataset_options *options, exec_dataset 
 static dp_status sort_samples(exec_dataset *d, dp_error *error) {
   const exec_dataset_options *o = &d->options;
   const size_t count = d->manifest.count;
-  d->bucket_of = calloc(count, sizeof *d->bucket_of);
   d->latents = calloc(count, sizeof(const dp_safetensor *));
   d->text = calloc(count, sizeof(const dp_safetensor *));
   d->pooled = calloc(count, sizeof(const dp_safetensor *));
-  if (!d->bucket_of || !d->latents || !d->text || !d->pooled) return dp_fail_memory(error);
-  for (size_t i = 0; i < count; i++)
-    d->bucket_of[i] =
-        exec_bucket_of(o->buckets, o->bucket_count, d->manifest.samples[i].height, d->manifest.samples[i].width);
-  return exec_order_make(d->bucket_of, count, o->bucket_count, o->global_batch, o->seed, o->shuffle, &d->order, error);
+  if (!d->latents || !d->text || !d->pooled) return dp_fail_memory(error);
+  return exec_manifest_order(&d->manifest, o->buckets, o->bucket_count, o->global_batch, o->seed, o->shuffle, &d->order,
+                             error);
 }
 
 static void learn(const char **mine, const char *theirs) {
@@ -83,11 +80,11 @@ static void agree(exec_fingerprint *others, const exec_fingerprint *found) {
   }
 }
 
-static dp_status open_bucket(exec_dataset *d, size_t bucket, const char *folder, exec_cache_wanted *wanted,
-                             dp_arena *arena, dp_error *error) {
+static dp_status open_bucket(exec_dataset *d, size_t bucket, exec_cache_wanted *wanted, dp_arena *arena,
+                             dp_error *error) {
   const int64_t height = d->buckets[bucket][0], width = d->buckets[bucket][1];
   const int64_t dims[] = {d->options.latent_channels, height / EXEC_LATENT_PIXELS, width / EXEC_LATENT_PIXELS};
-  const char *path = exec_cache_latents_path(arena, folder, height, width);
+  const char *path = exec_cache_latents_path(arena, d->manifest.folder, height, width);
   dp_safetensors *file = &d->latent_files[bucket];
   exec_fingerprint found = {0};
   if (!path) return dp_fail_memory(error);
@@ -100,12 +97,11 @@ static dp_status open_bucket(exec_dataset *d, size_t bucket, const char *folder,
   return DP_OK;
 }
 
-static dp_status open_text(exec_dataset *d, const char *folder, exec_cache_wanted *wanted, dp_arena *arena,
-                           dp_error *error) {
+static dp_status open_text(exec_dataset *d, exec_cache_wanted *wanted, dp_arena *arena, dp_error *error) {
   const exec_dataset_options *o = &d->options;
   const int64_t dims[] = {o->text_tokens, o->text_channels};
   if (o->text_tokens == 0 && o->pooled_channels == 0) return DP_OK;
-  const char *path = exec_cache_text_path(arena, folder);
+  const char *path = exec_cache_text_path(arena, d->manifest.folder);
   exec_fingerprint found = {0};
   if (!path) return dp_fail_memory(error);
   DP_TRY(exec_cache_open_text(path, wanted, &d->text_file, &found, error));
@@ -144,11 +140,10 @@ static void identify(exec_dataset *d) {
 
 static dp_status open_cache(exec_dataset *d, dp_arena *arena, dp_error *error) {
   const exec_dataset_options *o = &d->options;
-  const char *folder = o->cache ? o->cache : d->manifest.folder;
   exec_cache_wanted wanted = {.run = o->wanted, .manifest = d->manifest.hash, .trust = o->trust_cache};
   for (size_t b = 0; b < o->bucket_count; b++)
-    if (d->order.begins[b] < d->order.begins[b + 1]) DP_TRY(open_bucket(d, b, folder, &wanted, arena, error));
-  DP_TRY(open_text(d, folder, &wanted, arena, error));
+    if (d->order.begins[b] < d->order.begins[b + 1]) DP_TRY(open_bucket(d, b, &wanted, arena, error));
+  DP_TRY(open_text(d, &wanted, arena, error));
   return keep_fingerprint(d, &wanted.others, error);
 }
 
@@ -163,7 +158,7 @@ static dp_status open_all(const exec_dataset_options *options, exec_dataset *d, 
   dp_arena_free(&arena);
   if (status != DP_OK) return status;
   identify(d);
-  d->options.path = d->options.cache = NULL; /* they are the caller's */
+  d->options.path = NULL; /* it is the caller's */
   d->options.wanted = (exec_fingerprint){0};
   return exec_dataset_begin(d, error);
 }
@@ -190,7 +185,6 @@ void exec_dataset_free(exec_dataset *dataset) {
   exec_manifest_free(&dataset->manifest);
   free(dataset->buckets);
   free(dataset->latent_files);
-  free(dataset->bucket_of);
   free(dataset->latents);
   free(dataset->text);
   free(dataset->pooled);

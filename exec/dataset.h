@@ -38,8 +38,7 @@ typedef struct exec_fingerprint {
 } exec_fingerprint;
 
 typedef struct exec_dataset_options {
-  const char *path;            /* the data set's folder, or its manifest */
-  const char *cache;           /* folder of the cache; NULL: that of the manifest */
+  const char *path;            /* the data set's folder, or its manifest; the cache is beside it */
   const int64_t (*buckets)[2]; /* height, width in pixels, multiples of EXEC_LATENT_PIXELS, each once */
   size_t bucket_count;         /* >= 1 */
   int64_t latent_channels;     /* of the model */

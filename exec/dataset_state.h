@@ -39,7 +39,6 @@ struct exec_dataset {
   exec_manifest manifest;
   exec_order order;
   int64_t (*buckets)[2];
-  int *bucket_of;               /* by sample */
   dp_safetensors *latent_files; /* by bucket; zero where the bucket is empty */
   dp_safetensors text_file;
   exec_fingerprint fingerprint;

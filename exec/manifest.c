@@ -245,3 +245,15 @@ dp_status exec_manifest_check_files(const exec_manifest *manifest, dp_error *err
   }
   return status;
 }
+
+dp_status exec_manifest_order(const exec_manifest *manifest, const int64_t (*buckets)[2], size_t bucket_count,
+                              int64_t global_batch, uint64_t seed, bool shuffle, exec_order *order, dp_error *error) {
+  int *bucket_of = calloc(manifest->count, sizeof *bucket_of);
+  if (!bucket_of) return dp_fail_memory(error);
+  for (size_t i = 0; i < manifest->count; i++)
+    bucket_of[i] = exec_bucket_of(buckets, bucket_count, manifest->samples[i].height, manifest->samples[i].width);
+  const dp_status status =
+      exec_order_make(bucket_of, manifest->count, bucket_count, global_batch, seed, shuffle, order, error);
+  free(bucket_of);
+  return status;
+}

@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "exec/image.h"
+#include "exec/order.h"
 #include "plan/describe.h"
 
 typedef struct exec_sample {
@@ -53,6 +54,10 @@ dp_status exec_manifest_write(const exec_manifest *manifest, dp_error *error);
 dp_status exec_manifest_image(const exec_manifest *manifest, size_t sample, exec_image *image, dp_error *error);
 /* DP_BAD_INPUT for the first image or caption that is there, is not older than the manifest, and has other contents. */
 dp_status exec_manifest_check_files(const exec_manifest *manifest, dp_error *error);
+
+/* Every sample into the bucket of its size, whether a cache is written or read. */
+dp_status exec_manifest_order(const exec_manifest *manifest, const int64_t (*buckets)[2], size_t bucket_count,
+                              int64_t global_batch, uint64_t seed, bool shuffle, exec_order *order, dp_error *error);
 
 /* The keys, for `diffpipe formats`. */
 size_t exec_manifest_tables(const plan_key_table **tables);

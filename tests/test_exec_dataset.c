@@ -41,14 +41,13 @@ static void write_latents(const exec_manifest *manifest, const char *encoder) {
     for (size_t i = 0; i < manifest->count; i++)
       if (exec_bucket_of(sizes, SIZES, manifest->samples[i].height, manifest->samples[i].width) == b)
         members[count++] = (int64_t)i;
-    const exec_cache_latents what = {"set",   "",   exec_image_encoder_find(encoder), sizes[b][0], sizes[b][1],
-                                     members, count};
+    const exec_cache_latents what = {exec_image_encoder_find(encoder), sizes[b][0], sizes[b][1], members, count};
     must(exec_cache_write_latents(manifest, &what, NULL, NULL, NULL, &error));
   }
 }
 
 static void write_text(const exec_manifest *manifest, int64_t channels) {
-  const exec_cache_text what = {"set", "", exec_text_encoder_find("hashed-words"), TOKENS, channels, POOLED};
+  const exec_cache_text what = {exec_text_encoder_find("hashed-words"), TOKENS, channels, POOLED};
   must(exec_cache_write_text(manifest, &what, NULL, NULL, NULL, &error));
 }
 
@@ -406,7 +405,7 @@ START_TEST(a_sample_that_is_missing_in_the_cache_is_told) {
   must(exec_manifest_read("set", &manifest, &error));
   size_t count = 0; /* of the first bucket but the last */
   for (int64_t i = 0; i + SIZES < SAMPLES; i += SIZES) all[count++] = i;
-  const exec_cache_latents what = {"set", "", exec_image_encoder_find("average-8x8"), 64, 64, all, count - 1};
+  const exec_cache_latents what = {exec_image_encoder_find("average-8x8"), 64, 64, all, count - 1};
   must(exec_cache_write_latents(&manifest, &what, NULL, NULL, NULL, &error));
   must_refuse(&o,
               "cache set/latents-64x64.safetensors: ", "has no latents of sample shape-000018.ppm; make it again with");

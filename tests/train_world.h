@@ -46,13 +46,9 @@ static inline void world_data(const exec_objective_sizes *sizes, bool wide) {
   MUST(exec_shapes_write("data", 1, WORLD_PICTURES, size, wide ? 3 : 1, NULL, NULL, &must_error));
   MUST(exec_manifest_make("data", NULL, NULL, &manifest, &must_error));
   MUST(exec_manifest_write(&manifest, &must_error));
-  const exec_cache_latents latents = {"data", "", encoder, own[0], own[1], members[0], counts[0]};
-  const exec_cache_latents others = {"data", "", encoder, 64, 192, members[1], counts[1]};
-  const exec_cache_text text = {"data",
-                                "",
-                                exec_text_encoder_find("hashed-words"),
-                                sizes->text_tokens,
-                                sizes->text_channels,
+  const exec_cache_latents latents = {encoder, own[0], own[1], members[0], counts[0]};
+  const exec_cache_latents others = {encoder, 64, 192, members[1], counts[1]};
+  const exec_cache_text text = {exec_text_encoder_find("hashed-words"), sizes->text_tokens, sizes->text_channels,
                                 sizes->pooled_channels};
   MUST(exec_cache_write_latents(&manifest, &latents, NULL, NULL, NULL, &must_error));
   if (wide) MUST(exec_cache_write_latents(&manifest, &others, NULL, NULL, NULL, &must_error));
