@@ -107,8 +107,8 @@ static dp_status read_targets(const dp_node *node, plan_scenario *scenario, dp_e
                         dp_node_show(item, shown));
     targets[i] = item->string;
   }
-  scenario->train.lora_targets = scenario->model_options.lora_targets = targets;
-  scenario->train.lora_target_count = scenario->model_options.lora_target_count = node->count;
+  scenario->model_options.lora_targets = targets;
+  scenario->model_options.lora_target_count = node->count;
   return DP_OK;
 }
 

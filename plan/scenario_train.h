@@ -27,7 +27,6 @@ typedef struct plan_train {
   double clip_norm;          /* of all gradients; 0: they are not clipped. Sets plan_scenario.global_norm */
   double ema_decay;          /* of running means of the weights; 0: none are kept */
   double lora_alpha;         /* 0: the rank, so that adapters are not scaled */
-  const char *const *lora_targets; size_t lora_target_count; /* NULL: the attention projections */
   int64_t seed;
   const char *weights;       /* a folder of diffusers to begin from, as written; NULL: drawn by the seed */
   int64_t threads;           /* of each worker's kernels; 0: its device's cores; of a GPU, the processors shared evenly */

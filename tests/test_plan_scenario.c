@@ -332,7 +332,8 @@ START_TEST(training_has_defaults_and_takes_every_key) {
   settle(BASE);
   const plan_train *t = &scenario.train;
   ck_assert_int_eq(t->objective, -1);
-  ck_assert(!t->scheduler && !t->weights && !t->stage_rates && !t->lora_targets && !scenario.data.path);
+  ck_assert(!t->scheduler && !t->weights && !t->stage_rates && !scenario.data.path);
+  ck_assert_ptr_null(scenario.model_options.lora_targets);
   ck_assert(t->learning_rate == 1e-4 && t->betas[0] == 0.9 && t->betas[1] == 0.999 && t->epsilon == 1e-8);
   ck_assert(t->weight_decay == 0.01 && t->clip_norm == 0 && t->guidance == 1 && t->ema_decay == 0);
   ck_assert_int_eq(t->keep_checkpoints, 3);
