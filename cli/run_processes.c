@@ -10,7 +10,7 @@ dp_status cli_processes_begin(cli_processes *p, dp_error *error) {
   return exec_transport_open_mpi(&p->transport, error);
 }
 
-bool cli_processes_speak(const cli_processes *p) { return !p->transport || p->transport->process == 0; }
+bool cli_processes_speak(const cli_processes *p) { return exec_process(p->transport) == 0; }
 
 static void say(void *data, const char *line) {
   (void)data;

@@ -12,7 +12,7 @@
 dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *error) {
   struct rusage usage;
   const int64_t own = getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-  const size_t processes = transport ? (size_t)transport->process_count : 1;
+  const size_t processes = (size_t)exec_process_count(transport);
   int64_t *all = calloc(processes, sizeof *all);
   dp_status status = exec_agree(transport, all ? DP_OK : dp_fail_memory(error), error);
   if (status == DP_OK) status = exec_gather(transport, &own, sizeof own, all, error);

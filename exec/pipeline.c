@@ -22,20 +22,19 @@ static dp_status check_plan(const plan_plan *plan, const graph *g, dp_error *err
 }
 
 int exec_process_of(const exec_pipeline *p, int worker) {
-  const exec_transport *t = p->work.options.transport;
-  return t ? worker / (p->work.program->worker_count / t->process_count) : 0;
+  return worker / (p->work.program->worker_count / exec_process_count(p->work.options.transport));
 }
 
 static dp_status share_out(exec_pipeline *p, dp_error *error) {
   const plan_program *program = p->work.program;
   const exec_transport *t = p->work.options.transport;
-  const int processes = t ? t->process_count : 1, process = t ? t->process : 0;
+  const int processes = exec_process_count(t);
   if (program->worker_count % processes != 0)
     return dp_fail(error, DP_BAD_INPUT,
                    "found %d processes for a plan of %d workers, allowed: a number that divides them evenly", processes,
                    program->worker_count);
   const int each = program->worker_count / processes;
-  p->first_worker = process * each;
+  p->first_worker = exec_process(t) * each;
   p->end_worker = p->first_worker + each;
   p->first_lane = program->worker_lane[p->first_worker];
   p->end_lane = program->worker_lane[p->end_worker];

@@ -24,7 +24,7 @@ double exec_learning_rate(const plan_train *train, int64_t step, int64_t steps) 
 }
 
 dp_status exec_agree(exec_transport *transport, dp_status mine, dp_error *error) {
-  if (!transport || transport->process_count == 1) return mine;
+  if (exec_process_count(transport) == 1) return mine;
   dp_error own = DP_ERROR_INIT;
   int64_t gravest = mine;
   if (mine != DP_OK) own = error ? *error : (dp_error){.status = mine};
@@ -45,11 +45,13 @@ dp_status exec_agree(exec_transport *transport, dp_status mine, dp_error *error)
 
 /* ---- making it ---- */
 
-static int process_of(const exec_session *s) { return s->options.transport ? s->options.transport->process : 0; }
-static int process_count(const exec_session *s) {
-  return s->options.transport ? s->options.transport->process_count : 1;
+int exec_session_workers_here(const exec_session *s) {
+  return s->program->worker_count / exec_process_count(s->options.transport);
 }
-static int workers_here(const exec_session *s) { return s->program->worker_count / process_count(s); }
+
+int exec_session_first_worker(const exec_session *s) {
+  return exec_process(s->options.transport) * exec_session_workers_here(s);
+}
 
 /* Where the cluster's devices are processors, as many as the prediction speaks of: a device's cores. */
 static int threads_of(const exec_session *s) {
@@ -61,7 +63,7 @@ static int threads_of(const exec_session *s) {
   const int here = CPU_COUNT(&processors);
   if (plan_device_is_processor(device->model))
     return device->model->sm_count < here ? (int)device->model->sm_count : here;
-  const int each = here / (workers_here(s) > 0 ? workers_here(s) : 1);
+  const int workers = exec_session_workers_here(s), each = here / (workers > 0 ? workers : 1);
   return each > 0 ? each : 1;
 }
 
@@ -128,9 +130,9 @@ static dp_status open_data(exec_session *s, dp_error *error) {
     buckets[i][1] = s->options.sizes[i].graph->width;
   }
   const int64_t each = s->plan->microbatches * s->plan->microbatch_size; /* samples of a replica */
-  const int first_worker = process_of(s) * workers_here(s);
+  const int first_worker = exec_session_first_worker(s);
   const int first = plan_worker_replica(s->plan, first_worker),
-            last = plan_worker_replica(s->plan, first_worker + workers_here(s) - 1);
+            last = plan_worker_replica(s->plan, first_worker + exec_session_workers_here(s) - 1);
   const exec_dataset_options options = {.path = data->path,
                                         .buckets = (const int64_t(*)[2])buckets,
                                         .bucket_count = s->options.size_count,
@@ -249,13 +251,11 @@ exec_parameters *exec_session_parameters(exec_session *s, int worker) {
 
 /* ---- steps ---- */
 
-/* Says after the line which step it was, and what is left of the run. */
-static dp_status blame_step(const exec_session *s, dp_status status, dp_error *error) {
+dp_status exec_session_blame(const exec_session *s, int64_t step, dp_status status, dp_error *error) {
   if (status == DP_OK || !error) return status;
   const dp_error reason = *error;
-  const bool has = s->checkpoint.length > 0;
-  return dp_fail(error, status, "%s; step %lld, last good checkpoint: %s", reason.text, (long long)s->done + 1,
-                 has ? dp_str_text(&s->checkpoint) : "none");
+  return dp_fail(error, status, "%s; step %lld, last good checkpoint: %s", reason.text, (long long)step,
+                 s->checkpoint.length ? dp_str_text(&s->checkpoint) : "none");
 }
 
 static dp_status take_step(exec_session *s, exec_session_report *report, plan_timeline *timeline, dp_error *error) {
@@ -292,7 +292,8 @@ static dp_status take_step(exec_session *s, exec_session_report *report, plan_ti
 }
 
 dp_status exec_session_step(exec_session *s, exec_session_report *report, plan_timeline *timeline, dp_error *error) {
-  return blame_step(s, take_step(s, report, timeline, error), error);
+  const int64_t step = s->done + 1;
+  return exec_session_blame(s, step, take_step(s, report, timeline, error), error);
 }
 
 static dp_status evaluate(exec_session *s, bool means, exec_evaluation *evaluation, dp_error *error) {
@@ -323,5 +324,5 @@ static dp_status evaluate(exec_session *s, bool means, exec_evaluation *evaluati
 
 dp_status exec_session_evaluate(exec_session *s, bool means, exec_evaluation *evaluation, dp_error *error) {
   if (means && !s->means) return dp_fail(error, DP_INTERNAL, "an evaluation of running means that are not kept");
-  return blame_step(s, evaluate(s, means, evaluation, error), error);
+  return exec_session_blame(s, s->done + 1, evaluate(s, means, evaluation, error), error);
 }

@@ -37,7 +37,12 @@ dp_status exec_session_fill(exec_session *session, dp_error *error);
 /* The running means begin as what is trained now. */
 void exec_session_begin_means(exec_session *session);
 
-/* Whether a worker is here, and then its parameters and kernels; else NULL. */
+/* A worker's parameters where it is here, else NULL. The workers of a process are a run. */
 exec_parameters *exec_session_parameters(exec_session *session, int worker);
+int exec_session_first_worker(const exec_session *session);
+int exec_session_workers_here(const exec_session *session);
+
+/* Says after the line of a failure in which step it was, and what is left of the run. Returns `status`. */
+dp_status exec_session_blame(const exec_session *session, int64_t step, dp_status status, dp_error *error);
 
 #endif

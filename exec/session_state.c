@@ -148,8 +148,7 @@ static dp_status write_part(exec_session *s, int worker, const exec_checkpoint_o
 static dp_status write_parts(exec_session *s, const exec_checkpoint_output *output, exec_checkpoint_part *all,
                              dp_error *error) {
   exec_transport *t = s->options.transport;
-  const int workers = s->program->worker_count, each = workers / (t ? t->process_count : 1);
-  const int first = t ? t->process * each : 0;
+  const int first = exec_session_first_worker(s), each = exec_session_workers_here(s);
   exec_checkpoint_part *mine = calloc((size_t)each, sizeof *mine);
   dp_status status = mine ? DP_OK : dp_fail_memory(error);
   for (int w = first; status == DP_OK && w < first + each; w++)
@@ -210,7 +209,7 @@ typedef struct paths {
 static dp_status begin(exec_session *s, exec_checkpoint_output *output, paths *where, dp_error *error) {
   exec_transport *t = s->options.transport;
   dp_status status = DP_OK;
-  if (!t || t->process == 0) {
+  if (exec_process(t) == 0) {
     status = exec_checkpoint_begin(s->options.folder, s->done, output, error);
     if (status == DP_OK && (strlen(output->folder.path) >= sizeof where->path ||
                             strlen(output->folder.temporary) >= sizeof where->temporary))
@@ -232,19 +231,14 @@ static dp_status save(exec_session *s, exec_checkpoint_output *own, exec_checkpo
   const exec_checkpoint_output output = {.folder = {.path = where->path, .temporary = where->temporary},
                                          .step = s->done};
   DP_TRY(write_parts(s, &output, all, error));
-  const dp_status status = !t || t->process == 0 ? commit(s, own, all, error) : DP_OK;
-  return exec_agree(t, status, error);
+  return exec_agree(t, exec_process(t) == 0 ? commit(s, own, all, error) : DP_OK, error);
 }
 
 dp_status exec_session_save(exec_session *s, dp_error *error) {
+  if (s->saved == s->done) return DP_OK;
   exec_checkpoint_output own = {.step = 0};
   paths *where = calloc(1, sizeof *where);
   exec_checkpoint_part *all = calloc((size_t)s->program->worker_count, sizeof *all);
-  if (s->saved == s->done) {
-    free(where);
-    free(all);
-    return DP_OK;
-  }
   dp_status status = exec_agree(s->options.transport, where && all ? DP_OK : dp_fail_memory(error), error);
   if (status == DP_OK) status = save(s, &own, all, where, error);
   exec_checkpoint_abandon(&own);
@@ -252,14 +246,10 @@ dp_status exec_session_save(exec_session *s, dp_error *error) {
     s->saved = s->done;
     dp_str_clear(&s->checkpoint);
     dp_str_add(&s->checkpoint, where->path);
-  } else if (error) {
-    const dp_error reason = *error;
-    (void)dp_fail(error, status, "%s; step %lld, last good checkpoint: %s", reason.text, (long long)s->done,
-                  s->checkpoint.length ? dp_str_text(&s->checkpoint) : "none");
   }
   free(where);
   free(all);
-  return status;
+  return exec_session_blame(s, s->done, status, error);
 }
 
 /* ---- resuming ---- */
@@ -314,14 +304,14 @@ dp_status exec_session_resume(exec_session *s, dp_str *notes, dp_error *error) {
   exec_checkpoint checkpoint = {.path = NULL};
   char path[2048] = "";
   dp_status status = DP_OK;
-  if (!t || t->process == 0) {
+  if (exec_process(t) == 0) {
     status = exec_checkpoint_find(s->options.folder, &checkpoint, notes, error);
     if (status == DP_OK) (void)snprintf(path, sizeof path, "%s", checkpoint.path);
   }
   status = exec_agree(t, status, error);
   if (status == DP_OK) status = exec_broadcast(t, path, sizeof path, error);
   if (status == DP_OK) {
-    if (t && t->process > 0) status = exec_checkpoint_open(path, &checkpoint, error);
+    if (exec_process(t) > 0) status = exec_checkpoint_open(path, &checkpoint, error);
     if (status == DP_OK) status = take(s, &checkpoint, notes, error);
     status = exec_agree(t, status, error);
   }

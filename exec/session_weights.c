@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "exec/adapter.h"
 #include "exec/checkpoint_model.h"
+#include "exec/lanes.h"
 #include "exec/session_parts.h"
 #include "exec/tables.h"
 #include "graph/op_table.h"
@@ -36,12 +37,11 @@ static bool ends_with(const char *name, const char *end) {
 /* In the layout of files. */
 static void draw_weight(const exec_session *s, const graph_op *op, int weight, float *out) {
   const graph_weight *w = &s->graph->weights.items[weight], *first = &s->graph->weights.items[op->first_weight];
-  const uint64_t seed = s->seed;
   if (first->rank < 2) { /* of a norm */
     for (int64_t i = 0; i < w->parameters; i++) out[i] = ends_with(w->name, ".bias") ? 0 : 1;
     return;
   }
-  draw(seed, w->name, 1 / sqrt((double)(first->parameters / first->dims[0])), w->parameters, out);
+  draw(s->seed, w->name, 1 / sqrt((double)(first->parameters / first->dims[0])), w->parameters, out);
 }
 
 static void draw_lora(const exec_session *s, const exec_parameters *p, int op) {
@@ -142,7 +142,7 @@ typedef struct exporter {
 } exporter;
 
 static exec_transport *transport_of(const exporter *e) { return e->session->options.transport; }
-static int process_here(const exporter *e) { return transport_of(e) ? transport_of(e)->process : 0; }
+static int process_here(const exporter *e) { return exec_process(transport_of(e)); }
 
 /* The worker of the first replica that has it. */
 static int owner_of(const exporter *e, int index) {
@@ -198,8 +198,7 @@ static dp_status pass(const exporter *e, int peer, int index, dp_error *error) {
 /* Brings one to process 0. */
 static dp_status bring(exporter *e, int index, dp_error *error) {
   const int worker = owner_of(e, index), here = process_here(e);
-  const int each = e->session->program->worker_count / (transport_of(e) ? transport_of(e)->process_count : 1);
-  const int process = worker / each;
+  const int process = exec_process_of(e->session->pipeline, worker);
   e->next = index + 1;
   if (process == here) take_own(e, index, worker);
   return process != 0 && (process == here || here == 0) ? pass(e, process, index, error) : DP_OK;

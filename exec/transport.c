@@ -7,7 +7,7 @@
 
 enum { TAG_BROADCAST = EXEC_TAG_CONTROL, TAG_GATHER, TAG_MAXIMUM, TAG_CLOCK };
 
-static bool alone(const exec_transport *t) { return !t || t->process_count == 1; }
+static bool alone(const exec_transport *t) { return exec_process_count(t) == 1; }
 
 dp_status exec_broadcast(exec_transport *t, void *bytes, size_t count, dp_error *error) {
   if (alone(t)) return DP_OK;

@@ -28,6 +28,12 @@ struct exec_transport {
   void (*free)(exec_transport *self);
 };
 
+/* Without a transport a run is one process, the first. */
+static inline int exec_process(const exec_transport *transport) { return transport ? transport->process : 0; }
+static inline int exec_process_count(const exec_transport *transport) {
+  return transport ? transport->process_count : 1;
+}
+
 enum { EXEC_TAG_CONTROL = 1 << 20, EXEC_TAG_TIMES = EXEC_TAG_CONTROL + 16, EXEC_TAG_SKIPS, EXEC_TAG_END = 1 << 21 };
 
 /* Control: every process calls the same ones in the same order, from one thread. Nothing happens without a transport.
