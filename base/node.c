@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/str.h"
 
 enum { FILE_LIMIT_BYTES = 64 << 20, MAX_DEPTH = 64 };
 
@@ -49,10 +50,8 @@ dp_status dp_document_read(const char *path, dp_document *document, dp_error *er
   char *text = NULL;
   size_t length = 0;
   DP_TRY(dp_file_read(path, FILE_LIMIT_BYTES, &text, &length, error));
-  const size_t n = strlen(path);
-  const bool toml = n >= 5 && strcmp(path + n - 5, ".toml") == 0;
-  const dp_status status = toml ? dp_document_parse_toml(text, length, path, document, error)
-                                : dp_document_parse_json(text, length, path, document, error);
+  const dp_status status = dp_ends_with(path, ".toml") ? dp_document_parse_toml(text, length, path, document, error)
+                                                       : dp_document_parse_json(text, length, path, document, error);
   free(text);
   return status;
 }

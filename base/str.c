@@ -124,6 +124,11 @@ const char *dp_format_seconds(double seconds, char out[32]) {
   return scaled(seconds * 1e9, units, 3, 1000, out, "");
 }
 
+bool dp_ends_with(const char *text, const char *ending) {
+  const size_t length = strlen(text), tail = strlen(ending);
+  return length >= tail && strcmp(text + length - tail, ending) == 0;
+}
+
 int dp_name_distance(const char *a, const char *b) {
   const size_t n = strlen(a), m = strlen(b);
   if (n > 40 || m > 40) return 3;

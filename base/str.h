@@ -35,6 +35,8 @@ const char *dp_format_bytes(double bytes, char out[32]);
 const char *dp_format_count(double count, char out[32]);
 const char *dp_format_seconds(double seconds, char out[32]);
 
+bool dp_ends_with(const char *text, const char *ending);
+
 /* Levenshtein distance of two names, cut at 3: what is nearer is close enough to be suggested for a mistyped name. */
 int dp_name_distance(const char *a, const char *b);
 

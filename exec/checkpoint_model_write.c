@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/str.h"
 #include "exec/checkpoint_model.h"
 
 static const char stem[] = "diffusion_pytorch_model", ending[] = ".safetensors",
@@ -14,9 +15,8 @@ enum { CONFIG_BYTES = 1 << 26 };
 
 /* What a folder of ours may hold; shards of an earlier writing too. */
 static bool is_ours(const char *name) {
-  const size_t length = strlen(name), tail = strlen(ending);
   return strcmp(name, "config.json") == 0 || strcmp(name, index_name) == 0 ||
-         (length > tail && strncmp(name, stem, strlen(stem)) == 0 && strcmp(name + length - tail, ending) == 0);
+         (strncmp(name, stem, strlen(stem)) == 0 && dp_ends_with(name, ending));
 }
 
 /* One run of writing. Tensors are numbered: the buffers, then the weights. */

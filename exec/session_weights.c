@@ -29,16 +29,11 @@ static void draw(uint64_t seed, const char *name, double bound, int64_t n, float
   for (int64_t i = 0; i < n; i++) out[i] = (float)((2 * dp_random_uniform(&random) - 1) * bound);
 }
 
-static bool ends_with(const char *name, const char *end) {
-  const size_t length = strlen(name), tail = strlen(end);
-  return length >= tail && strcmp(name + length - tail, end) == 0;
-}
-
 /* In the layout of files. */
 static void draw_weight(const exec_session *s, const graph_op *op, int weight, float *out) {
   const graph_weight *w = &s->graph->weights.items[weight], *first = &s->graph->weights.items[op->first_weight];
   if (first->rank < 2) { /* of a norm */
-    for (int64_t i = 0; i < w->parameters; i++) out[i] = ends_with(w->name, ".bias") ? 0 : 1;
+    for (int64_t i = 0; i < w->parameters; i++) out[i] = dp_ends_with(w->name, ".bias") ? 0 : 1;
     return;
   }
   draw(s->seed, w->name, 1 / sqrt((double)(first->parameters / first->dims[0])), w->parameters, out);

@@ -117,15 +117,10 @@ void exec_shapes_draw(uint64_t seed, int64_t index, exec_image *image, dp_str *c
   paint(shapes, count, ground, image);
 }
 
-static bool ends_with(const char *name, const char *ending) {
-  const size_t length = strlen(name), tail = strlen(ending);
-  return length >= tail && strcmp(name + length - tail, ending) == 0;
-}
-
 static bool is_ours(const char *name) {
-  return (strncmp(name, "shape-", 6) == 0 && (ends_with(name, ".ppm") || ends_with(name, ".txt"))) ||
+  return (strncmp(name, "shape-", 6) == 0 && (dp_ends_with(name, ".ppm") || dp_ends_with(name, ".txt"))) ||
          strcmp(name, "manifest.json") == 0 || strcmp(name, "text.safetensors") == 0 ||
-         (strncmp(name, "latents-", 8) == 0 && ends_with(name, ".safetensors"));
+         (strncmp(name, "latents-", 8) == 0 && dp_ends_with(name, ".safetensors"));
 }
 
 static dp_status write_text(const char *path, const dp_str *text, dp_error *error) {

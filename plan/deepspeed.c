@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "plan/dpipe.h"
 
 void plan_deepspeed_uniform(int layers, int stages, int *parts) {
@@ -50,16 +51,11 @@ dp_status plan_deepspeed_balanced(const int64_t *weights, int layers, int stages
   return DP_OK;
 }
 
-static bool ends_with(const char *text, const char *ending) {
-  const size_t n = strlen(text), m = strlen(ending);
-  return n >= m && strcmp(text + n - m, ending) == 0;
-}
-
 bool plan_dpipe_joins(const char *unit) {
   const bool attention = strstr(unit, ".attentions.") != NULL;
   if (strncmp(unit, "mid_block.", 10) != 0) return attention;
-  if (attention) return !ends_with(unit, ".transformer_blocks.0");
-  return !ends_with(unit, ".resnets.0");
+  if (attention) return !dp_ends_with(unit, ".transformer_blocks.0");
+  return !dp_ends_with(unit, ".resnets.0");
 }
 
 bool plan_dpipe_is_checkpointed(plan_dpipe_family family, const char *unit) {

@@ -333,6 +333,8 @@ START_TEST(containers) {
   ck_assert_int_eq(dp_name_distance("stages", "stage"), 1);
   ck_assert_int_eq(dp_name_distance("ab", "ba"), 2);
   ck_assert_int_eq(dp_name_distance("", "abcdef"), 3);
+  ck_assert(dp_ends_with("a.toml", ".toml") && dp_ends_with(".toml", ".toml") && dp_ends_with("a", ""));
+  ck_assert(!dp_ends_with("toml", ".toml") && !dp_ends_with("a.tomlx", ".toml"));
 }
 END_TEST
 

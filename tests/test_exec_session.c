@@ -94,11 +94,6 @@ static int count_same(world *w, const char *folder) {
   return same;
 }
 
-static bool ends_with(const char *name, const char *end) {
-  const size_t n = strlen(name), m = strlen(end);
-  return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 /* ---- first weights ---- */
 
 START_TEST(first_weights_are_pytorchs_and_the_same_for_every_plan) {
@@ -128,7 +123,7 @@ START_TEST(first_weights_are_pytorchs_and_the_same_for_every_plan) {
       matrices++;
     } else if (strstr(weight->name, "norm")) {
       for (int64_t k = 0; k < weight->parameters; k++)
-        ck_assert_float_eq(a[k], ends_with(weight->name, ".weight") ? 1 : 0);
+        ck_assert_float_eq(a[k], dp_ends_with(weight->name, ".weight") ? 1 : 0);
     }
     free(a);
     free(b);
@@ -468,7 +463,7 @@ static dp_status train_until_it_fails(world *w, int most) {
   char end[100];
   while (status == DP_OK && step++ < most) status = exec_session_step(w->session, &report, NULL, &error);
   (void)snprintf(end, sizeof end, "; step %d, last good checkpoint: run/checkpoints/step-1", step);
-  ck_assert_msg(ends_with(error.text, end), "%s", error.text);
+  ck_assert_msg(dp_ends_with(error.text, end), "%s", error.text);
   return status;
 }
 
@@ -513,7 +508,7 @@ START_TEST(a_full_disk_names_the_last_good_checkpoint) {
   ck_assert_int_eq(exec_session_export(w.session, &(dp_error)DP_ERROR_INIT), DP_IO_FAILED);
   ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
   ck_assert_msg(strncmp(error.text, "run/checkpoints/step-2/worker-0000.safetensors: ", 47) == 0 &&
-                    ends_with(error.text, "; step 2, last good checkpoint: run/checkpoints/step-1"),
+                    dp_ends_with(error.text, "; step 2, last good checkpoint: run/checkpoints/step-1"),
                 "%s", error.text);
   ck_assert_int_eq(count_entries("run/checkpoints"), 1);
   MUST(exec_session_save(w.session, &must_error)); /* there is room again */
