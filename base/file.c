@@ -129,6 +129,15 @@ void dp_output_abandon(dp_output *output) {
   *output = (dp_output){0};
 }
 
+dp_status dp_file_write(const char *path, const void *bytes, size_t count, dp_error *error) {
+  dp_output output;
+  DP_TRY(dp_output_open(path, &output, error));
+  dp_status status = dp_output_write(&output, bytes, count, error);
+  if (status == DP_OK) status = dp_output_commit(&output, error);
+  dp_output_abandon(&output);
+  return status;
+}
+
 dp_status dp_folder_make(const char *path, dp_error *error) {
   const size_t length = strlen(path);
   char *copy = malloc(length + 1);

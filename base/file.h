@@ -27,6 +27,8 @@ dp_status dp_output_write(dp_output *output, const void *bytes, size_t count, dp
 dp_status dp_output_sync(dp_output *output, dp_error *error);   /* waits until what was written is on the disk */
 dp_status dp_output_commit(dp_output *output, dp_error *error); /* flush, check, rename, release */
 void dp_output_abandon(dp_output *output);                      /* remove the temporary; safe after commit */
+/* All at once, beside and renamed. */
+dp_status dp_file_write(const char *path, const void *bytes, size_t count, dp_error *error);
 
 /* Makes a folder and its parents. */
 dp_status dp_folder_make(const char *path, dp_error *error);

@@ -28,14 +28,11 @@ static const cli_option options[] = {
 };
 
 static dp_status write_page(const dp_str *page, const char *path, dp_error *error) {
-  dp_output output;
   if (strcmp(path, "-") == 0) {
     (void)fwrite(page->text, 1, page->length, stdout); /* main looks at the stream's error flag */
     return DP_OK;
   }
-  DP_TRY(dp_output_open(path, &output, error));
-  (void)fwrite(page->text, 1, page->length, output.stream); /* and dp_output_commit at this one's */
-  DP_TRY(dp_output_commit(&output, error));
+  DP_TRY(dp_file_write(path, page->text, page->length, error));
   fprintf(stderr, "diffpipe: wrote %s\n", path);
   return DP_OK;
 }

@@ -60,23 +60,14 @@ static dp_status read_back(cli_run_log *log, int64_t done, dp_str *kept, dp_erro
   return status;
 }
 
-/* The file as it must be before the first line is added, written beside. */
-static dp_status begin_file(const cli_run_log *log, const dp_str *kept, dp_error *error) {
-  dp_output output;
-  DP_TRY(dp_output_open(log->path, &output, error));
-  dp_status status = kept->length ? dp_output_write(&output, kept->text, kept->length, error) : DP_OK;
-  if (status == DP_OK) status = dp_output_commit(&output, error);
-  dp_output_abandon(&output);
-  return status;
-}
-
 static dp_status open_file(const char *folder, int64_t done, cli_run_log *log, dp_error *error) {
   dp_str kept = {0}, path = {0};
   dp_str_addf(&path, "%s/log.jsonl", folder);
   if (path.failed) return dp_fail_memory(error);
   log->path = path.text;
   dp_status status = done ? read_back(log, done, &kept, error) : DP_OK;
-  if (status == DP_OK) status = begin_file(log, &kept, error);
+  /* as it must be before the first line is added */
+  if (status == DP_OK) status = dp_file_write(log->path, kept.text, kept.length, error);
   dp_str_free(&kept);
   DP_TRY(status);
   log->stream = fopen(log->path, "ab");

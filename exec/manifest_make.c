@@ -151,11 +151,8 @@ dp_status exec_manifest_write(const exec_manifest *manifest, dp_error *error) {
     free(text);
   }
   dp_str_add(&all, "  ]\n}\n");
-  dp_output output = {0};
-  dp_status status = all.failed ? dp_fail_memory(error) : dp_output_open(manifest->path, &output, error);
-  if (status == DP_OK) status = dp_output_write(&output, dp_str_text(&all), all.length, error);
-  if (status == DP_OK) status = dp_output_commit(&output, error);
-  dp_output_abandon(&output);
+  const dp_status status =
+      all.failed ? dp_fail_memory(error) : dp_file_write(manifest->path, all.text, all.length, error);
   dp_str_free(&all);
   return status;
 }

@@ -3,8 +3,6 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -123,15 +121,6 @@ static bool is_ours(const char *name) {
          (strncmp(name, "latents-", 8) == 0 && dp_ends_with(name, ".safetensors"));
 }
 
-static dp_status write_text(const char *path, const dp_str *text, dp_error *error) {
-  dp_output output = {0};
-  DP_TRY(dp_output_open(path, &output, error));
-  dp_status status = dp_output_write(&output, dp_str_text(text), text->length, error);
-  if (status == DP_OK) status = dp_output_commit(&output, error);
-  dp_output_abandon(&output);
-  return status;
-}
-
 static dp_status write_one(const char *folder, uint64_t seed, int64_t index, const int64_t size[2], dp_error *error) {
   dp_arena arena = {0};
   dp_str caption = {0};
@@ -145,7 +134,7 @@ static dp_status write_one(const char *folder, uint64_t seed, int64_t index, con
     dp_str_add(&caption, "\n");
     status = caption.failed ? dp_fail_memory(error) : exec_image_write(picture, &image, error);
   }
-  if (status == DP_OK) status = write_text(text, &caption, error);
+  if (status == DP_OK) status = dp_file_write(text, caption.text, caption.length, error);
   exec_image_free(&image);
   dp_str_free(&caption);
   dp_arena_free(&arena);

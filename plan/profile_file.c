@@ -298,14 +298,8 @@ dp_status plan_profile_text(const plan_profile *profile, dp_str *out, dp_error *
 
 dp_status plan_profile_write(const plan_profile *profile, const char *path, dp_error *error) {
   dp_str text = {0};
-  dp_output output = {0};
   dp_status status = plan_profile_text(profile, &text, error);
-  if (status == DP_OK) status = dp_output_open(path, &output, error);
-  if (status == DP_OK) {
-    status = dp_output_write(&output, text.text, text.length, error);
-    if (status == DP_OK) status = dp_output_commit(&output, error);
-    dp_output_abandon(&output);
-  }
+  if (status == DP_OK) status = dp_file_write(path, text.text, text.length, error);
   dp_str_free(&text);
   return status;
 }

@@ -71,13 +71,8 @@ static dp_status write_page(writing *w, const char *name) {
       .run = w->run, .tune = files.tune, .predicted = w->predicted, .log = report_files_log(&files)};
   dp_status status = report_plots_write(&source, w->folder, w->options->gnuplot, false, w->notes, w->error);
   dp_str page = {0};
-  dp_output output;
   if (status == DP_OK) status = report_page_build(&files, w->folder, false, &page, w->error);
-  if (status == DP_OK) status = dp_output_open(path, &output, w->error);
-  if (status == DP_OK) {
-    (void)fwrite(page.text, 1, page.length, output.stream); /* dp_output_commit looks at the stream's error flag */
-    status = dp_output_commit(&output, w->error);
-  }
+  if (status == DP_OK) status = dp_file_write(path, page.text, page.length, w->error);
   dp_str_free(&page);
   report_files_free(&files);
   return status;
