@@ -99,18 +99,14 @@ dp_status exec_checkpoint_write_part_from(const exec_checkpoint_output *output, 
 
 static dp_status give_array(void *context, size_t index, const float **values, dp_error *error) {
   (void)error;
-  *values = ((const exec_checkpoint_array *)context)[index].values;
+  *values = (*(const exec_checkpoint_array *const *)context)[index].values;
   return DP_OK;
 }
 
 dp_status exec_checkpoint_write_part(const exec_checkpoint_output *output, const char *name,
                                      const exec_checkpoint_array *arrays, size_t count, exec_checkpoint_part *part,
                                      dp_error *error) {
-  union { /* give_array only reads them */
-    const exec_checkpoint_array *given;
-    void *context;
-  } all = {.given = arrays};
-  return exec_checkpoint_write_part_from(output, name, arrays, count, give_array, all.context, part, error);
+  return exec_checkpoint_write_part_from(output, name, arrays, count, give_array, &arrays, part, error);
 }
 
 /* The JSON without the checksum of itself; NULL: no memory, or text that is not UTF-8. */
