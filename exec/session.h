@@ -43,8 +43,9 @@ typedef struct exec_session exec_session;
 dp_status exec_session_create(const exec_session_options *options, exec_session **session, dp_error *error);
 void exec_session_free(exec_session *session); /* NULL is fine */
 
-/* Goes on from the newest whole checkpoint of the folder. `notes` gets a line for each that was passed over, and for
- * data that is another now. DP_BAD_INPUT: none is left, or it is of another plan, seed or number of workers. */
+/* Goes on from the newest whole checkpoint of the folder. `notes` gets, on process 0, a line for each that was passed
+ * over, and for data that is another now. DP_BAD_INPUT: none is left, or it is of another plan, seed or number of
+ * workers. */
 dp_status exec_session_resume(exec_session *session, dp_str *notes, dp_error *error);
 int64_t exec_session_done(const exec_session *session); /* steps */
 /* Of the model's own size; it owns the parameters. */

@@ -275,11 +275,7 @@ static dp_status read_worker(exec_session *s, int worker, const exec_checkpoint 
   return status;
 }
 
-static dp_status take(exec_session *s, const exec_checkpoint *checkpoint, dp_str *notes, dp_error *error) {
-  char plan[512];
-  fingerprint(s, plan);
-  const exec_checkpoint_state run = {.seed = s->seed, .world = s->program->worker_count, .plan = plan};
-  DP_TRY(exec_checkpoint_check(checkpoint, &run, error));
+static void note_changes(const exec_session *s, const exec_checkpoint *checkpoint, dp_str *notes) {
   const int64_t data = exec_checkpoint_counter_of(checkpoint, "data");
   if (data >= 0 && data != identity_of(s))
     dp_str_addf(notes, "%s: the data set was another when this was written: the order of samples goes on otherwise\n",
@@ -291,6 +287,14 @@ static dp_status take(exec_session *s, const exec_checkpoint *checkpoint, dp_str
                 ": the learning rate goes on "
                 "otherwise\n",
                 checkpoint->path, steps, s->options.steps);
+}
+
+static dp_status take(exec_session *s, const exec_checkpoint *checkpoint, dp_str *notes, dp_error *error) {
+  char plan[512];
+  fingerprint(s, plan);
+  const exec_checkpoint_state run = {.seed = s->seed, .world = s->program->worker_count, .plan = plan};
+  DP_TRY(exec_checkpoint_check(checkpoint, &run, error));
+  if (exec_process(s->options.transport) == 0) note_changes(s, checkpoint, notes);
   for (int w = 0; w < s->program->worker_count; w++)
     if (exec_pipeline_has(s->pipeline, w)) DP_TRY(read_worker(s, w, checkpoint, error));
   s->done = s->saved = checkpoint->state.step;

@@ -37,6 +37,13 @@ lora() {
 }
 one 'adapters come from all processes' lora
 
+noted() {
+  run_mpi 2 "$diffpipe" run small.toml --no-plots --out lora2 --resume --set task.trainable=lora --set task.lora_rank=4 \
+    --steps 4 || { cat mpi; return 1; }
+  [ "$(grep -c 'was written in a job of 3 steps, now 4' mpi)" -eq 1 ] || { cat mpi; return 1; }
+}
+one 'what is noted of a checkpoint is told once' noted
+
 # The process of a running mpirun that has this rank.
 process_of() {
   local pid
