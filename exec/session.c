@@ -171,8 +171,8 @@ static dp_status make_pipelines(exec_session *s, dp_error *error) {
   return DP_OK;
 }
 
-/* Compressed skips begin fitted to what the first batch brings. */
-static dp_status begin_skips(exec_session *s, dp_error *error) {
+/* Compressed skips begin fitted to what the first batch brings. All that can fail on one process alone. */
+static dp_status prepare_skips(exec_session *s, dp_error *error) {
   const int count = exec_pipeline_skips(s->pipeline);
   const exec_batch *batch = NULL;
   if (count == 0) return DP_OK;
@@ -187,7 +187,7 @@ static dp_status begin_skips(exec_session *s, dp_error *error) {
   }
   DP_TRY(exec_dataset_batch(s->dataset, 0, &batch, error));
   exec_objective_begin(&s->lanes[s->base].objective, 0, batch);
-  return exec_pipeline_fit_skips(s->pipeline, error);
+  return DP_OK;
 }
 
 static dp_status make(exec_session *s, dp_error *error) {
@@ -218,7 +218,8 @@ dp_status exec_session_create(const exec_session_options *options, exec_session 
     status = make(s, error);
   }
   status = exec_agree(options->transport, status, error);
-  if (status == DP_OK) status = exec_agree(options->transport, begin_skips(s, error), error);
+  if (status == DP_OK) status = exec_agree(options->transport, prepare_skips(s, error), error);
+  if (status == DP_OK) status = exec_agree(options->transport, exec_pipeline_fit_skips(s->pipeline, error), error);
   if (status == DP_OK) {
     exec_session_begin_means(s);
     *session = s;
