@@ -127,7 +127,7 @@ build build/sanitize CC=clang CXX=clang++ --without-cuda --with-check \
 long='tests/(test_sim_(choices|tune|grid|compiled|whatif|baseline|partition)|(test_mpi|mpi_namespaces)[.]sh)'
 tests=$(make -s -C build/sanitize print-tests | tr ' ' '\n' | { [ -n "${FULL_CHECK:-}" ] && cat || grep -vE "^$long\$"; } | tr '\n' ' ')
 [ "$(wc -w <<<"$tests")" -gt 40 ] || bad "the list of tests is short: $tests"
-run_suites build/sanitize TESTS="$tests"
+SHORT_TESTS=1 run_suites build/sanitize TESTS="$tests"
 
 say "ThreadSanitizer"
 rm -rf build/threads && mkdir -p build/threads

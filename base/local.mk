@@ -18,4 +18,6 @@ libbase_a_SOURCES = \
 	base/status.c base/status.h \
 	base/str.c base/str.h \
 	base/toml.cc
+libbase_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
+libbase_a_CXXFLAGS = $(AM_CXXFLAGS) $(READERS_CFLAGS)
 BASE_LIBS = libbase.a $(JANSSON_LIBS) -lstdc++

@@ -17,4 +17,5 @@ libgraph_a_SOURCES = \
 	graph/op_cost.c graph/op_shape.c graph/op_table.h \
 	graph/shard.c graph/shard.h \
 	graph/synthetic.c
+libgraph_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
 GRAPH_LIBS = libgraph.a $(BASE_LIBS)

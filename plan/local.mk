@@ -8,6 +8,7 @@ libplan_a_SOURCES = \
 	plan/program.h \
 	plan/scenario.h \
 	plan/timeline.h
+libplan_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
 PLAN_LIBS = libplan.a $(GRAPH_LIBS)
 libplan_a_SOURCES += \
 	plan/cluster.c \

@@ -36,4 +36,5 @@ libreports_a_SOURCES = \
 	reports/units.c reports/units.h \
 	reports/why.c \
 	reports/writer.c reports/writer.h
+libreports_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
 REPORTS_LIBS = libreports.a $(SIM_LIBS)

@@ -58,7 +58,8 @@ clusters=(--cluster clusters/8xa100-80gb-sxm.toml --cluster clusters/8xh100-sxm.
   --cluster clusters/unlike-16gb-24gb.toml)
 one tune check tune-sdxl tune sdxl-8xa100-sxm.toml --set 'search.microbatch_sizes=[2, 4]'
 one tune-lora check tune-flux-lora tune flux-lora-4xrtx4090.toml --set 'search.schedules=["1f1b", "interleaved"]'
-one whatif check whatif-sdxl whatif sdxl-8xa100-sxm.toml "${clusters[@]}" "${narrow[@]}"
+# a short run has the table of whatif below
+[ -n "${SHORT_TESTS:-}" ] || one whatif check whatif-sdxl whatif sdxl-8xa100-sxm.toml "${clusters[@]}" "${narrow[@]}"
 one tune-baselines check tune-baselines tune sd15-4xrtx3090.toml --baselines --set 'search.microbatch_sizes=[4]' --set 'search.schedules=["1f1b"]'
 one baselines-table says '^  1F1B, equal parameters +[0-9.]+ +[+][0-9.]+ % +[0-9.]+ +[0-9.]+ +[0-9.]+$' tune sd15-4xrtx3090.toml --baselines --set 'search.microbatch_sizes=[4]' --set 'search.schedules=["1f1b"]'
 one tune-table says '^Best: 1 stage x 8 replicas, 1f1b, 4 microbatches of 4' tune sdxl-8xa100-sxm.toml "${narrow[@]}"

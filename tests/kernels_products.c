@@ -18,14 +18,16 @@ static size_t linear_workspace(const int64_t *z, int threads) {
   const kern_linear s = linear_of(z);
   return kern_linear_workspace(&s, threads);
 }
+static double dot(const double *a, const double *b, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+  return sum;
+}
 /* The gaps between rows of y are nobody's: the driver expects them untouched, as NaN. */
 static void linear_reference(const int64_t *z, const double *const *in, double *out) {
   for (int64_t i = 0; i < z[0]; i++) {
-    for (int64_t o = 0; o < z[2]; o++) {
-      double sum = z[3] ? in[2][o] : 0;
-      for (int64_t k = 0; k < z[1]; k++) sum += in[0][i * (z[1] + z[4]) + k] * in[1][o * z[1] + k];
-      out[i * (z[2] + z[4]) + o] = sum;
-    }
+    for (int64_t o = 0; o < z[2]; o++)
+      out[i * (z[2] + z[4]) + o] = (z[3] ? in[2][o] : 0) + dot(in[0] + i * (z[1] + z[4]), in[1] + o * z[1], z[1]);
     for (int64_t o = 0; i + 1 < z[0] && o < z[4]; o++) out[i * (z[2] + z[4]) + z[2] + o] = NAN;
   }
 }
