@@ -19,7 +19,29 @@ libkernels_a_SOURCES = \
 	kernels/cpu/separable.c \
 	kernels/cpu/tile.c kernels/cpu/tile.h \
 	kernels/cpu/vector.h
+libkernels_a_SOURCES += kernels/sizes.h
 libkernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(OPENBLAS_CFLAGS)
+if HAVE_CUDA_BACKEND
+libkernels_a_CPPFLAGS += $(CUDA_CPPFLAGS)
+libkernels_a_SOURCES += \
+	kernels/cuda/context.c kernels/cuda/context.h \
+	kernels/cuda/cuda.h \
+	kernels/cuda/device.cuh
+endif
 # Loops become vector instructions also where CFLAGS asks for less; roundings stay those of the source.
 libkernels_a_CFLAGS = $(AM_CFLAGS) $(KERNELS_CFLAGS)
-KERNELS_LIBS = libkernels.a $(OPENBLAS_LIBS) $(BASE_LIBS)
+KERNELS_LIBS = libkernels.a $(OPENBLAS_LIBS) $(CUDA_BACKEND_LIBS) $(BASE_LIBS)
+
+# What nvcc compiles: a rule of our own, with what each object depends on beside it.
+SUFFIXES = .cu
+AM_V_NVCC = $(am__v_NVCC_@AM_V@)
+am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
+am__v_NVCC_0 = @echo "  NVCC    " $@;
+am__v_NVCC_1 =
+NVCC_COMPILE = $(NVCC) -ccbin $(CC) -std=c++17 -O3 $(NVCC_GENCODE) $(NVCCFLAGS) \
+	$(DEFS) $(DEFAULT_INCLUDES) $(INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)
+.cu.$(OBJEXT):
+	$(AM_V_NVCC)$(MKDIR_P) $(@D) && $(NVCC_COMPILE) -MD -MF $(@:.$(OBJEXT)=.cu.d) -MT $@ -c -o $@ $<
+-include $(wildcard kernels/cuda/*.cu.d)
+mostlyclean-local:
+	-rm -f kernels/cuda/*.cu.d

@@ -31,11 +31,11 @@ AS_IF([test "x$with_cuda" != xno],[
      cuda_path=$with_cuda])
   AS_IF([test -n "$NVCC"],[
     AS_IF([test -d "$cuda_path/lib64"],[cuda_libdir=$cuda_path/lib64],[cuda_libdir=$cuda_path/lib])
-    CUDA_CPPFLAGS="-I$cuda_path/extras/CUPTI/include"
+    CUDA_CPPFLAGS="-isystem $cuda_path/extras/CUPTI/include"
     CUDA_LDFLAGS="-L$cuda_path/extras/CUPTI/lib64 -L$cuda_libdir/stubs"
     # /usr is searched anyway, and named first it would hide what the compiler puts before it
     AS_IF([test "x$cuda_path" != x/usr],[
-      CUDA_CPPFLAGS="-I$cuda_path/include $CUDA_CPPFLAGS"
+      CUDA_CPPFLAGS="-isystem $cuda_path/include $CUDA_CPPFLAGS"
       CUDA_LDFLAGS="-L$cuda_libdir $CUDA_LDFLAGS -Wl,-rpath,$cuda_libdir"
     ])
     CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS"; LDFLAGS="$LDFLAGS $CUDA_LDFLAGS"
@@ -54,4 +54,14 @@ AS_IF([test "x$have_cuda" = xyes],[AC_DEFINE([HAVE_CUDA],[1],[The CUDA Toolkit i
 AC_SUBST([CUDA_CPPFLAGS]) AC_SUBST([CUDA_LDFLAGS]) AC_SUBST([NVCC_GENCODE])
 AC_SUBST([CUDART_LIBS],["-lcudart"])
 AM_CONDITIONAL([HAVE_CUDA],[test "x$have_cuda" = xyes])
+# The executor on CUDA devices needs all three.
+have_cuda_backend=no
+AS_IF([test "x$have_cuda:$have_cublas:$have_cudnn" = xyes:yes:yes],[
+  have_cuda_backend=yes
+  AC_DEFINE([HAVE_CUDA_BACKEND],[1],[The executor can use CUDA devices])
+  # not -lcuda: a machine without a driver runs the program, too; what the driver alone can do is looked up when it is used
+  CUDA_BACKEND_LIBS="$CUDA_LDFLAGS -lcublasLt -lcudnn -lcudart -lstdc++"
+])
+AC_SUBST([CUDA_BACKEND_LIBS])
+AM_CONDITIONAL([HAVE_CUDA_BACKEND],[test "x$have_cuda_backend" = xyes])
 ])

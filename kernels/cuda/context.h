@@ -1,0 +1,56 @@
+/* What the files of kernels/cuda/ share; in C and in CUDA C++. */
+#ifndef DP_KERNELS_CUDA_CONTEXT_H
+#define DP_KERNELS_CUDA_CONTEXT_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a file keeps from call to call: how each size was found to be fastest. */
+typedef struct kern_cuda_cache kern_cuda_cache;
+
+struct kern_cuda {
+  kern_cuda_options options;
+  cudaStream_t stream;
+  int sm_count; /* of the part */
+  int device;
+  bool tuning;
+  cublasLtHandle_t blas;
+  cudnnHandle_t dnn;
+  kern_cuda_cache *gemms, *convs, *attentions; /* of products.c, conv.c, attention.c; NULL: none yet */
+  cudaEvent_t timer[2];                        /* for tuning */
+  dp_error trouble;                            /* status DP_OK: none */
+};
+
+/* Each file's own; NULL is fine. */
+void kern_cuda_gemms_free(kern_cuda_cache *cache);
+void kern_cuda_convs_free(kern_cuda_cache *cache);
+void kern_cuda_attentions_free(kern_cuda_cache *cache);
+
+/* Keeps the first failure. `what` is the call's text. True: it went well. */
+bool kern_cuda_check(kern_cuda *context, cudaError_t result, const char *what);
+bool kern_cuda_check_blas(kern_cuda *context, cublasStatus_t result, const char *what);
+bool kern_cuda_check_dnn(kern_cuda *context, cudnnStatus_t result, const char *what);
+void kern_cuda_fail(kern_cuda *context, dp_status status, const char *format, ...)
+#ifdef __GNUC__
+    __attribute__((format(printf, 3, 4)))
+#endif
+    ;
+#define KERN_CUDA_TRY(context, call) kern_cuda_check((context), (call), #call)
+#define KERN_BLAS_TRY(context, call) kern_cuda_check_blas((context), (call), #call)
+#define KERN_DNN_TRY(context, call) kern_cuda_check_dnn((context), (call), #call)
+static inline bool kern_cuda_failed(const kern_cuda *context) { return context->trouble.status != DP_OK; }
+
+/* Milliseconds of a call on the stream: the median of a few. Waits for the device: never while a stream is captured. */
+float kern_cuda_time_ms(kern_cuda *context, void (*call)(void *data), void *data);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
