@@ -1,0 +1,303 @@
+// Activations, plain and gated, and sums of two tensors: one pass over memory each.
+#include "kernels/cuda/stream.cuh"
+
+namespace kern {
+namespace {
+
+struct curve {
+  float value, slope;
+};
+
+// With bf16 the fast forms are used: their error of some 1e-6 is far below the rounding of 2e-3 that follows.
+template <bool FAST>
+__device__ __forceinline__ float exponential(float x) {
+  return FAST ? __expf(x) : expf(x);
+}
+template <bool FAST>
+__device__ __forceinline__ float reciprocal(float x) {
+  return FAST ? __fdividef(1.0f, x) : 1.0f / x;
+}
+template <bool FAST>
+__device__ __forceinline__ float sigmoid(float x) {
+  return reciprocal<FAST>(1.0f + exponential<FAST>(-x));
+}
+
+struct silu {
+  template <bool FAST>
+  static __device__ __forceinline__ curve at(float x) {
+    const float s = sigmoid<FAST>(x);
+    return {x * s, s * (1.0f + x * (1.0f - s))};
+  }
+};
+
+struct gelu {
+  template <bool FAST>
+  static __device__ __forceinline__ curve at(float x) {
+    const float e = exponential<FAST>(-0.5f * x * x);
+    float phi;
+    if constexpr (FAST) {  // Abramowitz & Stegun, "Handbook of mathematical functions", 7.1.26, as on the CPU
+      const float t = reciprocal<true>(1.0f + (0.3275911f * 0.707106781f) * fabsf(x));
+      float p = 1.061405429f;
+      p = p * t - 1.453152027f;
+      p = p * t + 1.421413741f;
+      p = p * t - 0.284496736f;
+      p = p * t + 0.254829592f;
+      const float tail = 0.5f * p * t * e;
+      phi = x > 0.0f ? 1.0f - tail : tail;
+    } else {
+      phi = 0.5f * erfcf(-0.707106781f * x);
+    }
+    return {x * phi, phi + x * (0.39894228f * e)};
+  }
+};
+
+// 0.5 (1 + tanh u) = sigmoid(2 u)
+struct gelu_tanh {
+  template <bool FAST>
+  static __device__ __forceinline__ curve at(float x) {
+    constexpr float twice = 2.0f * 0.797884561f, cubic = 0.044715f;
+    const float s = sigmoid<FAST>(twice * (x + cubic * x * x * x));
+    return {x * s, s + x * s * (1.0f - s) * twice * (1.0f + 3.0f * cubic * x * x)};
+  }
+};
+
+template <typename T>
+constexpr bool is_fast = sizeof(T) == 2;
+
+template <typename F>
+void with_kind(kern_activation kind, F f) {
+  if (kind == KERN_SILU)
+    f(silu());
+  else if (kind == KERN_GELU)
+    f(gelu());
+  else
+    f(gelu_tanh());
+}
+template <typename F>
+void with_kind(kern_gated kind, F f) {
+  if (kind == KERN_GEGLU)
+    f(gelu());
+  else
+    f(silu());
+}
+
+template <typename T, int N, typename Curve>
+struct forward_job {
+  static constexpr int unroll = 4;
+  struct item {
+    packed<T, N> x;
+  };
+  const T *x;
+  T *y;
+  __device__ __forceinline__ item load(int64_t i) const { return {load_packed<N>(x + i * N)}; }
+  __device__ __forceinline__ void store(int64_t i, const item &from) const {
+    float v[N];
+    unpack(from.x, v);
+#pragma unroll
+    for (int k = 0; k < N; k++) v[k] = Curve::template at<is_fast<T>>(v[k]).value;
+    store_rounded<N>(y + i * N, v);
+  }
+};
+
+template <typename T, int N, typename Curve>
+struct backward_job {
+  static constexpr int unroll = 2;
+  struct item {
+    packed<T, N> x, dy, old;
+  };
+  const T *x, *dy;
+  T *dx;
+  bool accumulate;
+  __device__ __forceinline__ item load(int64_t i) const {
+    item to;
+    to.x = load_packed<N>(x + i * N);
+    to.dy = load_packed<N>(dy + i * N);
+    if (accumulate) to.old = load_packed<N>(dx + i * N);
+    return to;
+  }
+  __device__ __forceinline__ void store(int64_t i, const item &from) const {
+    float v[N], d[N];
+    unpack(from.x, v);
+    unpack(from.dy, d);
+#pragma unroll
+    for (int k = 0; k < N; k++) d[k] *= Curve::template at<is_fast<T>>(v[k]).slope;
+    if (accumulate) {
+      unpack(from.old, v);
+#pragma unroll
+      for (int k = 0; k < N; k++) d[k] += v[k];
+    }
+    store_rounded<N>(dx + i * N, d);
+  }
+};
+
+// Index i is pack i of y[rows, channels]; x has [first, gate] in a row.
+template <typename T, int N, typename Curve>
+struct gated_forward_job {
+  static constexpr int unroll = 2;
+  struct item {
+    packed<T, N> first, gate;
+  };
+  const T *x;
+  T *y;
+  int64_t channels;
+  divider packs_a_row;
+  __device__ __forceinline__ item load(int64_t i) const {
+    const T *from = x + (i + packs_a_row.divide(i) * packs_a_row.by) * N;
+    return {load_packed<N>(from), load_packed<N>(from + channels)};
+  }
+  __device__ __forceinline__ void store(int64_t i, const item &from) const {
+    float first[N], gate[N];
+    unpack(from.first, first);
+    unpack(from.gate, gate);
+#pragma unroll
+    for (int k = 0; k < N; k++) first[k] *= Curve::template at<is_fast<T>>(gate[k]).value;
+    store_rounded<N>(y + i * N, first);
+  }
+};
+
+template <typename T, int N, typename Curve>
+struct gated_backward_job {
+  static constexpr int unroll = 2;
+  struct item {
+    packed<T, N> first, gate, dy, old_first, old_gate;
+    int64_t at;
+  };
+  const T *x, *dy;
+  T *dx;
+  int64_t channels;
+  divider packs_a_row;
+  bool accumulate;
+  __device__ __forceinline__ item load(int64_t i) const {
+    item to;
+    to.at = (i + packs_a_row.divide(i) * packs_a_row.by) * N;
+    to.first = load_packed<N>(x + to.at);
+    to.gate = load_packed<N>(x + to.at + channels);
+    to.dy = load_packed<N>(dy + i * N);
+    if (accumulate) {
+      to.old_first = load_packed<N>(dx + to.at);
+      to.old_gate = load_packed<N>(dx + to.at + channels);
+    }
+    return to;
+  }
+  __device__ __forceinline__ void store(int64_t, const item &from) const {
+    float first[N], gate[N], d[N];
+    unpack(from.first, first);
+    unpack(from.gate, gate);
+    unpack(from.dy, d);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      const curve c = Curve::template at<is_fast<T>>(gate[k]);
+      gate[k] = d[k] * first[k] * c.slope;
+      first[k] = d[k] * c.value;
+    }
+    if (accumulate) {
+      unpack(from.old_first, d);
+#pragma unroll
+      for (int k = 0; k < N; k++) first[k] += d[k];
+      unpack(from.old_gate, d);
+#pragma unroll
+      for (int k = 0; k < N; k++) gate[k] += d[k];
+    }
+    store_rounded<N>(dx + from.at, first);
+    store_rounded<N>(dx + from.at + channels, gate);
+  }
+};
+
+template <typename T, int N>
+struct add_job {
+  static constexpr int unroll = 4;
+  struct item {
+    packed<T, N> x, y;
+  };
+  const T *x, *y;
+  T *z;
+  __device__ __forceinline__ item load(int64_t i) const {
+    return {load_packed<N>(x + i * N), load_packed<N>(y + i * N)};
+  }
+  __device__ __forceinline__ void store(int64_t i, const item &from) const {
+    float a[N], b[N];
+    unpack(from.x, a);
+    unpack(from.y, b);
+#pragma unroll
+    for (int k = 0; k < N; k++) a[k] += b[k];
+    store_rounded<N>(z + i * N, a);
+  }
+};
+
+}  // namespace
+}  // namespace kern
+
+using namespace kern;
+
+void kern_cuda_activation_forward(kern_cuda *context, kern_activation kind, int64_t n, const void *x, void *y) {
+  with_dtype(context->options.dtype, [&](auto value) {
+    using T = decltype(value);
+    with_kind(kind, [&](auto of) {
+      stream_values<pack<T>::count>(context, "activation forward", n, is_aligned16(x) && is_aligned16(y),
+                                    [&](auto w, int64_t at) {
+                                      return forward_job<T, decltype(w)::value, decltype(of)>{
+                                          static_cast<const T *>(x) + at, static_cast<T *>(y) + at};
+                                    });
+    });
+  });
+}
+
+void kern_cuda_activation_backward(kern_cuda *context, kern_activation kind, int64_t n, const void *x, const void *dy,
+                                   void *dx, bool accumulate) {
+  const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx);
+  with_dtype(context->options.dtype, [&](auto value) {
+    using T = decltype(value);
+    with_kind(kind, [&](auto of) {
+      stream_values<pack<T>::count>(context, "activation backward", n, aligned, [&](auto w, int64_t at) {
+        return backward_job<T, decltype(w)::value, decltype(of)>{
+            static_cast<const T *>(x) + at, static_cast<const T *>(dy) + at, static_cast<T *>(dx) + at, accumulate};
+      });
+    });
+  });
+}
+
+void kern_cuda_gated_forward(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
+                             void *y) {
+  if (rows <= 0 || channels <= 0) return;
+  with_dtype(context->options.dtype, [&](auto value) {
+    using T = decltype(value);
+    constexpr int N = pack<T>::count;
+    const bool aligned = is_aligned16(x) && is_aligned16(y) && channels % N == 0;
+    with_kind(kind, [&](auto of) {
+      stream_rows<N>(context, "gated forward", rows * channels, aligned, [&](auto w) {
+        constexpr int M = decltype(w)::value;
+        return gated_forward_job<T, M, decltype(of)>{static_cast<const T *>(x), static_cast<T *>(y), channels,
+                                                     divider_of(channels / M)};
+      });
+    });
+  });
+}
+
+void kern_cuda_gated_backward(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
+                              const void *dy, void *dx, bool accumulate) {
+  if (rows <= 0 || channels <= 0) return;
+  with_dtype(context->options.dtype, [&](auto value) {
+    using T = decltype(value);
+    constexpr int N = pack<T>::count;
+    const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && channels % N == 0;
+    with_kind(kind, [&](auto of) {
+      stream_rows<N>(context, "gated backward", rows * channels, aligned, [&](auto w) {
+        constexpr int M = decltype(w)::value;
+        return gated_backward_job<T, M, decltype(of)>{static_cast<const T *>(x), static_cast<const T *>(dy),
+                                                      static_cast<T *>(dx),      channels,
+                                                      divider_of(channels / M),  accumulate};
+      });
+    });
+  });
+}
+
+void kern_cuda_add(kern_cuda *context, int64_t n, const void *x, const void *y, void *z) {
+  const bool aligned = is_aligned16(x) && is_aligned16(y) && is_aligned16(z);
+  with_dtype(context->options.dtype, [&](auto value) {
+    using T = decltype(value);
+    stream_values<pack<T>::count>(context, "add", n, aligned, [&](auto w, int64_t at) {
+      return add_job<T, decltype(w)::value>{static_cast<const T *>(x) + at, static_cast<const T *>(y) + at,
+                                            static_cast<T *>(z) + at};
+    });
+  });
+}
