@@ -24,9 +24,14 @@ libkernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(OPENBLAS_CFLAGS)
 if HAVE_CUDA_BACKEND
 libkernels_a_CPPFLAGS += $(CUDA_CPPFLAGS)
 libkernels_a_SOURCES += \
+	kernels/cuda/activation.cu \
+	kernels/cuda/broadcast.cu \
 	kernels/cuda/context.c kernels/cuda/context.h \
 	kernels/cuda/cuda.h \
-	kernels/cuda/device.cuh
+	kernels/cuda/device.cuh \
+	kernels/cuda/flat.cu \
+	kernels/cuda/moves.cu \
+	kernels/cuda/stream.cuh
 endif
 # Loops become vector instructions also where CFLAGS asks for less; roundings stay those of the source.
 libkernels_a_CFLAGS = $(AM_CFLAGS) $(KERNELS_CFLAGS)
