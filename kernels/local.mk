@@ -26,6 +26,9 @@ libkernels_a_CPPFLAGS += $(CUDA_CPPFLAGS)
 libkernels_a_SOURCES += \
 	kernels/cuda/activation.cu \
 	kernels/cuda/broadcast.cu \
+	kernels/cuda/attention.c kernels/cuda/attention.h \
+	kernels/cuda/attention_graph.c kernels/cuda/attention_graph.h \
+	kernels/cuda/attention_own.cu \
 	kernels/cuda/context.c kernels/cuda/context.h \
 	kernels/cuda/cuda.h \
 	kernels/cuda/device.cuh \

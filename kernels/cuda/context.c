@@ -89,9 +89,11 @@ dp_status kern_cuda_status(kern_cuda *c, dp_error *error) {
 void kern_cuda_tune(kern_cuda *c, bool on) { c->tuning = on; }
 
 void kern_cuda_describe(const kern_cuda *c, char out[256]) {
-  (void)snprintf(out, 256, "CUDA %d.%d, cuBLASLt %zu, cuDNN %zu, %d SMs, %s", CUDART_VERSION / 1000,
+  char attentions[128];
+  kern_cuda_attentions_describe(c->attentions, attentions, sizeof attentions);
+  (void)snprintf(out, 256, "CUDA %d.%d, cuBLASLt %zu, cuDNN %zu, %d SMs, %s, %s", CUDART_VERSION / 1000,
                  CUDART_VERSION % 1000 / 10, cublasLtGetVersion(), cudnnGetVersion(), c->sm_count,
-                 c->options.dtype == KERN_BF16 ? "bf16" : "fp32");
+                 c->options.dtype == KERN_BF16 ? "bf16" : "fp32", attentions);
 }
 
 static int compare(const void *a, const void *b) {

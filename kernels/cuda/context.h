@@ -32,6 +32,8 @@ struct kern_cuda {
 void kern_cuda_gemms_free(kern_cuda_cache *cache);
 void kern_cuda_convs_free(kern_cuda_cache *cache);
 void kern_cuda_attentions_free(kern_cuda_cache *cache);
+/* How the sizes met so far are run: words for kern_cuda_describe. */
+void kern_cuda_attentions_describe(const kern_cuda_cache *cache, char *out, size_t bytes);
 
 /* Keeps the first failure. `what` is the call's text. True: it went well. */
 bool kern_cuda_check(kern_cuda *context, cudaError_t result, const char *what);

@@ -1,0 +1,32 @@
+/* Between attention.c, which chooses, and attention_own.cu and attention_mma.cu, our own kernels. Sizes come with
+ * strides that are not 0. */
+#ifndef DP_KERNELS_CUDA_ATTENTION_H
+#define DP_KERNELS_CUDA_ATTENTION_H
+
+#include "kernels/cuda/context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KERN_ATTENTION_MOST_DIM = 256 };
+
+static inline size_t kern_attention_round(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/* What our own backward keeps in the workspace: the dot product of y and dy, fp32, for each query of each head. */
+static inline size_t kern_attention_own_workspace(const kern_attention *size) {
+  return kern_attention_round((size_t)(size->batch * size->heads * size->q_tokens) * sizeof(float));
+}
+void kern_attention_own_forward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
+                                const void *v, void *y, float *lse);
+void kern_attention_own_backward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
+                                 const void *v, const void *y, const float *lse, const void *dy, void *dq, void *dk,
+                                 void *dv, bool accumulate);
+
+/* y[rows, width] += x, which is dense; y has a stride. Of the context's dtype. */
+void kern_attention_add(kern_cuda *context, int64_t rows, int64_t width, const void *x, void *y, int64_t y_stride);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
