@@ -35,6 +35,8 @@ libkernels_a_SOURCES += \
 	kernels/cuda/flat.cu \
 	kernels/cuda/moves.cu \
 	kernels/cuda/stream.cuh
+	kernels/cuda/device.cuh
+libkernels_a_SOURCES += kernels/cuda/group_norm.cu kernels/cuda/norm.cuh kernels/cuda/row_norm.cu
 endif
 # Loops become vector instructions also where CFLAGS asks for less; roundings stay those of the source.
 libkernels_a_CFLAGS = $(AM_CFLAGS) $(KERNELS_CFLAGS)

@@ -1,0 +1,211 @@
+// What the norms share: accesses of 16 bytes or of one value, and sweeps over [batch, positions, channels] whose
+// threads each stay with their channels, for sums over positions.
+#ifndef DP_KERNELS_CUDA_NORM_CUH
+#define DP_KERNELS_CUDA_NORM_CUH
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cuda/device.cuh"
+
+namespace kern {
+
+// N values of T that one access moves: 16 bytes, or N is 1.
+template <typename T, int N>
+struct bits_of {
+  static_assert(N * sizeof(T) == 16, "an access of 16 bytes");
+  using type = uint4;
+};
+template <>
+struct bits_of<float, 1> {
+  using type = unsigned int;
+};
+template <>
+struct bits_of<bf16, 1> {
+  using type = unsigned short;
+};
+template <typename T, int N>
+union packed {
+  typename bits_of<T, N>::type bits;
+  T values[N];
+};
+
+template <typename T, int N>
+__device__ __forceinline__ packed<T, N> load_packed(const T *from) {
+  packed<T, N> to;
+  to.bits = *reinterpret_cast<const typename bits_of<T, N>::type *>(from);
+  return to;
+}
+// The first to leave the cache: for what is read for the last time.
+template <typename T, int N>
+__device__ __forceinline__ packed<T, N> load_packed_last(const T *from) {
+  packed<T, N> to;
+  to.bits = __ldcs(reinterpret_cast<const typename bits_of<T, N>::type *>(from));
+  return to;
+}
+template <typename T, int N>
+__device__ __forceinline__ packed<T, N> zero_packed() {
+  packed<T, N> to;
+  to.bits = typename bits_of<T, N>::type();
+  return to;
+}
+template <typename T, int N>
+__device__ __forceinline__ void store_packed(T *to, const float (&from)[N]) {
+  packed<T, N> u;
+#pragma unroll
+  for (int k = 0; k < N; k++) u.values[k] = from_float<T>(from[k]);
+  *reinterpret_cast<typename bits_of<T, N>::type *>(to) = u.bits;
+}
+
+// Calls f(T(), N as a constant): N fills 16 bytes where `wide` is set, else it is 1.
+template <typename F>
+void with_access(kern_dtype dtype, bool wide, F f) {
+  with_dtype(dtype, [&](auto zero) {
+    if (wide)
+      f(zero, std::integral_constant<int, pack<decltype(zero)>::count>());
+    else
+      f(zero, std::integral_constant<int, 1>());
+  });
+}
+// Calls f(true or false as a constant).
+template <typename F>
+void with_flag(bool flag, F f) {
+  if (flag)
+    f(std::true_type());
+  else
+    f(std::false_type());
+}
+
+inline bool is_wide(kern_dtype dtype, int64_t channels) { return channels % (16 / kern_dtype_bytes(dtype)) == 0; }
+
+// A block has `columns` threads along its chunk of the channels, N each, times `lanes` along positions. Blocks of a
+// sample take its rows in turns of `lanes`, so that all together go through memory from one end to the other.
+struct sweep {
+  int64_t batch, positions, channels;
+  int slabs; /* blocks that share a sample's rows */
+  int columns, lanes, chunks;
+  int64_t turns, rest; /* positions = turns * slabs * lanes + rest */
+};
+enum { SWEEP_THREADS = 256, SWEEP_MAX_BLOCKS = 1024 };
+
+// `blocks` is how many are to run side by side. The workspace is for SWEEP_MAX_BLOCKS of them.
+inline sweep sweep_of(int64_t batch, int64_t positions, int64_t channels, int n, int64_t blocks) {
+  sweep s = {batch, positions, channels, 1, 1, 1, 1, 0, 0};
+  const int64_t packs = channels / n;
+  s.chunks = (int)divide_up(packs, SWEEP_THREADS);
+  s.columns = (int)divide_up(packs, s.chunks);
+  s.lanes = SWEEP_THREADS / s.columns;
+  const int64_t each = std::min<int64_t>(blocks, SWEEP_MAX_BLOCKS) / (batch * s.chunks);
+  s.slabs = (int)std::max<int64_t>(1, std::min(each, divide_up(positions, 2 * s.lanes)));
+  s.turns = positions / ((int64_t)s.slabs * s.lanes);
+  s.rest = positions % ((int64_t)s.slabs * s.lanes);
+  return s;
+}
+inline int sweep_threads(const sweep &s) { return (s.columns * s.lanes + 31) / 32 * 32; }
+inline unsigned sweep_blocks(const sweep &s) { return (unsigned)(s.batch * s.slabs * s.chunks); }
+// Two sums for each thread's channels.
+inline size_t sweep_shared(const sweep &s, int n) { return (size_t)2 * s.columns * s.lanes * n * sizeof(float); }
+
+// A sweep for as many blocks as the stream's part runs of a kernel side by side.
+template <typename K>
+sweep sweep_for(kern_cuda *context, K *kernel, int64_t batch, int64_t positions, int64_t channels, int n) {
+  const sweep one = sweep_of(batch, positions, channels, n, 1);
+  int resident = 1;
+  (void)KERN_CUDA_TRY(context, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, sweep_threads(one),
+                                                                             sweep_shared(one, n)));
+  return sweep_of(batch, positions, channels, n, (int64_t)context->sm_count * std::max(1, resident));
+}
+
+// Rows of a slab's lane, and of all its lanes.
+__device__ __forceinline__ int lane_rows(const sweep &s, int slab, int lane) {
+  return (int)s.turns + (slab * s.lanes + lane < s.rest ? 1 : 0);
+}
+__device__ __forceinline__ float slab_rows(const sweep &s, int slab) {
+  const int64_t more = s.rest - slab * s.lanes;
+  return (float)(s.turns * s.lanes + max((int64_t)0, min(more, (int64_t)s.lanes)));
+}
+
+// A thread's part of a sweep.
+template <int N>
+struct sweep_part {
+  int chunk, slab, lane, column;
+  int first, width; /* the chunk's channels */
+  int channel;      /* the first of the thread's N */
+  int rows;         /* 0: it only helps with sums */
+  int64_t sample;
+  __device__ explicit sweep_part(const sweep &s) {
+    chunk = (int)(blockIdx.x % s.chunks);
+    slab = (int)(blockIdx.x / s.chunks % s.slabs);
+    sample = blockIdx.x / s.chunks / s.slabs;
+    lane = threadIdx.x / s.columns;
+    column = threadIdx.x % s.columns;
+    first = chunk * s.columns * N;
+    width = min(s.columns * N, (int)s.channels - first);
+    channel = first + column * N;
+    rows = lane < s.lanes && channel < s.channels ? lane_rows(s, slab, lane) : 0;
+  }
+  // Where its first value is, and how far it is to the next row's.
+  __device__ int64_t at(const sweep &s) const {
+    return (sample * s.positions + slab * s.lanes + lane) * s.channels + channel;
+  }
+  __device__ int64_t step(const sweep &s) const { return (int64_t)s.slabs * s.lanes * s.channels; }
+  // Puts two values a channel where all threads find them: shared[2][lanes][columns * N].
+  __device__ void share(const sweep &s, const float (&a)[N], const float (&b)[N], float *shared) const {
+    if (lane < s.lanes) {
+      float *to = shared + (lane * s.columns + column) * N;
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        to[k] = a[k];
+        to[s.lanes * s.columns * N + k] = b[k];
+      }
+    }
+    __syncthreads();
+  }
+  // Sums of what is shared over lanes, to partial[sample, slab][2][channels].
+  __device__ void channel_sums(const sweep &s, const float *shared, float *partial) const {
+    float *to = partial + (sample * s.slabs + slab) * 2 * s.channels + first;
+    for (int half = 0; half < 2; half++)
+      for (int c = threadIdx.x; c < width; c += blockDim.x) {
+        float sum = 0;
+        for (int l = 0; l < s.lanes; l++) sum += shared[(half * s.lanes + l) * s.columns * N + c];
+        to[half * s.channels + c] = sum;
+      }
+  }
+};
+
+// first += sums of partial[rows][0][channels], second those of [1]; each may be NULL.
+template <typename G>
+__global__ void __launch_bounds__(1024)
+    add_column_sums(int64_t rows, int64_t channels, const float *partial, G *first, G *second) {
+  __shared__ float shared[32][33];
+  G *out = blockIdx.y == 0 ? first : second;
+  if (out == nullptr) return;
+  const int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x;
+  float sum = 0;
+  if (c < channels) {
+    const float *from = partial + blockIdx.y * channels + c;
+#pragma unroll 4
+    for (int64_t r = threadIdx.y; r < rows; r += 32) sum += from[r * 2 * channels];
+  }
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || c >= channels) return;
+  float total = 0;
+#pragma unroll
+  for (int r = 0; r < 32; r++) total += shared[r][threadIdx.x];
+  out[c] = from_float<G>(to_float<G>(out[c]) + total);
+}
+
+// Adds sums over a sweep's blocks to gradients of the gradient dtype.
+inline void add_sweep_sums(kern_cuda *context, const sweep &s, const float *partial, void *first, void *second) {
+  const dim3 grid((unsigned)divide_up(s.channels, 32), 2), block(32, 32);
+  with_dtype(context->options.gradient, [&](auto zero) {
+    using G = decltype(zero);
+    add_column_sums<G><<<grid, block, 0, context->stream>>>(s.batch * s.slabs, s.channels, partial,
+                                                            static_cast<G *>(first), static_cast<G *>(second));
+  });
+  launched(context, "sums of a norm's gradients");
+}
+
+}  // namespace kern
+#endif
