@@ -1,0 +1,366 @@
+/* Matrix products by cuBLASLt. A row-major matrix is the transposed one of a column-major library: C^T = op(B)^T
+ * op(A)^T, so the operands change places and nothing is transposed in memory. For each size the descriptors and the
+ * algorithm are made once.
+ *
+ * Split sums are kept to the scheme that adds parts in fp32 in a fixed order: in place would depend on which block
+ * comes first, and parts in C's dtype would be rounded more than once.
+ */
+#include "kernels/cuda/products.h"
+
+#include <stdlib.h>
+
+#include "kernels/cuda/cache.h"
+
+enum { CANDIDATES = 8, MAX_BATCH = 32768 };
+
+typedef struct product {
+  cublasLtMatmulDesc_t how;
+  cublasLtMatrixLayout_t b, a, c;
+  cublasLtMatmulAlgo_t algorithm;
+  size_t workspace_bytes;
+  bool bias_apart; /* no algorithm adds it on the way */
+} product;
+
+typedef struct call {
+  kern_cuda *context;
+  const kern_cuda_gemm *size; /* strides are set */
+  const product *product;
+  const void *a, *b, *bias, *residual;
+  void *c, *workspace;
+  size_t workspace_bytes;
+} call;
+
+static void release(void *value) {
+  product *p = value;
+  if (p->a) (void)cublasLtMatrixLayoutDestroy(p->a);
+  if (p->b) (void)cublasLtMatrixLayoutDestroy(p->b);
+  if (p->c) (void)cublasLtMatrixLayoutDestroy(p->c);
+  if (p->how) (void)cublasLtMatmulDescDestroy(p->how);
+  free(p);
+}
+
+void kern_cuda_gemms_free(kern_cuda_cache *cache) { kern_cuda_cache_free(cache, release); }
+
+static cudaDataType_t type_of(kern_dtype dtype) { return dtype == KERN_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+static bool set(kern_cuda *context, product *p, cublasLtMatmulDescAttributes_t name, const void *value, size_t bytes) {
+  return KERN_BLAS_TRY(context, cublasLtMatmulDescSetAttribute(p->how, name, value, bytes));
+}
+
+static bool describe_layout(kern_cuda *context, cublasLtMatrixLayout_t *layout, kern_dtype dtype, int64_t rows,
+                            int64_t columns, int64_t stride, int64_t batch, int64_t batch_stride) {
+  if (!KERN_BLAS_TRY(context,
+                     cublasLtMatrixLayoutCreate(layout, type_of(dtype), (uint64_t)rows, (uint64_t)columns, stride)))
+    return false;
+  if (batch <= 1) return true;
+  const int32_t count = (int32_t)batch;
+  return KERN_BLAS_TRY(context, cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                                 sizeof count)) &&
+         KERN_BLAS_TRY(context, cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                                 &batch_stride, sizeof batch_stride));
+}
+
+static bool describe(const call *c, product *p) {
+  kern_cuda *context = c->context;
+  const kern_cuda_gemm *s = c->size;
+  const bool tf32 = context->options.dtype == KERN_FP32 && context->options.tf32;
+  const cublasOperation_t of_b = s->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t of_a = s->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const int32_t sm_count = context->sm_count;
+  if (!KERN_BLAS_TRY(context, cublasLtMatmulDescCreate(
+                                  &p->how, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F)) ||
+      !set(context, p, CUBLASLT_MATMUL_DESC_TRANSA, &of_b, sizeof of_b) ||
+      !set(context, p, CUBLASLT_MATMUL_DESC_TRANSB, &of_a, sizeof of_a))
+    return false;
+  if (context->options.sm_count > 0 &&
+      !set(context, p, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sm_count, sizeof sm_count))
+    return false;
+  const kern_dtype dtype = context->options.dtype;
+  return describe_layout(context, &p->b, dtype, s->b_transposed ? s->k : s->n, s->b_transposed ? s->n : s->k,
+                         s->b_stride, s->batch, s->b_batch_stride) &&
+         describe_layout(context, &p->a, dtype, s->a_transposed ? s->m : s->k, s->a_transposed ? s->k : s->m,
+                         s->a_stride, s->batch, s->a_batch_stride) &&
+         describe_layout(context, &p->c, s->c_dtype, s->n, s->m, s->c_stride, s->batch, s->c_batch_stride);
+}
+
+static bool set_bias(const call *c, const product *p) {
+  return KERN_BLAS_TRY(
+      c->context, cublasLtMatmulDescSetAttribute(p->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &c->bias, sizeof c->bias));
+}
+
+static cublasStatus_t multiply(const call *c, const cublasLtMatmulAlgo_t *algorithm, size_t workspace_bytes) {
+  const product *p = c->product;
+  const kern_cuda_gemm *s = c->size;
+  return cublasLtMatmul(c->context->blas, p->how, &s->alpha, c->b, p->b, c->a, p->a, &s->beta,
+                        c->residual ? c->residual : c->c, p->c, c->c, p->c, algorithm,
+                        workspace_bytes ? c->workspace : NULL, workspace_bytes, c->context->stream);
+}
+
+/* ---- the choice of an algorithm ---- */
+
+/* What holds for all operands, at most 16: algorithms need no more, and those chosen should not depend on where arrays
+ * happen to lie. */
+static uint32_t alignment_of(const call *c) {
+  const uintptr_t all = (uintptr_t)c->a | (uintptr_t)c->b | (uintptr_t)c->c | (uintptr_t)c->residual;
+  uint32_t alignment = 16;
+  while (all % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+static int candidates_of(const call *c, const product *p, cublasLtMatmulHeuristicResult_t *found) {
+  static const cublasLtMatmulPreferenceAttributes_t alignments[4] = {
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+  kern_cuda *context = c->context;
+  cublasLtMatmulPreference_t wish = NULL;
+  if (!KERN_BLAS_TRY(context, cublasLtMatmulPreferenceCreate(&wish))) return 0;
+  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, alignment = alignment_of(c);
+  bool well =
+      KERN_BLAS_TRY(context, cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                                  &c->workspace_bytes, sizeof c->workspace_bytes)) &&
+      KERN_BLAS_TRY(context, cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                                  &schemes, sizeof schemes));
+  for (int i = 0; i < 4 && well; i++)
+    well =
+        KERN_BLAS_TRY(context, cublasLtMatmulPreferenceSetAttribute(wish, alignments[i], &alignment, sizeof alignment));
+  int count = 0;
+  /* a failure here says that nothing fits; the caller may know another way */
+  if (well && cublasLtMatmulAlgoGetHeuristic(context->blas, p->how, p->b, p->a, p->c, p->c, wish, CANDIDATES, found,
+                                             &count) != CUBLAS_STATUS_SUCCESS)
+    count = 0;
+  (void)cublasLtMatmulPreferenceDestroy(wish);
+  int kept = 0;
+  for (int i = 0; i < count; i++)
+    if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= c->workspace_bytes)
+      found[kept++] = found[i];
+  return kept;
+}
+
+static void run_timed(void *data) {
+  const call *c = data;
+  (void)KERN_BLAS_TRY(c->context, multiply(c, &c->product->algorithm, c->product->workspace_bytes));
+}
+
+static void choose(call *c, product *p, const cublasLtMatmulHeuristicResult_t *found, int count) {
+  int best = 0;
+  float least = 0;
+  for (int i = 0; i < count && count > 1 && c->context->tuning && !kern_cuda_failed(c->context); i++) {
+    if (multiply(c, &found[i].algo, found[i].workspaceSize) != CUBLAS_STATUS_SUCCESS) continue;
+    p->algorithm = found[i].algo;
+    p->workspace_bytes = found[i].workspaceSize;
+    const float ms = kern_cuda_time_ms(c->context, run_timed, c);
+    if (least > 0 && ms >= least) continue;
+    least = ms;
+    best = i;
+  }
+  p->algorithm = found[best].algo;
+  p->workspace_bytes = found[best].workspaceSize;
+}
+
+static bool build(call *c, product *p) {
+  kern_cuda *context = c->context;
+  const kern_cuda_gemm *s = c->size;
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+  if (!describe(c, p)) return false;
+  int count = 0;
+  if (c->bias) {
+    if (!set(context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) || !set_bias(c, p)) return false;
+    count = candidates_of(c, p, found);
+  }
+  if (count == 0) {
+    epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    p->bias_apart = c->bias != NULL;
+    if (!set(context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) return false;
+    count = candidates_of(c, p, found);
+  }
+  if (count == 0) {
+    kern_cuda_fail(context, DP_UNSUPPORTED, "cuBLASLt has no product of %lld x %lld x %lld, %s to %s", (long long)s->m,
+                   (long long)s->n, (long long)s->k, context->options.dtype == KERN_BF16 ? "bf16" : "fp32",
+                   s->c_dtype == KERN_BF16 ? "bf16" : "fp32");
+    return false;
+  }
+  choose(c, p, found, count);
+  return !kern_cuda_failed(context);
+}
+
+static kern_cuda_key key_of(const call *c) {
+  const kern_cuda_gemm *s = c->size;
+  return (kern_cuda_key){{s->m, s->n, s->k, s->a_transposed, s->b_transposed, s->a_stride, s->b_stride, s->c_stride,
+                          s->beta != 0, s->c_dtype, s->batch, s->a_batch_stride, s->b_batch_stride, s->c_batch_stride,
+                          c->bias != NULL, alignment_of(c), (int64_t)c->workspace_bytes}};
+}
+
+static void run(call *c) {
+  kern_cuda *context = c->context;
+  const kern_cuda_gemm *s = c->size;
+  const kern_cuda_key key = key_of(c);
+  product *p = kern_cuda_cache_find(context->gemms, &key);
+  c->product = p;
+  if (!p) {
+    p = calloc(1, sizeof *p);
+    if (!p) {
+      kern_cuda_fail(context, DP_NO_MEMORY, "out of memory");
+      return;
+    }
+    c->product = p;
+    if (!build(c, p) || !kern_cuda_cache_add(context, &context->gemms, &key, p)) {
+      release(p);
+      return;
+    }
+  }
+  if (c->bias && !p->bias_apart && !set_bias(c, p)) return;
+  if (KERN_BLAS_TRY(context, multiply(c, &p->algorithm, p->workspace_bytes)) && p->bias_apart)
+    kern_cuda_add_bias(context, s->m, s->n, s->c_stride, c->c, c->bias, NULL, c->c);
+}
+
+static int64_t or_dense(int64_t stride, int64_t width) { return stride > 0 ? stride : width; }
+
+void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, const void *bias,
+                       const void *residual, void *c, void *workspace, size_t workspace_bytes) {
+  if (kern_cuda_failed(context) || size->m <= 0 || size->n <= 0) return;
+  if (size->k <= 0 && size->beta == 1 && !bias && (!residual || residual == c)) return; /* nothing is added */
+  kern_cuda_gemm s = *size;
+  s.a_stride = or_dense(s.a_stride, s.a_transposed ? s.m : s.k);
+  s.b_stride = or_dense(s.b_stride, s.b_transposed ? s.k : s.n);
+  s.c_stride = or_dense(s.c_stride, s.n);
+  if (s.batch <= 1) {
+    s.batch = 1;
+    s.a_batch_stride = s.b_batch_stride = s.c_batch_stride = 0;
+  }
+  const int64_t batch = s.batch, bytes = kern_dtype_bytes(context->options.dtype),
+                c_bytes = kern_dtype_bytes(s.c_dtype);
+  for (int64_t at = 0; at < batch; at += MAX_BATCH) {
+    s.batch = batch - at < MAX_BATCH ? batch - at : MAX_BATCH;
+    call one = {.context = context, .size = &s, .bias = bias, .workspace = workspace};
+    one.a = (const char *)a + at * s.a_batch_stride * bytes;
+    one.b = (const char *)b + at * s.b_batch_stride * bytes;
+    one.c = (char *)c + at * s.c_batch_stride * c_bytes;
+    one.residual = residual ? (const char *)residual + at * s.c_batch_stride * c_bytes : NULL;
+    one.workspace_bytes = workspace_bytes < KERN_CUDA_PRODUCT_BYTES ? workspace_bytes : KERN_CUDA_PRODUCT_BYTES;
+    run(&one);
+  }
+}
+
+/* ---- the contract's products ---- */
+
+static void product_of(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, const void *bias,
+                       const void *residual, void *c) {
+  kern_cuda_product(context, size, a, b, bias, residual, c, context->options.workspace,
+                    context->options.workspace_bytes);
+}
+
+void kern_cuda_gemm_run(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c) {
+  product_of(context, size, a, b, NULL, NULL, c);
+}
+
+size_t kern_cuda_linear_workspace(const kern_linear *s, kern_dtype dtype) {
+  (void)dtype;
+  return kern_cuda_larger(KERN_CUDA_PRODUCT_BYTES, kern_cuda_column_sums_workspace(s->rows, s->out));
+}
+
+void kern_cuda_linear_forward(kern_cuda *context, const kern_linear *s, const void *x, const void *w, const void *bias,
+                              const void *residual, void *y) {
+  const kern_cuda_gemm size = {.m = s->rows,
+                               .n = s->out,
+                               .k = s->in,
+                               .b_transposed = true,
+                               .a_stride = s->x_stride,
+                               .c_stride = s->y_stride,
+                               .alpha = 1,
+                               .beta = residual ? 1 : 0,
+                               .c_dtype = context->options.dtype};
+  product_of(context, &size, x, w, bias, residual, y);
+}
+
+void kern_cuda_linear_input_gradient(kern_cuda *context, const kern_linear *s, const void *w, const void *dy, void *dx,
+                                     bool accumulate) {
+  const kern_cuda_gemm size = {.m = s->rows,
+                               .n = s->in,
+                               .k = s->out,
+                               .a_stride = s->y_stride,
+                               .c_stride = s->x_stride,
+                               .alpha = 1,
+                               .beta = accumulate ? 1 : 0,
+                               .c_dtype = context->options.dtype};
+  product_of(context, &size, dy, w, NULL, NULL, dx);
+}
+
+void kern_cuda_linear_weight_gradient(kern_cuda *context, const kern_linear *s, const void *x, const void *dy, void *dw,
+                                      void *dbias) {
+  const kern_cuda_gemm size = {.m = s->out,
+                               .n = s->in,
+                               .k = s->rows,
+                               .a_transposed = true,
+                               .a_stride = s->y_stride,
+                               .b_stride = s->x_stride,
+                               .alpha = 1,
+                               .beta = 1,
+                               .c_dtype = context->options.gradient};
+  if (dw) product_of(context, &size, dy, x, NULL, NULL, dw);
+  if (dbias)
+    kern_cuda_column_sums(context, s->rows, s->out, or_dense(s->y_stride, s->out), context->options.dtype, dy,
+                          context->options.gradient, dbias, context->options.workspace);
+}
+
+size_t kern_cuda_lora_workspace(const kern_lora *s, kern_dtype dtype) {
+  (void)s;
+  (void)dtype;
+  return KERN_CUDA_PRODUCT_BYTES;
+}
+
+void kern_cuda_lora_forward(kern_cuda *context, const kern_lora *s, const void *x, const void *a, const void *b,
+                            void *hidden, void *y) {
+  const kern_dtype dtype = context->options.dtype;
+  const kern_cuda_gemm down = {.m = s->rows,
+                               .n = s->rank,
+                               .k = s->in,
+                               .b_transposed = true,
+                               .a_stride = s->x_stride,
+                               .alpha = 1,
+                               .c_dtype = dtype};
+  const kern_cuda_gemm up = {.m = s->rows,
+                             .n = s->out,
+                             .k = s->rank,
+                             .b_transposed = true,
+                             .c_stride = s->y_stride,
+                             .alpha = s->scale,
+                             .beta = 1,
+                             .c_dtype = dtype};
+  product_of(context, &down, x, a, NULL, NULL, hidden);
+  product_of(context, &up, hidden, b, NULL, NULL, y);
+}
+
+void kern_cuda_lora_input_gradient(kern_cuda *context, const kern_lora *s, const void *a, const void *b, const void *dy,
+                                   void *dhidden, void *dx) {
+  const kern_dtype dtype = context->options.dtype;
+  const kern_cuda_gemm up = {
+      .m = s->rows, .n = s->rank, .k = s->out, .a_stride = s->y_stride, .alpha = s->scale, .c_dtype = dtype};
+  const kern_cuda_gemm down = {
+      .m = s->rows, .n = s->in, .k = s->rank, .c_stride = s->x_stride, .alpha = 1, .beta = 1, .c_dtype = dtype};
+  product_of(context, &up, dy, b, NULL, NULL, dhidden);
+  if (dx) product_of(context, &down, dhidden, a, NULL, NULL, dx);
+}
+
+void kern_cuda_lora_weight_gradient(kern_cuda *context, const kern_lora *s, const void *x, const void *dy,
+                                    const void *hidden, const void *dhidden, void *da, void *db) {
+  const kern_dtype gradient = context->options.gradient;
+  const kern_cuda_gemm of_a = {.m = s->rank,
+                               .n = s->in,
+                               .k = s->rows,
+                               .a_transposed = true,
+                               .b_stride = s->x_stride,
+                               .alpha = 1,
+                               .beta = 1,
+                               .c_dtype = gradient};
+  const kern_cuda_gemm of_b = {.m = s->out,
+                               .n = s->rank,
+                               .k = s->rows,
+                               .a_transposed = true,
+                               .a_stride = s->y_stride,
+                               .alpha = s->scale,
+                               .beta = 1,
+                               .c_dtype = gradient};
+  product_of(context, &of_a, dhidden, x, NULL, NULL, da);
+  product_of(context, &of_b, dy, hidden, NULL, NULL, db);
+}
