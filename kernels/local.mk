@@ -37,6 +37,13 @@ libkernels_a_SOURCES += \
 	kernels/cuda/stream.cuh
 	kernels/cuda/device.cuh
 libkernels_a_SOURCES += kernels/cuda/group_norm.cu kernels/cuda/norm.cuh kernels/cuda/row_norm.cu
+libkernels_a_SOURCES += kernels/cuda/bias.cu
+libkernels_a_SOURCES += kernels/cuda/cache.c kernels/cuda/cache.h
+libkernels_a_SOURCES += kernels/cuda/conv.c kernels/cuda/conv.h
+libkernels_a_SOURCES += kernels/cuda/conv_columns.c kernels/cuda/conv_gather.cu
+libkernels_a_SOURCES += kernels/cuda/conv_plan.c
+libkernels_a_SOURCES += kernels/cuda/products.c kernels/cuda/products.h
+libkernels_a_SOURCES += kernels/cuda/separable.c
 endif
 # Loops become vector instructions also where CFLAGS asks for less; roundings stay those of the source.
 libkernels_a_CFLAGS = $(AM_CFLAGS) $(KERNELS_CFLAGS)
