@@ -35,7 +35,6 @@ libkernels_a_SOURCES += \
 	kernels/cuda/flat.cu \
 	kernels/cuda/moves.cu \
 	kernels/cuda/stream.cuh
-	kernels/cuda/device.cuh
 libkernels_a_SOURCES += kernels/cuda/group_norm.cu kernels/cuda/norm.cuh kernels/cuda/row_norm.cu
 libkernels_a_SOURCES += kernels/cuda/bias.cu
 libkernels_a_SOURCES += kernels/cuda/cache.c kernels/cuda/cache.h
