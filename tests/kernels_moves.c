@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/kernels_ops.h"
+#include "tests/kernels_sizes.h"
 
 #define UNUSED_BACKWARD (void)out, (void)kept, (void)in
 
@@ -52,7 +52,6 @@ static void split_backward(kern_context *c, const int64_t *z, const float *const
 const ops_kind ops_split = {"split", split_arrays, NULL, split_reference, split_forward, split_backward};
 
 /* z: batch, height, width, channels, factor */
-static kern_resample resample_of(const int64_t *z) { return (kern_resample){z[0], z[1], z[2], z[3], z[4]}; }
 static void upsample_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[0] * z[1] * z[2] * z[3], OPS_INPUT);
   a->out = a->n[0] * z[4] * z[4];
@@ -104,7 +103,6 @@ const ops_kind ops_downsample = {"downsample",         downsample_arrays,  NULL,
                                  downsample_reference, downsample_forward, downsample_backward};
 
 /* z: batch, height, width, channels, patch, channel first */
-static kern_patches patches_of(const int64_t *z) { return (kern_patches){z[0], z[1], z[2], z[3], z[4], z[5] != 0}; }
 static void patches_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[0] * z[1] * z[2] * z[3], OPS_INPUT);
   a->out = a->n[0];
@@ -237,7 +235,6 @@ static void rotary_reference(const int64_t *z, const double *const *in, double *
     out[i] = in[0][i] * in[1][at] + (i % 2 == 0 ? -in[0][i + 1] : in[0][i - 1]) * in[2][at];
   }
 }
-static kern_rotary rotary_of(const int64_t *z) { return (kern_rotary){z[0], z[1], z[2], z[3]}; }
 static void rotary_forward(kern_context *c, const int64_t *z, const float *const *in, float *out, float *kept) {
   (void)kept;
   const kern_rotary s = rotary_of(z);
@@ -252,7 +249,6 @@ static void rotary_backward(kern_context *c, const int64_t *z, const float *cons
 const ops_kind ops_rotary = {"rotary", rotary_arrays, NULL, rotary_reference, rotary_forward, rotary_backward};
 
 /* z: batch, n, weighted; out: the loss, then each sample's squares. Only the loss has a gradient, which overwrites. */
-static kern_loss loss_of(const int64_t *z) { return (kern_loss){z[0], z[1], 0.125}; }
 static void loss_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[0] * z[1], OPS_CONSTANT);
   ops_add_array(a, z[0] * z[1], OPS_CONSTANT);

@@ -1,12 +1,11 @@
 /* Norms, activations, sums and vectors broadcast over positions: plain references and runs. */
-#include "tests/kernels_ops.h"
+#include "tests/kernels_sizes.h"
 
 #include <math.h>
 
 #define UNUSED_BACKWARD (void)out, (void)kept, (void)in
 
 /* z: batch, positions, channels, groups, affine */
-static kern_group_norm group_norm_of(const int64_t *z) { return (kern_group_norm){z[0], z[1], z[2], z[3], 0.01f}; }
 static void group_norm_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[0] * z[1] * z[2], OPS_INPUT);
   if (z[4]) ops_add_array(a, z[2], OPS_WEIGHT);
@@ -49,7 +48,6 @@ const ops_kind ops_group_norm = {"group_norm",         group_norm_arrays,  group
                                  group_norm_reference, group_norm_forward, group_norm_backward};
 
 /* z: rows, channels, affine */
-static kern_row_norm row_norm_of(const int64_t *z) { return (kern_row_norm){z[0], z[1], 0.01f}; }
 static size_t row_norm_workspace(const int64_t *z, int threads) {
   const kern_row_norm s = row_norm_of(z);
   return kern_row_norm_workspace(&s, threads);
@@ -181,9 +179,6 @@ static void add_forward(kern_context *c, const int64_t *z, const float *const *i
 const ops_kind ops_add = {"add", add_arrays, NULL, add_reference, add_forward, NULL};
 
 /* z: batch, positions, channels, vectors (0: dense; -1: one for all samples; 3: as a piece of three) */
-static kern_broadcast broadcast_of(const int64_t *z) {
-  return (kern_broadcast){z[0], z[1], z[2], z[3] < 0 ? -1 : z[3] * z[2]};
-}
 static int64_t vector_floats(const int64_t *z) {
   return z[3] < 0 ? z[2] : z[3] == 0 ? z[0] * z[2] : ((z[0] - 1) * z[3] + 1) * z[2];
 }
@@ -199,8 +194,6 @@ static void broadcast_arrays(const int64_t *z, ops_arrays *a, int vectors) {
   for (int i = 0; i < vectors; i++) ops_add_array(a, vector_floats(z), z[3] > 0 ? OPS_WEIGHT : OPS_INPUT);
   a->out = z[0] * z[1] * z[2];
 }
-/* Between the vectors of a piece lies what is nobody's; such gradients are added, as weights' are. */
-static bool adds(const int64_t *z, bool accumulate) { return z[3] > 0 || accumulate; }
 
 static void add_vector_arrays(const int64_t *z, ops_arrays *a) {
   broadcast_arrays(z, a, 1);

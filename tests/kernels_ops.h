@@ -1,4 +1,4 @@
-/* What the table of tests/test_kernels.c says of each op: its arrays, a plain double reference, and how it is run. */
+/* What the table of ops says of each: its arrays, a plain double reference, and how it is run. */
 #ifndef DP_TESTS_KERNELS_OPS_H
 #define DP_TESTS_KERNELS_OPS_H
 
@@ -28,7 +28,7 @@ typedef struct ops_kind {
 
 typedef struct ops_row {
   const ops_kind *kind;
-  int64_t longest; /* terms of the longest sum: see tolerance() */
+  int64_t longest; /* terms of the longest sum: see ops_tolerance() */
   int probes;      /* entries of each gradient that are held to finite differences */
   int64_t z[OPS_MAX_SIZES];
 } ops_row;
@@ -39,6 +39,15 @@ extern const ops_kind ops_add, ops_add_vector, ops_modulate, ops_gate;
 extern const ops_kind ops_concat, ops_split, ops_upsample, ops_downsample, ops_patchify, ops_unpatchify, ops_layout;
 extern const ops_kind ops_time, ops_embedding, ops_rotary, ops_loss, ops_squares, ops_adamw,
     ops_flat; /* kernels_moves.c */
+
+extern const ops_row ops_rows[]; /* kernels_rows.c */
+extern const size_t ops_row_count;
+double ops_tolerance(int64_t longest); /* of an fp32 result, relative to the largest value */
+
+static inline double ops_draw(uint64_t *state) { /* in [-1, 1] */
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (double)(*state >> 11) * (1.0 / 4503599627370496) - 1;
+}
 
 static inline void ops_add_array(ops_arrays *a, int64_t n, ops_role role) {
   a->n[a->count] = n;

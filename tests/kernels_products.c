@@ -2,12 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tests/kernels_ops.h"
+#include "tests/kernels_sizes.h"
 
 /* z: rows, in, out, bias, extra floats between rows of x and of y */
-static kern_linear linear_of(const int64_t *z) {
-  return (kern_linear){.rows = z[0], .in = z[1], .out = z[2], .x_stride = z[1] + z[4], .y_stride = z[2] + z[4]};
-}
 static void linear_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[0] * (z[1] + z[4]) - z[4], OPS_INPUT);
   ops_add_array(a, z[1] * z[2], OPS_WEIGHT);
@@ -47,9 +44,6 @@ const ops_kind ops_linear = {"linear",         linear_arrays,  linear_workspace,
                              linear_reference, linear_forward, linear_backward};
 
 /* z: rows, in, out, rank. y starts as the last input: its gradient is dy itself, and that of x is added to. */
-static kern_lora lora_of(const int64_t *z) {
-  return (kern_lora){.rows = z[0], .in = z[1], .out = z[2], .rank = z[3], .scale = 0.75f};
-}
 static void lora_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[0] * z[1], OPS_WEIGHT);
   ops_add_array(a, z[3] * z[1], OPS_WEIGHT);
@@ -85,19 +79,6 @@ static void lora_backward(kern_context *c, const int64_t *z, const float *const 
 const ops_kind ops_lora = {"lora", lora_arrays, NULL, lora_reference, lora_forward, lora_backward};
 
 /* z: batch, height, width, in, out, kernel height, kernel width, stride, padding height, padding width, bias */
-static kern_conv2d conv_of(const int64_t *z) {
-  return (kern_conv2d){.batch = z[0],
-                       .height = z[1],
-                       .width = z[2],
-                       .in = z[3],
-                       .out = z[4],
-                       .kernel_height = z[5],
-                       .kernel_width = z[6],
-                       .stride_height = z[7],
-                       .stride_width = z[7],
-                       .padding_height = z[8],
-                       .padding_width = z[9]};
-}
 static void conv_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[0] * z[1] * z[2] * z[3], OPS_INPUT);
   ops_add_array(a, z[4] * z[5] * z[6] * z[3], OPS_WEIGHT);
@@ -141,18 +122,6 @@ const ops_kind ops_conv = {"conv2d", conv_arrays, conv_workspace, conv_reference
 
 /* z: batch, heads, head_dim, q_tokens, k_tokens, slices: then k is in[0]'s second third and v its last, as q_tokens =
  * k_tokens and the three are one tensor [B, T, 3 * width] */
-static kern_attention attention_of(const int64_t *z) {
-  const int64_t width = z[1] * z[2], stride = z[5] ? 3 * width : 0;
-  return (kern_attention){.batch = z[0],
-                          .heads = z[1],
-                          .head_dim = z[2],
-                          .q_tokens = z[3],
-                          .k_tokens = z[4],
-                          .q_stride = stride,
-                          .k_stride = stride,
-                          .v_stride = stride,
-                          .scale = 1 / sqrtf((float)z[2])};
-}
 static void attention_arrays(const int64_t *z, ops_arrays *a) {
   const int64_t width = z[1] * z[2];
   if (z[5]) ops_add_array(a, z[0] * z[3] * 3 * width, OPS_INPUT);
@@ -210,9 +179,6 @@ const ops_kind ops_attention = {"attention",         attention_arrays,  attentio
                                 attention_reference, attention_forward, attention_backward};
 
 /* z: batch, height, width, in, out_height, out_width, out */
-static kern_separable separable_of(const int64_t *z) {
-  return (kern_separable){z[0], z[1], z[2], z[3], z[4], z[5], z[6]};
-}
 static void separable_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[0] * z[1] * z[2] * z[3], OPS_INPUT);
   ops_add_array(a, z[6] * z[3], OPS_WEIGHT);

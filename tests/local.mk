@@ -173,7 +173,8 @@ CHECK_SUITES += tests/test_exec_weights
 tests_test_exec_weights_SOURCES = tests/test_exec_weights.c tests/graph_helpers.h tests/scratch.h tests/suite.h
 tests_test_exec_weights_LDADD = $(EXEC_LIBS) $(CHECK_LIBS) -lm
 CHECK_SUITES += tests/test_kernels
-tests_test_kernels_SOURCES = tests/test_kernels.c tests/kernels_moves.c tests/kernels_ops.c tests/kernels_ops.h tests/kernels_products.c tests/suite.h
+OPS_TABLE = tests/kernels_moves.c tests/kernels_ops.c tests/kernels_ops.h tests/kernels_products.c tests/kernels_rows.c tests/kernels_sizes.h
+tests_test_kernels_SOURCES = tests/test_kernels.c tests/suite.h $(OPS_TABLE)
 tests_test_kernels_LDADD = $(KERNELS_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_exec_adapter
 tests_test_exec_adapter_SOURCES = tests/test_exec_adapter.c tests/graph_helpers.h tests/scratch.h tests/suite.h
@@ -262,3 +263,10 @@ tests_exec_mpi_SOURCES = tests/exec_mpi.c tests/exec_fixture.h tests/fixtures.h 
 tests_exec_mpi_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 SCRIPT_TESTS += tests/test_exec_mpi.sh
 EXTRA_DIST += tests/exec_mpi.sh
+if HAVE_CUDA_BACKEND
+# CUDA's kernels on a device; skipped without one. Plain programs: the machine with the GPU need not have Check.
+EXTRA_PROGRAMS += tests/test_cuda_kernels
+tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h tests/cuda_special.c tests/cuda_suite.h tests/cuda_trial.c $(OPS_TABLE)
+tests_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_kernels_LDADD = $(KERNELS_LIBS)
+endif

@@ -1,0 +1,353 @@
+/* Products and norms on a CUDA device, and what their kernels do besides: residuals, SiLU after a group norm. */
+#include "tests/cuda_ops.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static size_t linear_workspace(const int64_t *z, kern_dtype dtype) {
+  const kern_linear s = linear_of(z);
+  return kern_cuda_linear_workspace(&s, dtype);
+}
+static void linear_run(const cuda_call *c, const void *const *in, const void *residual) {
+  const kern_linear s = linear_of(c->z);
+  kern_cuda_linear_forward(c->c, &s, in[0], in[1], c->z[3] ? in[2] : NULL, residual, c->out);
+}
+static void linear_forward(const cuda_call *c) { linear_run(c, c->in, NULL); }
+static void linear_back(const cuda_call *c, const void *const *in, void *const *d) {
+  const kern_linear s = linear_of(c->z);
+  void *const dbias = c->z[3] ? d[2] : NULL;
+  if (d[0]) kern_cuda_linear_input_gradient(c->c, &s, in[1], c->dy, d[0], c->accumulate);
+  if (d[1] || dbias) kern_cuda_linear_weight_gradient(c->c, &s, in[0], c->dy, d[1], dbias);
+}
+static void linear_backward(const cuda_call *c) { linear_back(c, c->in, c->d); }
+static const cuda_ops_kind linear = {.rows = &ops_linear,
+                                     .cpu = &ops_linear,
+                                     .weights = 6,
+                                     .subsets = {1, 2, 4},
+                                     .tunes = true,
+                                     .workspace = linear_workspace,
+                                     .forward = linear_forward,
+                                     .backward = linear_backward};
+
+/* A residual is the first input, and the rest is shifted by one. */
+static void shift(ops_arrays *a, void (*arrays)(const int64_t *, ops_arrays *), const int64_t *z) {
+  ops_arrays rest = {.count = 0};
+  arrays(z, &rest);
+  ops_add_array(a, rest.out, OPS_CONSTANT);
+  for (int i = 0; i < rest.count; i++) ops_add_array(a, rest.n[i], rest.role[i]);
+  a->out = rest.out;
+}
+static void add_residual(const ops_kind *kind, const int64_t *z, const double *const *in, double *out) {
+  ops_arrays a = {.count = 0};
+  kind->arrays(z, &a);
+  kind->reference(z, in + 1, out);
+  for (int64_t i = 0; i < a.out; i++) out[i] += in[0][i];
+}
+static void linear_residual_arrays(const int64_t *z, ops_arrays *a) { shift(a, ops_linear.arrays, z); }
+static size_t linear_cpu_workspace(const int64_t *z, int threads) { return ops_linear.workspace(z, threads); }
+static void linear_residual_reference(const int64_t *z, const double *const *in, double *out) {
+  add_residual(&ops_linear, z, in, out);
+}
+static void linear_residual_cpu(kern_context *c, const int64_t *z, const float *const *in, float *out, float *kept) {
+  ops_linear.forward(c, z, in + 1, out, kept); /* gradients do not look at the output */
+}
+static void linear_residual_cpu_back(kern_context *c, const int64_t *z, const float *const *in, const float *out,
+                                     const float *kept, const float *dy, float *const *d, bool accumulate) {
+  ops_linear.backward(c, z, in + 1, out, kept, dy, d + 1, accumulate);
+}
+static const ops_kind linear_residual_kind = {"linear+residual",    linear_residual_arrays,
+                                              linear_cpu_workspace, linear_residual_reference,
+                                              linear_residual_cpu,  linear_residual_cpu_back};
+static void linear_residual_forward(const cuda_call *c) { linear_run(c, c->in + 1, c->in[0]); }
+static void linear_residual_backward(const cuda_call *c) { linear_back(c, c->in + 1, c->d + 1); }
+static const cuda_ops_kind linear_residual = {.rows = &ops_linear,
+                                              .cpu = &linear_residual_kind,
+                                              .weights = 12,
+                                              .y_on = 1,
+                                              .tunes = true,
+                                              .workspace = linear_workspace,
+                                              .forward = linear_residual_forward,
+                                              .backward = linear_residual_backward};
+
+/* hidden is rounded, and dhidden. */
+static size_t lora_workspace(const int64_t *z, kern_dtype dtype) {
+  const kern_lora s = lora_of(z);
+  return kern_cuda_lora_workspace(&s, dtype);
+}
+static void lora_forward(const cuda_call *c) {
+  const kern_lora s = lora_of(c->z);
+  kern_cuda_copy(c->c, s.rows * s.out, c->in[3], c->out);
+  kern_cuda_lora_forward(c->c, &s, c->in[0], c->in[1], c->in[2], c->kept, c->out);
+}
+static void lora_backward(const cuda_call *c) {
+  const kern_lora s = lora_of(c->z);
+  kern_cuda_lora_input_gradient(c->c, &s, c->in[1], c->in[2], c->dy, c->scratch, c->d[0]);
+  if (c->d[1] && c->d[2])
+    kern_cuda_lora_weight_gradient(c->c, &s, c->in[0], c->dy, c->kept, c->scratch, c->d[1], c->d[2]);
+}
+static const cuda_ops_kind lora = {.rows = &ops_lora,
+                                   .cpu = &ops_lora,
+                                   .weights = 6,
+                                   .subsets = {6, 1},
+                                   .tunes = true,
+                                   .between = 2,
+                                   .between_back = 2,
+                                   .workspace = lora_workspace,
+                                   .forward = lora_forward,
+                                   .backward = lora_backward};
+
+static size_t conv_workspace(const int64_t *z, kern_dtype dtype) {
+  const kern_conv2d s = conv_of(z);
+  return kern_cuda_conv2d_workspace(&s, dtype);
+}
+static void conv_run(const cuda_call *c, const void *const *in, const void *residual) {
+  const kern_conv2d s = conv_of(c->z);
+  kern_cuda_conv2d_forward(c->c, &s, in[0], in[1], c->z[10] ? in[2] : NULL, residual, c->out);
+}
+static void conv_forward(const cuda_call *c) { conv_run(c, c->in, NULL); }
+static void conv_back(const cuda_call *c, const void *const *in, void *const *d) {
+  const kern_conv2d s = conv_of(c->z);
+  void *const dbias = c->z[10] ? d[2] : NULL;
+  if (d[0]) kern_cuda_conv2d_input_gradient(c->c, &s, in[1], c->dy, d[0], c->accumulate);
+  if (d[1] || dbias) kern_cuda_conv2d_weight_gradient(c->c, &s, in[0], c->dy, d[1], dbias);
+}
+static void conv_backward(const cuda_call *c) { conv_back(c, c->in, c->d); }
+/* A gradient may be rounded before it is added: cuDNN gives it so. */
+static const cuda_ops_kind conv = {.rows = &ops_conv,
+                                   .cpu = &ops_conv,
+                                   .weights = 6,
+                                   .subsets = {1, 2, 4},
+                                   .tunes = true,
+                                   .between_back = 1,
+                                   .workspace = conv_workspace,
+                                   .forward = conv_forward,
+                                   .backward = conv_backward};
+
+static void conv_residual_arrays(const int64_t *z, ops_arrays *a) { shift(a, ops_conv.arrays, z); }
+static size_t conv_cpu_workspace(const int64_t *z, int threads) { return ops_conv.workspace(z, threads); }
+static void conv_residual_reference(const int64_t *z, const double *const *in, double *out) {
+  add_residual(&ops_conv, z, in, out);
+}
+static void conv_residual_cpu(kern_context *c, const int64_t *z, const float *const *in, float *out, float *kept) {
+  ops_conv.forward(c, z, in + 1, out, kept);
+}
+static void conv_residual_cpu_back(kern_context *c, const int64_t *z, const float *const *in, const float *out,
+                                   const float *kept, const float *dy, float *const *d, bool accumulate) {
+  ops_conv.backward(c, z, in + 1, out, kept, dy, d + 1, accumulate);
+}
+static const ops_kind conv_residual_kind = {"conv2d+residual",       conv_residual_arrays, conv_cpu_workspace,
+                                            conv_residual_reference, conv_residual_cpu,    conv_residual_cpu_back};
+static void conv_residual_forward(const cuda_call *c) { conv_run(c, c->in + 1, c->in[0]); }
+static void conv_residual_backward(const cuda_call *c) { conv_back(c, c->in + 1, c->d + 1); }
+static const cuda_ops_kind conv_residual = {.rows = &ops_conv,
+                                            .cpu = &conv_residual_kind,
+                                            .weights = 12,
+                                            .y_on = 1,
+                                            .tunes = true,
+                                            .between_back = 1,
+                                            .workspace = conv_workspace,
+                                            .forward = conv_residual_forward,
+                                            .backward = conv_residual_backward};
+
+/* Probabilities are rounded before they multiply v; in backward those, their gradients, and the kept output. */
+static size_t attention_workspace(const int64_t *z, kern_dtype dtype) {
+  const kern_attention s = attention_of(z);
+  return kern_cuda_attention_workspace(&s, dtype);
+}
+/* in or d, as q, k and v: three arrays, or three slices of one. */
+static void slices(const cuda_call *c, const void *const *from, void *to[3]) {
+  for (int i = 0; i < 3; i++)
+    to[i] = !c->z[5]  ? (void *)(uintptr_t)from[i]
+            : from[0] ? cuda_ops_at(from[0], i * c->z[1] * c->z[2], c->dtype)
+                      : NULL;
+}
+static void attention_forward(const cuda_call *c) {
+  const kern_attention s = attention_of(c->z);
+  void *in[3];
+  slices(c, c->in, in);
+  kern_cuda_attention_forward(c->c, &s, in[0], in[1], in[2], c->out, c->kept);
+}
+static void attention_backward(const cuda_call *c) {
+  const kern_attention s = attention_of(c->z);
+  void *in[3], *d[3];
+  slices(c, c->in, in);
+  slices(c, (const void *const *)c->d, d);
+  kern_cuda_attention_backward(c->c, &s, in[0], in[1], in[2], c->out, c->kept, c->dy, d[0], d[1], d[2], c->accumulate);
+}
+static const cuda_ops_kind attention = {.rows = &ops_attention,
+                                        .cpu = &ops_attention,
+                                        .subsets = {1, 2, 4, 5},
+                                        .same_kept = true,
+                                        .no_kept = true,
+                                        .tunes = true,
+                                        .between = 3,
+                                        .between_back = 5,
+                                        .workspace = attention_workspace,
+                                        .forward = attention_forward,
+                                        .backward = attention_backward};
+
+/* Two products lie between, each way; of a gradient of a matrix, those of x and those of dy. */
+static size_t separable_workspace(const int64_t *z, kern_dtype dtype) {
+  const kern_separable s = separable_of(z);
+  return kern_cuda_separable_workspace(&s, dtype);
+}
+static void separable_forward(const cuda_call *c) {
+  const kern_separable s = separable_of(c->z);
+  kern_cuda_separable_forward(c->c, &s, c->in[0], c->in[1], c->in[2], c->in[3], c->out);
+}
+static void separable_backward(const cuda_call *c) {
+  const kern_separable s = separable_of(c->z);
+  if (c->d[0])
+    kern_cuda_separable_input_gradient(c->c, &s, c->in[1], c->in[2], c->in[3], c->dy, c->d[0], c->accumulate);
+  if (c->d[1])
+    kern_cuda_separable_weight_gradient(c->c, &s, c->in[0], c->in[1], c->in[2], c->in[3], c->dy, c->d[1], c->d[2],
+                                        c->d[3]);
+}
+static const cuda_ops_kind separable = {.rows = &ops_separable,
+                                        .cpu = &ops_separable,
+                                        .weights = 14,
+                                        .subsets = {1, 14},
+                                        .tunes = true,
+                                        .between = 3,
+                                        .between_back = 5,
+                                        .workspace = separable_workspace,
+                                        .forward = separable_forward,
+                                        .backward = separable_backward};
+
+static size_t group_norm_workspace(const int64_t *z, kern_dtype dtype) {
+  const kern_group_norm s = group_norm_of(z);
+  return kern_cuda_group_norm_workspace(&s, dtype);
+}
+static void group_norm_run(const cuda_call *c, bool silu) {
+  const kern_group_norm s = group_norm_of(c->z);
+  const bool affine = c->z[4] != 0;
+  kern_cuda_group_norm_forward(c->c, &s, c->in[0], affine ? c->in[1] : NULL, affine ? c->in[2] : NULL, silu, c->out,
+                               c->kept);
+}
+static void group_norm_repeat(const cuda_call *c, bool silu) {
+  const kern_group_norm s = group_norm_of(c->z);
+  const bool affine = c->z[4] != 0;
+  kern_cuda_group_norm_again(c->c, &s, c->in[0], affine ? c->in[1] : NULL, affine ? c->in[2] : NULL, c->kept, silu,
+                             c->out);
+}
+static void group_norm_back(const cuda_call *c, bool silu) {
+  const kern_group_norm s = group_norm_of(c->z);
+  const bool affine = c->z[4] != 0;
+  kern_cuda_group_norm_backward(c->c, &s, c->in[0], affine ? c->in[1] : NULL, affine ? c->in[2] : NULL, c->kept, c->dy,
+                                silu, c->d[0], c->accumulate, affine ? c->d[1] : NULL, affine ? c->d[2] : NULL);
+}
+static void group_norm_forward(const cuda_call *c) { group_norm_run(c, false); }
+static void group_norm_backward(const cuda_call *c) { group_norm_back(c, false); }
+static void group_norm_again(const cuda_call *c) { group_norm_repeat(c, false); }
+static const cuda_ops_kind group_norm = {.rows = &ops_group_norm,
+                                         .cpu = &ops_group_norm,
+                                         .weights = 6,
+                                         .y_on = 1,
+                                         .dx_on_dy = true,
+                                         .subsets = {1, 6, 2, 4},
+                                         .same_kept = true,
+                                         .workspace = group_norm_workspace,
+                                         .forward = group_norm_forward,
+                                         .backward = group_norm_backward,
+                                         .again = group_norm_again};
+
+/* Kept on the CPU: the statistics, then the norm's output. */
+static void group_norm_silu_arrays(const int64_t *z, ops_arrays *a) {
+  ops_group_norm.arrays(z, a);
+  a->kept += a->out;
+}
+static size_t group_norm_silu_workspace(const int64_t *z, int threads) { return ops_group_norm.workspace(z, threads); }
+static void group_norm_silu_reference(const int64_t *z, const double *const *in, double *out) {
+  ops_group_norm.reference(z, in, out);
+  for (int64_t i = 0; i < z[0] * z[1] * z[2]; i++) out[i] /= 1 + exp(-out[i]);
+}
+static void group_norm_silu_cpu(kern_context *c, const int64_t *z, const float *const *in, float *out, float *kept) {
+  float *const normed = kept + z[0] * z[3] * 2;
+  ops_group_norm.forward(c, z, in, normed, kept);
+  kern_activation_forward(c, KERN_SILU, z[0] * z[1] * z[2], normed, out);
+}
+static void group_norm_silu_cpu_back(kern_context *c, const int64_t *z, const float *const *in, const float *out,
+                                     const float *kept, const float *dy, float *const *d, bool accumulate) {
+  const int64_t n = z[0] * z[1] * z[2];
+  float *dnormed = malloc((size_t)n * sizeof *dnormed);
+  if (dnormed == NULL) exit(1);
+  kern_activation_backward(c, KERN_SILU, n, kept + z[0] * z[3] * 2, dy, dnormed, false);
+  ops_group_norm.backward(c, z, in, out, kept, dnormed, d, accumulate);
+  free(dnormed);
+}
+static const ops_kind group_norm_silu_kind = {"group_norm+silu",         group_norm_silu_arrays,
+                                              group_norm_silu_workspace, group_norm_silu_reference,
+                                              group_norm_silu_cpu,       group_norm_silu_cpu_back};
+static void group_norm_silu_forward(const cuda_call *c) { group_norm_run(c, true); }
+static void group_norm_silu_backward(const cuda_call *c) { group_norm_back(c, true); }
+static void group_norm_silu_again(const cuda_call *c) { group_norm_repeat(c, true); }
+static const cuda_ops_kind group_norm_silu = {.rows = &ops_group_norm,
+                                              .cpu = &group_norm_silu_kind,
+                                              .weights = 6,
+                                              .y_on = 1,
+                                              .dx_on_dy = true,
+                                              .subsets = {1, 6, 2, 4},
+                                              .workspace = group_norm_workspace,
+                                              .forward = group_norm_silu_forward,
+                                              .backward = group_norm_silu_backward,
+                                              .again = group_norm_silu_again};
+
+static size_t row_norm_workspace(const int64_t *z, kern_dtype dtype) {
+  const kern_row_norm s = row_norm_of(z);
+  return kern_cuda_row_norm_workspace(&s, dtype);
+}
+static void layer_norm_forward(const cuda_call *c) {
+  const kern_row_norm s = row_norm_of(c->z);
+  const bool affine = c->z[2] != 0;
+  kern_cuda_layer_norm_forward(c->c, &s, c->in[0], affine ? c->in[1] : NULL, affine ? c->in[2] : NULL, c->out, c->kept);
+}
+static void layer_norm_again(const cuda_call *c) {
+  const kern_row_norm s = row_norm_of(c->z);
+  const bool affine = c->z[2] != 0;
+  kern_cuda_layer_norm_again(c->c, &s, c->in[0], affine ? c->in[1] : NULL, affine ? c->in[2] : NULL, c->kept, c->out);
+}
+static void layer_norm_backward(const cuda_call *c) {
+  const kern_row_norm s = row_norm_of(c->z);
+  const bool affine = c->z[2] != 0;
+  kern_cuda_layer_norm_backward(c->c, &s, c->in[0], affine ? c->in[1] : NULL, c->kept, c->dy, c->d[0], c->accumulate,
+                                affine ? c->d[1] : NULL, affine ? c->d[2] : NULL);
+}
+static const cuda_ops_kind layer_norm = {.rows = &ops_layer_norm,
+                                         .cpu = &ops_layer_norm,
+                                         .weights = 6,
+                                         .y_on = 1,
+                                         .dx_on_dy = true,
+                                         .subsets = {1, 6, 2, 4},
+                                         .same_kept = true,
+                                         .workspace = row_norm_workspace,
+                                         .forward = layer_norm_forward,
+                                         .backward = layer_norm_backward,
+                                         .again = layer_norm_again};
+static void rms_norm_forward(const cuda_call *c) {
+  const kern_row_norm s = row_norm_of(c->z);
+  kern_cuda_rms_norm_forward(c->c, &s, c->in[0], c->z[2] ? c->in[1] : NULL, c->out, c->kept);
+}
+static void rms_norm_again(const cuda_call *c) {
+  const kern_row_norm s = row_norm_of(c->z);
+  kern_cuda_rms_norm_again(c->c, &s, c->in[0], c->z[2] ? c->in[1] : NULL, c->kept, c->out);
+}
+static void rms_norm_backward(const cuda_call *c) {
+  const kern_row_norm s = row_norm_of(c->z);
+  kern_cuda_rms_norm_backward(c->c, &s, c->in[0], c->z[2] ? c->in[1] : NULL, c->kept, c->dy, c->d[0], c->accumulate,
+                              c->z[2] ? c->d[1] : NULL);
+}
+static const cuda_ops_kind rms_norm = {.rows = &ops_rms_norm,
+                                       .cpu = &ops_rms_norm,
+                                       .weights = 2,
+                                       .y_on = 1,
+                                       .dx_on_dy = true,
+                                       .subsets = {1, 2},
+                                       .same_kept = true,
+                                       .workspace = row_norm_workspace,
+                                       .forward = rms_norm_forward,
+                                       .backward = rms_norm_backward,
+                                       .again = rms_norm_again};
+
+const cuda_ops_kind *const cuda_ops_products[] = {&linear,          &linear_residual, &lora,      &conv,
+                                                  &conv_residual,   &attention,       &separable, &group_norm,
+                                                  &group_norm_silu, &layer_norm,      &rms_norm,  NULL};

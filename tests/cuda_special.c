@@ -1,0 +1,444 @@
+/* What the table of ops has no row for: products of every form, flat arrays, the optimiser's weights, means and
+ * clipping, the loss in place, pieces that are left out, infinities. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cuda_suite.h"
+
+typedef struct array {
+  int64_t n;
+  kern_dtype dtype;
+  float *host; /* what was drawn, rounded to the dtype */
+  void *device;
+} array;
+
+static uint64_t state = 99;
+static kern_cuda *context(kern_dtype dtype, kern_dtype gradient, size_t workspace) {
+  return cuda_suite_context(CUDA_WHOLE, dtype, gradient, workspace);
+}
+static cudaStream_t stream(void) { return cuda_suite_world.places[CUDA_WHOLE].stream; }
+
+static void put(array *a) {
+  void *raw = cuda_suite_host((size_t)(a->n * kern_dtype_bytes(a->dtype)));
+  for (int64_t i = 0; i < a->n; i++)
+    if (a->dtype == KERN_FP32)
+      ((float *)raw)[i] = a->host[i];
+    else
+      ((uint16_t *)raw)[i] = cuda_ops_to_bf16(a->host[i]);
+  (void)cudaMemcpy(a->device, raw, (size_t)(a->n * kern_dtype_bytes(a->dtype)), cudaMemcpyHostToDevice);
+  free(raw);
+}
+static array draw(kern_dtype dtype, int64_t n) {
+  array a = {n, dtype, cuda_suite_host((size_t)n * sizeof(float)), NULL};
+  for (int64_t i = 0; i < n; i++) a.host[i] = cuda_ops_round(dtype, (float)ops_draw(&state));
+  if (cudaMalloc(&a.device, (size_t)n * 4 + 16) != cudaSuccess) cuda_suite_fail("memory", "none on the device");
+  (void)cudaMemset(a.device, 0xff, (size_t)n * 4 + 16);
+  put(&a);
+  return a;
+}
+static array empty(kern_dtype dtype, int64_t n) { /* NaN */
+  array a = draw(dtype, n);
+  (void)cudaMemset(a.device, 0xff, (size_t)n * 4 + 16);
+  return a;
+}
+static float *get(const array *a) {
+  void *raw = cuda_suite_host((size_t)(a->n * kern_dtype_bytes(a->dtype)));
+  float *values = cuda_suite_host((size_t)a->n * sizeof *values);
+  if (cudaMemcpy(raw, a->device, (size_t)(a->n * kern_dtype_bytes(a->dtype)), cudaMemcpyDeviceToHost) != cudaSuccess)
+    memset(raw, 0xff, (size_t)(a->n * kern_dtype_bytes(a->dtype)));
+  cuda_ops_to_floats(a->dtype, a->n, raw, values);
+  free(raw);
+  return values;
+}
+static void drop(array *a) {
+  free(a->host);
+  (void)cudaFree(a->device);
+}
+
+/* |got - want| <= a rounding of the dtype + `exact` of the largest. */
+static void hold(const char *what, const array *a, const double *want, double exact) {
+  float *got = get(a);
+  double largest = 1e-3, worst = -1;
+  int64_t at = 0;
+  for (int64_t i = 0; i < a->n; i++) largest = fmax(largest, fabs(want[i]));
+  for (int64_t i = 0; i < a->n; i++) {
+    const double allowed = (a->dtype == KERN_BF16 ? ldexp(fabs(want[i]), -8) : 0) + exact * largest + FLT_MIN;
+    const double share = isnan(got[i]) ? INFINITY : fabs(got[i] - want[i]) / allowed;
+    if (share > worst) worst = share, at = i;
+  }
+  if (worst > 1)
+    cuda_suite_fail(what, "worst at %lld of %lld: got %.8g, expected %.8g", (long long)at, (long long)a->n,
+                    (double)got[at], want[at]);
+  else
+    cuda_suite_pass();
+  free(got);
+}
+
+/* ---- products ---- */
+
+static void try_gemm(kern_dtype dtype, kern_dtype c_dtype, int form, int64_t batch, float alpha, float beta, int64_t m,
+                     int64_t n, int64_t k, int64_t gap) {
+  const bool at = form & 1, bt = form & 2;
+  kern_cuda_gemm g = {.m = m,
+                      .n = n,
+                      .k = k,
+                      .a_transposed = at,
+                      .b_transposed = bt,
+                      .a_stride = (at ? m : k) + gap,
+                      .b_stride = (bt ? k : n) + gap,
+                      .c_stride = n + gap,
+                      .alpha = alpha,
+                      .beta = beta,
+                      .c_dtype = c_dtype,
+                      .batch = batch};
+  g.a_batch_stride = (at ? k : m) * g.a_stride;
+  g.b_batch_stride = (bt ? n : k) * g.b_stride;
+  g.c_batch_stride = m * g.c_stride;
+  const int64_t count = batch > 0 ? batch : 1;
+  array a = draw(dtype, count * g.a_batch_stride), b = draw(dtype, count * g.b_batch_stride);
+  array c = draw(c_dtype, count * g.c_batch_stride);
+  double *want = cuda_suite_host((size_t)c.n * sizeof *want);
+  for (int64_t i = 0; i < c.n; i++) want[i] = c.host[i];
+  for (int64_t l = 0; l < count; l++)
+    for (int64_t i = 0; i < m; i++)
+      for (int64_t j = 0; j < n; j++) {
+        const float *x = a.host + l * g.a_batch_stride, *y = b.host + l * g.b_batch_stride;
+        double sum = 0;
+        for (int64_t p = 0; p < k; p++)
+          sum +=
+              (double)x[at ? p * g.a_stride + i : i * g.a_stride + p] * y[bt ? j * g.b_stride + p : p * g.b_stride + j];
+        double *to = want + l * g.c_batch_stride + i * g.c_stride + j;
+        *to = alpha * sum + (beta != 0 ? beta * *to : 0);
+      }
+  if (beta == 0) { /* what lies there is not read */
+    for (int64_t l = 0; l < count; l++)
+      for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) c.host[l * g.c_batch_stride + i * g.c_stride + j] = NAN;
+    put(&c);
+  }
+  kern_cuda *context_ = context(dtype, dtype, 1 << 25);
+  if (context_ != NULL) {
+    kern_cuda_gemm_run(context_, &g, a.device, b.device, c.device);
+    char what[48];
+    (void)snprintf(what, sizeof what, "%s to %s%s%s batch %d beta %g", dtype == KERN_FP32 ? "fp32" : "bf16",
+                   c_dtype == KERN_FP32 ? "fp32" : "bf16", at ? " A^T" : "", bt ? " B^T" : "", (int)batch,
+                   (double)beta);
+    if (cuda_suite_went_well(context_, stream(), what)) hold(what, &c, want, ops_tolerance(k));
+  }
+  free(want);
+  drop(&a), drop(&b), drop(&c);
+}
+static void special_gemm(void) {
+  const kern_dtype types[3][2] = {{KERN_FP32, KERN_FP32}, {KERN_BF16, KERN_BF16}, {KERN_BF16, KERN_FP32}};
+  for (int t = 0; t < 3; t++)
+    for (int form = 0; form < 4; form++) {
+      try_gemm(types[t][0], types[t][1], form, 0, 1, 0, 64, 96, 128, 0);
+      try_gemm(types[t][0], types[t][1], form, 1, 0.5f, 1, 33, 17, 29, 0);
+      try_gemm(types[t][0], types[t][1], form, 3, 0.75f, 0, 40, 24, 16, 8);
+      try_gemm(types[t][0], types[t][1], form, 2, -1, 1, 7, 5, 9, 3);
+      try_gemm(types[t][0], types[t][1], form, 0, 1, 1, 1, 1280, 320, 0);
+    }
+}
+
+/* ---- flat arrays ---- */
+
+static const int64_t counts[] = {1, 2, 7, 8, 1023, 100003, 1 << 20};
+enum { COUNTS = sizeof counts / sizeof *counts };
+
+static void special_flat(void) {
+  for (int i = 0; i < COUNTS; i++)
+    for (int d = 0; d < 2; d++) {
+      const kern_dtype dtype = d ? KERN_BF16 : KERN_FP32, other = d ? KERN_FP32 : KERN_BF16;
+      const int64_t n = counts[i];
+      array x = draw(dtype, n), same = empty(dtype, n), converted = empty(other, n), back = empty(dtype, n);
+      array filled = empty(dtype, n), grown = draw(dtype, n);
+      double *want = cuda_suite_host((size_t)n * sizeof *want), squares = 0;
+      kern_cuda *c = context(dtype, dtype, kern_cuda_sum_squares_workspace(n));
+      void *sum = NULL;
+      if (c == NULL || cudaMalloc(&sum, sizeof(double)) != cudaSuccess) return;
+      kern_cuda_copy(c, n, x.device, same.device);
+      kern_cuda_convert(c, n, dtype, x.device, other, converted.device);
+      kern_cuda_convert(c, n, dtype, x.device, dtype, back.device);
+      kern_cuda_fill(c, dtype, n, 0.375f, filled.device);
+      kern_cuda_axpy(c, dtype, n, -0.75f, x.device, grown.device);
+      kern_cuda_sum_squares(c, dtype, n, x.device, sum);
+      if (cuda_suite_went_well(c, stream(), "flat arrays")) {
+        for (int64_t j = 0; j < n; j++) want[j] = x.host[j], squares += want[j] * want[j];
+        hold("copy", &same, want, 0);
+        hold("convert to its own dtype", &back, want, 0);
+        hold("convert", &converted, want, 0);
+        for (int64_t j = 0; j < n; j++) want[j] = 0.375;
+        hold("fill", &filled, want, 0);
+        for (int64_t j = 0; j < n; j++) want[j] = grown.host[j] - 0.75 * x.host[j];
+        hold("axpy", &grown, want, 1e-6);
+        double got = NAN;
+        (void)cudaMemcpy(&got, sum, sizeof got, cudaMemcpyDeviceToHost);
+        if (fabs(got - squares) <= 1e-6 * squares)
+          cuda_suite_pass();
+        else
+          cuda_suite_fail("sum of squares", "of %lld: got %.12g, expected %.12g", (long long)n, got, squares);
+      }
+      (void)cudaFree(sum);
+      free(want);
+      drop(&x), drop(&same), drop(&converted), drop(&back), drop(&filled), drop(&grown);
+    }
+}
+
+static void special_not_finite(void) {
+  const float bad[] = {NAN, INFINITY, -INFINITY};
+  for (int d = 0; d < 2; d++)
+    for (int i = 0; i < COUNTS; i++) {
+      const kern_dtype dtype = d ? KERN_BF16 : KERN_FP32;
+      array x = draw(dtype, counts[i]);
+      uint32_t *flag = NULL;
+      kern_cuda *c = context(dtype, dtype, 0);
+      if (c == NULL || cudaMalloc((void **)&flag, sizeof *flag) != cudaSuccess) return;
+      for (int b = -1; b < 3; b++) {
+        const uint32_t before = 2;
+        uint32_t got = 0;
+        const int64_t at = b == 0 ? 0 : b == 1 ? counts[i] - 1 : counts[i] / 2;
+        const float kept = x.host[at];
+        if (b >= 0) x.host[at] = bad[b];
+        put(&x);
+        (void)cudaMemcpy(flag, &before, sizeof before, cudaMemcpyHostToDevice);
+        kern_cuda_find_not_finite(c, counts[i], x.device, flag);
+        x.host[at] = kept;
+        if (!cuda_suite_went_well(c, stream(), "not finite")) continue;
+        (void)cudaMemcpy(&got, flag, sizeof got, cudaMemcpyDeviceToHost);
+        if (got == (b >= 0 ? 3u : 2u))
+          cuda_suite_pass();
+        else
+          cuda_suite_fail("not finite", "of %lld values with %g: the flag is %u", (long long)counts[i],
+                          b >= 0 ? (double)bad[b] : 0, got);
+      }
+      (void)cudaFree(flag);
+      drop(&x);
+    }
+}
+
+/* ---- the optimiser ---- */
+
+static void try_adamw(kern_dtype dtype, kern_dtype gradient, double clip_norm, double norm_square, int64_t n) {
+  kern_cuda *c = context(dtype, gradient, 0);
+  array g = draw(gradient, n), p = draw(KERN_FP32, n), m = draw(KERN_FP32, n), v = draw(KERN_FP32, n);
+  array mean = draw(KERN_FP32, n), w = empty(KERN_BF16, n);
+  double *want[4], *rounded = cuda_suite_host((size_t)n * sizeof(double));
+  for (int i = 0; i < 4; i++) want[i] = cuda_suite_host((size_t)n * sizeof(double));
+  for (int64_t i = 0; i < n; i++) v.host[i] = fabsf(v.host[i]);
+  put(&v);
+  double *norm = NULL;
+  if (c == NULL || cudaMalloc((void **)&norm, sizeof *norm) != cudaSuccess) return;
+  (void)cudaMemcpy(norm, &norm_square, sizeof norm_square, cudaMemcpyHostToDevice);
+  const kern_cuda_adamw how = {
+      .settings = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1, .step = 3},
+      .n = n,
+      .clip_norm = clip_norm,
+      .means_decay = 0.75};
+  void *const weights = dtype == KERN_BF16 ? w.device : NULL;
+  kern_cuda_adamw_step(c, &how, norm, g.device, p.device, m.device, v.device, mean.device, weights);
+  const bool changes = isfinite(norm_square);
+  double scale = clip_norm > 0 ? clip_norm / (sqrt(norm_square) + 1e-6) : 1;
+  if (scale > 1) scale = 1;
+  for (int64_t i = 0; i < n; i++) {
+    double x = p.host[i];
+    const double slope = scale * g.host[i], first = m.host[i] + 0.1 * (slope - m.host[i]);
+    const double second = 0.99 * v.host[i] + 0.01 * slope * slope;
+    x *= 1 - 0.01 * 0.1;
+    x -= 0.01 / (1 - pow(0.9, 3)) * first / (sqrt(second) / sqrt(1 - pow(0.99, 3)) + 1e-8);
+    want[0][i] = changes ? x : p.host[i];
+    want[1][i] = changes ? first : m.host[i];
+    want[2][i] = changes ? second : v.host[i];
+    want[3][i] = changes ? mean.host[i] + 0.25 * (x - mean.host[i]) : mean.host[i];
+  }
+  if (cuda_suite_went_well(c, stream(), "adamw")) {
+    hold("masters", &p, want[0], 2e-6);
+    hold("first moments", &m, want[1], 1e-6);
+    hold("second moments", &v, want[2], 1e-6);
+    hold("means", &mean, want[3], 2e-6);
+    if (weights != NULL && changes) {
+      float *masters = get(&p);
+      for (int64_t i = 0; i < n; i++) rounded[i] = cuda_ops_round(KERN_BF16, masters[i]);
+      w.dtype = KERN_BF16;
+      float *got = get(&w);
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < n; i++) wrong += !((double)got[i] == rounded[i]);
+      if (wrong > 0)
+        cuda_suite_fail("weights", "%lld of %lld are not the masters, rounded", (long long)wrong, (long long)n);
+      else
+        cuda_suite_pass();
+      free(masters);
+      free(got);
+    }
+  }
+  for (int i = 0; i < 4; i++) free(want[i]);
+  free(rounded);
+  (void)cudaFree(norm);
+  drop(&g), drop(&p), drop(&m), drop(&v), drop(&mean), drop(&w);
+}
+static void special_adamw(void) {
+  const int64_t sizes[] = {1, 7, 4096, 100003};
+  for (int mode = 0; mode < 4; mode++)
+    for (int i = 0; i < 4; i++) {
+      const kern_dtype dtype = mode & 1 ? KERN_BF16 : KERN_FP32, gradient = mode & 2 ? KERN_BF16 : KERN_FP32;
+      try_adamw(dtype, gradient, 0, 9, sizes[i]);
+      try_adamw(dtype, gradient, 1, 9, sizes[i]);
+      try_adamw(dtype, gradient, 5, 9, sizes[i]);
+      try_adamw(dtype, gradient, 1, (double)INFINITY, sizes[i]);
+      try_adamw(dtype, gradient, 1, (double)NAN, sizes[i]);
+      try_adamw(dtype, gradient, 0, (double)NAN, sizes[i]);
+    }
+}
+
+/* ---- the loss ---- */
+
+static void special_loss(void) {
+  enum { BATCH = 3, N = 1031 };
+  const kern_loss size = {BATCH, N, 0.5};
+  for (int d = 0; d < 2; d++) {
+    const kern_dtype dtype = d ? KERN_BF16 : KERN_FP32;
+    kern_cuda *c = context(dtype, dtype, kern_cuda_loss_workspace(&size));
+    array p = draw(dtype, BATCH * N), target = draw(dtype, BATCH * N), weights = draw(KERN_FP32, BATCH);
+    double host[1 + BATCH] = {2.5}, got[1 + BATCH], want[1 + BATCH] = {2.5}, slopes[BATCH * N], *device = NULL;
+    if (c == NULL || cudaMalloc((void **)&device, sizeof host) != cudaSuccess) return;
+    (void)cudaMemcpy(device, host, sizeof host, cudaMemcpyHostToDevice);
+    kern_cuda_loss_forward(c, &size, p.device, target.device, weights.device, device + 1, device);
+    kern_cuda_loss_backward(c, &size, p.device, target.device, weights.device, p.device);
+    for (int i = 0; i < BATCH * N; i++) {
+      const double difference = (double)p.host[i] - target.host[i];
+      want[1 + i / N] += difference * difference / N;
+      slopes[i] = 2 * 0.5 * weights.host[i / N] * difference / N;
+    }
+    for (int b = 0; b < BATCH; b++) want[0] += 0.5 * weights.host[b] * want[1 + b];
+    if (cuda_suite_went_well(c, stream(), "loss")) {
+      (void)cudaMemcpy(got, device, sizeof got, cudaMemcpyDeviceToHost);
+      for (int i = 0; i < 1 + BATCH; i++)
+        if (fabs(got[i] - want[i]) <= 1e-6 * fabs(want[i]))
+          cuda_suite_pass();
+        else
+          cuda_suite_fail(i ? "squares" : "sum, added", "got %.10g, expected %.10g", got[i], want[i]);
+      hold("gradient on prediction", &p, slopes, 1e-6);
+    }
+    (void)cudaFree(device);
+    drop(&p), drop(&target), drop(&weights);
+  }
+}
+
+/* ---- the rest ---- */
+
+/* Two pieces and eight; one that is NULL leaves its place as it is; adding. */
+static void special_pieces(void) {
+  for (int d = 0; d < 2; d++)
+    for (int pieces = 2; pieces <= KERN_CUDA_MAX_PIECES; pieces += 6)
+      for (int adds_ = 0; adds_ < 2; adds_++) {
+        const kern_dtype dtype = d ? KERN_BF16 : KERN_FP32;
+        enum { OUTER = 37 };
+        int64_t widths[KERN_CUDA_MAX_PIECES], width = 0;
+        array piece[KERN_CUDA_MAX_PIECES];
+        void *lists[KERN_CUDA_MAX_PIECES];
+        for (int i = 0; i < pieces; i++) width += widths[i] = 8 * (i + 1) + (adds_ ? i : 0);
+        array whole = draw(dtype, OUTER * width);
+        double *want = cuda_suite_host((size_t)whole.n * sizeof *want);
+        for (int64_t i = 0; i < whole.n; i++) want[i] = whole.host[i];
+        for (int64_t i = 0, at = 0; i < pieces; at += widths[i++]) {
+          piece[i] = draw(dtype, OUTER * widths[i]);
+          lists[i] = i == 1 ? NULL : piece[i].device;
+          for (int64_t j = 0; j < OUTER * widths[i] && i != 1; j++) {
+            double *to = want + j / widths[i] * width + at + j % widths[i];
+            *to = piece[i].host[j] + (adds_ ? *to : 0);
+          }
+        }
+        kern_cuda *c = context(dtype, dtype, 0);
+        if (c == NULL) return;
+        kern_cuda_concat(c, OUTER, pieces, widths, (const void *const *)lists, whole.device, adds_);
+        if (cuda_suite_went_well(c, stream(), "concat")) hold("concat, one left out", &whole, want, 1e-7);
+        put(&whole);
+        kern_cuda_split(c, OUTER, pieces, widths, whole.device, lists, adds_);
+        if (cuda_suite_went_well(c, stream(), "split"))
+          for (int64_t i = 0, at = 0; i < pieces; at += widths[i++]) {
+            for (int64_t j = 0; j < OUTER * widths[i]; j++)
+              want[j] = i == 1 ? piece[i].host[j]
+                               : whole.host[j / widths[i] * width + at + j % widths[i]] +
+                                     (adds_ ? (double)piece[i].host[j] : 0);
+            hold("split, one left out", &piece[i], want, 1e-7);
+          }
+        free(want);
+        drop(&whole);
+        for (int i = 0; i < pieces; i++) drop(&piece[i]);
+      }
+}
+
+/* Timesteps as they are: up to 1000, in both dtypes. */
+static void special_time(void) {
+  enum { STEPS = 5, CHANNELS = 320 };
+  const float steps[STEPS] = {0, 1, 250.5f, 999, 1000};
+  for (int d = 0; d < 2; d++) {
+    kern_cuda *c = context(KERN_BF16, KERN_BF16, 0);
+    array t = draw(KERN_FP32, STEPS), y = empty(d ? KERN_BF16 : KERN_FP32, STEPS * CHANNELS);
+    double want[STEPS * CHANNELS];
+    memcpy(t.host, steps, sizeof steps);
+    put(&t);
+    const kern_time_embedding size = {STEPS, CHANNELS, true, 0, 1, 10000};
+    if (c == NULL) return;
+    kern_cuda_time_embedding_forward(c, &size, t.device, y.dtype, y.device);
+    for (int i = 0; i < STEPS * CHANNELS; i++) {
+      const int half = CHANNELS / 2, at = i % CHANNELS;
+      const double angle = (double)steps[i / CHANNELS] * exp(-log(10000) * (at % half) / half);
+      want[i] = at < half ? cos(angle) : sin(angle);
+    }
+    /* an angle of 1000 is off by 1000 * 2^-24 and as much by its frequency */
+    if (cuda_suite_went_well(c, stream(), "time embedding")) hold("time embedding", &y, want, 1000 * ldexp(4, -24));
+    drop(&t), drop(&y);
+  }
+}
+
+/* NaN and infinity in an input reach the output. */
+static void special_passes_on(void) {
+  enum { N = 4096 };
+  for (int d = 0; d < 2; d++)
+    for (int which = 0; which < 4; which++) {
+      const kern_dtype dtype = d ? KERN_BF16 : KERN_FP32;
+      const kern_row_norm norm = {N / 64, 64, 1e-5f};
+      kern_cuda *c = context(dtype, dtype, kern_cuda_row_norm_workspace(&norm, dtype));
+      array x = draw(dtype, N), y = empty(dtype, N), statistics = empty(KERN_FP32, N);
+      x.host[1234] = NAN;
+      put(&x);
+      (void)cudaMemset(y.device, 0, N * 2);
+      if (c == NULL) return;
+      if (which == 0) kern_cuda_activation_forward(c, KERN_SILU, N, x.device, y.device);
+      if (which == 1) kern_cuda_gated_forward(c, KERN_GEGLU, N / 128, 64, x.device, y.device);
+      if (which == 2) kern_cuda_add(c, N, x.device, x.device, y.device);
+      if (which == 3) kern_cuda_layer_norm_forward(c, &norm, x.device, NULL, NULL, y.device, statistics.device);
+      if (cuda_suite_went_well(c, stream(), "NaN")) {
+        float *got = get(&y);
+        const int at = which == 1 ? 1234 / 128 * 64 + 1234 % 128 % 64 : 1234;
+        cuda_suite_check(isnan(got[at]), "NaN", "does not reach the output");
+        cuda_suite_check(!isnan(got[0]), "NaN", "reaches what has no part in it");
+        free(got);
+      }
+      drop(&x), drop(&y), drop(&statistics);
+    }
+}
+
+/* A failure is kept and told once, and the context goes on. */
+static void special_status(void) {
+  kern_cuda *c = context(KERN_BF16, KERN_BF16, 0);
+  dp_error error = DP_ERROR_INIT;
+  char line[256] = "";
+  if (c == NULL) return;
+  cuda_suite_check(kern_cuda_status(c, &error) == DP_OK, "status", "there was no failure");
+  kern_cuda_describe(c, line);
+  cuda_suite_check(line[0] != 0 && strchr(line, '\n') == NULL, "describe", "not one line");
+}
+
+const cuda_special cuda_specials[] = {{"gemm", special_gemm},
+                                      {"flat arrays", special_flat},
+                                      {"not finite", special_not_finite},
+                                      {"adamw step", special_adamw},
+                                      {"loss in place", special_loss},
+                                      {"pieces", special_pieces},
+                                      {"time steps", special_time},
+                                      {"NaN", special_passes_on},
+                                      {"status", special_status},
+                                      {NULL, NULL}};
