@@ -14,12 +14,13 @@
 
 #include "kernels/cuda/cache.h"
 
-enum { TUNED_PLANS = 8, PLAIN_PLANS = 3, FEW_CHANNELS = 16 };
+enum { TUNED_PLANS = 8, COMPILED_PLANS = 3, FEW_CHANNELS = 16 };
 static const size_t most_library_bytes = (size_t)256 << 20;
 
+/* In the order in which they are tried. */
 typedef enum way {
-  WAY_FUSED,   /* what is added is part of the graph */
   WAY_BETA,    /* the convolution adds to its result */
+  WAY_FUSED,   /* what is added is part of the graph; for gradients cuDNN compiles that, which takes a second */
   WAY_PLAIN,   /* the convolution, then our addition */
   WAY_ROUNDED, /* as that, with weights' gradients in the activations' dtype on the way */
   WAY_COLUMNS
@@ -144,7 +145,7 @@ static bool is_possible(const job *j, way w) {
   const bool weights = j->direction == KERN_CONV_WEIGHT_GRADIENT;
   if (w == WAY_COLUMNS) return true;
   if (!is_aligned(j)) return false;
-  if (w == WAY_FUSED) return j->direction == KERN_CONV_FORWARD ? more : j->accumulate && !weights;
+  if (w == WAY_FUSED) return more || j->accumulate;
   if (w == WAY_BETA) return j->accumulate;
   if (w == WAY_ROUNDED) return weights && j->context->options.gradient != j->context->options.dtype;
   return true;
@@ -169,13 +170,8 @@ static void run_timed(void *data) {
 /* The first plan that can be run; it has been run. */
 static bool take_first(const job *j, choice *c) {
   for (c->way = 0; c->way < WAY_COLUMNS; c->way++) {
-    if (!is_possible(j, c->way) || !(c->plans = plans_of(j, c->way, PLAIN_PLANS))) continue;
-    for (c->index = 0; c->index < kern_conv_plans_count(c->plans); c->index++) {
-      if (run_way(j, c) == CUDNN_STATUS_SUCCESS) {
-        kern_conv_plans_keep(c->plans, c->index);
-        return true;
-      }
-    }
+    if (!is_possible(j, c->way) || !(c->plans = plans_of(j, c->way, 1))) continue;
+    if (run_way(j, c) == CUDNN_STATUS_SUCCESS) return true;
     kern_conv_plans_free(c->plans);
     c->plans = NULL;
   }
@@ -191,11 +187,15 @@ static float time_of(job *j, const choice *c) {
 }
 
 static void take_fastest(job *j, choice *best) {
+  const kern_cuda_options *options = &j->context->options;
   float least = 0;
   *best = (choice){.way = WAY_COLUMNS};
   for (way w = 0; w < WAY_COLUMNS && !kern_cuda_failed(j->context); w++) {
     choice c = {.way = w};
-    if (!is_possible(j, w) || !(c.plans = plans_of(j, w, TUNED_PLANS))) continue;
+    const bool compiled = w == WAY_FUSED && j->accumulate;
+    if (!is_possible(j, w) || (compiled && least > 0)) continue;
+    c.plans = plans_of(j, w, compiled ? COMPILED_PLANS : TUNED_PLANS);
+    if (!c.plans) continue;
     int fastest = -1;
     for (; c.index < kern_conv_plans_count(c.plans) && !kern_cuda_failed(j->context); c.index++) {
       float ms = time_of(j, &c);
@@ -212,7 +212,9 @@ static void take_fastest(job *j, choice *best) {
     kern_conv_plans_free(best->plans);
     *best = (choice){.way = w, .plans = c.plans, .index = fastest};
   }
-  if (least <= 0 || (j->size->in > FEW_CHANNELS && j->size->out > FEW_CHANNELS)) return;
+  /* cuDNN's engines are not at their best with few channels, nor in exact fp32 */
+  const bool exact = options->dtype == KERN_FP32 && !options->tf32;
+  if (least <= 0 || (j->size->in > FEW_CHANNELS && j->size->out > FEW_CHANNELS && !exact)) return;
   const choice columns = {.way = WAY_COLUMNS};
   const float ms = time_of(j, &columns);
   if (ms <= 0 || ms >= least) return;

@@ -33,7 +33,7 @@ typedef enum kern_conv_array {
 
 /* ---- conv_plan.c ---- */
 
-/* What cuDNN is asked for: result = convolution [+ bias] [+ residual], or with `add` result += convolution. */
+/* What cuDNN is asked for: result = convolution [+ residual] [+ bias], or with `add` result += convolution. */
 typedef struct kern_conv_graph {
   kern_conv2d size;
   kern_conv_direction direction;

@@ -1,6 +1,7 @@
-/* Convolutions as cuDNN's graphs: the convolution, then a bias and a residual if asked for. Images and weights are
- * dense with channels last, which cuDNN is told by strides. The heuristics' list is followed from its head, then the
- * fallback list; engines that add in no fixed order, or less exactly than asked for, are passed over.
+/* Convolutions as cuDNN's graphs: the convolution, then a residual and a bias if asked for; in this order there are
+ * engines that need not be compiled first. Images and weights are dense with channels last, which cuDNN is told by
+ * strides. The heuristics' list is followed from its head, then the fallback list; engines that add in no fixed order,
+ * or less exactly than asked for, are passed over.
  *
  * cuDNN's failures here mean that it has no such engine: they are not the context's.
  */
@@ -167,9 +168,9 @@ static bool describe(kern_cuda *context, kern_conv_plans *g, const kern_conv_gra
   finish(g, p);
   operations[count++] = p;
   for (int i = 0; i < 2; i++) {
-    if (!(i == 0 ? what->bias : what->residual)) continue;
-    const part other = i == 0 ? array(g, KERN_CONV_BIAS, dtype, (shape){1, result.channels, 1, 1})
-                              : array(g, KERN_CONV_RESIDUAL, what->result, result);
+    if (!(i == 0 ? what->residual : what->bias)) continue;
+    const part other = i == 0 ? array(g, KERN_CONV_RESIDUAL, what->result, result)
+                              : array(g, KERN_CONV_BIAS, dtype, (shape){1, result.channels, 1, 1});
     const part to =
         count == more ? array(g, n->result, what->result, result) : tensor(g, VIRTUAL + count, KERN_FP32, true, result);
     operations[count++] = addition(g, at, other, to);
