@@ -26,7 +26,7 @@ enum { CUDA_WHOLE, CUDA_TUNED, CUDA_PART, CUDA_PLACES };
 typedef struct cuda_world {
   cuda_place places[CUDA_PLACES];
   bool there[CUDA_PLACES];
-  kern_cuda *contexts[CUDA_PLACES][3]; /* by mode: fp32, bf16, bf16 with fp32 gradients; NULL: not yet */
+  kern_cuda *contexts[CUDA_PLACES][4]; /* by dtype and gradient dtype; NULL: not yet */
   char *workspace;                     /* device memory for all */
   size_t workspace_bytes;
 } cuda_world;

@@ -265,7 +265,8 @@ SCRIPT_TESTS += tests/test_exec_mpi.sh
 EXTRA_DIST += tests/exec_mpi.sh
 if HAVE_CUDA_BACKEND
 # CUDA's kernels on a device; skipped without one. Plain programs: the machine with the GPU need not have Check.
-EXTRA_PROGRAMS += tests/test_cuda_kernels
+check_PROGRAMS += tests/test_cuda_kernels
+TESTS += tests/test_cuda_kernels
 tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h tests/cuda_special.c tests/cuda_suite.h tests/cuda_trial.c $(OPS_TABLE)
 tests_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_kernels_LDADD = $(KERNELS_LIBS)

@@ -168,7 +168,7 @@ bool cuda_suite_went_well(kern_cuda *c, cudaStream_t stream, const char *what) {
 kern_cuda *cuda_suite_context(int place, kern_dtype dtype, kern_dtype gradient, size_t workspace_bytes) {
   cuda_world *w = &cuda_suite_world;
   const cuda_place *at = &w->places[place];
-  kern_cuda **c = &w->contexts[place][dtype == KERN_FP32 ? 0 : gradient == KERN_BF16 ? 1 : 2];
+  kern_cuda **c = &w->contexts[place][(dtype == KERN_BF16 ? 2 : 0) + (gradient == KERN_BF16 ? 1 : 0)];
   if (!cuda_place_enter(at)) {
     cuda_suite_fail("context", "the place cannot be entered");
     return NULL;
