@@ -28,6 +28,7 @@ libkernels_a_SOURCES += \
 	kernels/cuda/broadcast.cu \
 	kernels/cuda/attention.c kernels/cuda/attention.h \
 	kernels/cuda/attention_graph.c kernels/cuda/attention_graph.h \
+	kernels/cuda/attention_mma.cu \
 	kernels/cuda/attention_own.cu \
 	kernels/cuda/context.c kernels/cuda/context.h \
 	kernels/cuda/cuda.h \

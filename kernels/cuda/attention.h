@@ -23,6 +23,13 @@ void kern_attention_own_backward(kern_cuda *context, const kern_attention *size,
                                  const void *v, const void *y, const float *lse, const void *dy, void *dq, void *dk,
                                  void *dv, bool accumulate);
 
+/* Those of bf16; delta is that of the workspace, made already. */
+void kern_attention_mma_forward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
+                                const void *v, void *y, float *lse);
+void kern_attention_mma_backward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
+                                 const void *v, const float *lse, const float *delta, const void *dy, void *dq,
+                                 void *dk, void *dv, bool accumulate);
+
 /* y[rows, width] += x, which is dense; y has a stride. Of the context's dtype. */
 void kern_attention_add(kern_cuda *context, int64_t rows, int64_t width, const void *x, void *y, int64_t y_stride);
 

@@ -1,12 +1,11 @@
-// Our own attention, exact in fp32: for fp32, and for what cuDNN does not take. Online softmax over tiles of keys, as
-// in Dao, "FlashAttention-2", 2023. Backward is algorithm 2 of it without its atomic additions: one pass makes dk and
-// dv of a tile of keys from all queries, another dq of a tile of queries from all keys, which makes the scores twice
-// and gives every sum one order.
+// Our own attention of fp32, exact in it, and what it shares with that of bf16 in attention_mma.cu. Online softmax over
+// tiles of keys, as in Dao, "FlashAttention-2", 2023. Backward is algorithm 2 of it without its atomic additions: one
+// pass makes dk and dv of a tile of keys from all queries, another dq of a tile of queries from all keys, which makes
+// the scores twice and gives every sum one order.
 //
-// A block has 16 x 16 threads and a tile is TILE tokens of one head in shared memory, in fp32 whatever the dtype. A
-// thread has the scores of TILE / 16 neighbouring rows and every 16th column, and the same rows of what is summed up,
-// in fours of channels, every 64th. There, "rows" are the tokens that a block makes something for and "columns" those
-// that it goes through.
+// A block has 16 x 16 threads and a tile is TILE tokens of one head in shared memory. A thread has the scores of
+// TILE / 16 neighbouring rows and every 16th column, and the same rows of what is summed up, in fours of channels,
+// every 64th. There, "rows" are the tokens that a block makes something for and "columns" those that it goes through.
 #include <algorithm>
 
 #include "kernels/cuda/attention.h"
@@ -27,10 +26,10 @@ struct shape {
 
 // Tokens [0, rows) of a head to shared memory; rows that are not there and channels up to a multiple of 4 are 0. wide:
 // 16 bytes at a time.
-template <typename S, typename T>
-__device__ __forceinline__ void load_tile(const T *from, int64_t stride, int rows, int dim, bool wide, float *to) {
+template <typename S>
+__device__ __forceinline__ void load_tile(const float *from, int64_t stride, int rows, int dim, bool wide, float *to) {
   if (wide) {
-    constexpr int COUNT = pack<T>::count;
+    constexpr int COUNT = pack<float>::count;
     const int across = dim / COUNT;
     for (int i = threadIdx.x; i < S::TILE * across; i += THREADS) {
       const int row = i / across, at = i % across * COUNT;
@@ -46,7 +45,7 @@ __device__ __forceinline__ void load_tile(const T *from, int64_t stride, int row
   const int across = (dim + 3) / 4 * 4;
   for (int i = threadIdx.x; i < S::TILE * across; i += THREADS) {
     const int row = i / across, at = i % across;
-    to[row * S::PITCH + at] = row < rows && at < dim ? to_float<T>(from[row * stride + at]) : 0.0f;
+    to[row * S::PITCH + at] = row < rows && at < dim ? from[row * stride + at] : 0.0f;
   }
 }
 
@@ -113,9 +112,9 @@ __device__ __forceinline__ void add_product(const float *scores, const float *b,
   }
 }
 
-template <typename S, typename T>
+template <typename S>
 __device__ __forceinline__ void store_sums(const float (&sum)[S::OWN][S::SUMS], int rows, int dim, bool accumulate,
-                                           T *to, int64_t stride) {
+                                           float *to, int64_t stride) {
   const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
 #pragma unroll
   for (int i = 0; i < S::OWN; i++) {
@@ -125,8 +124,8 @@ __device__ __forceinline__ void store_sums(const float (&sum)[S::OWN][S::SUMS], 
     for (int c = 0; c < S::SUMS; c++) {
       const int channel = x * 4 + c / 4 * 4 * SIDE + c % 4;
       if (channel >= dim) continue;
-      T *at = to + row * stride + channel;
-      *at = from_float<T>(accumulate ? to_float<T>(*at) + sum[i][c] : sum[i][c]);
+      float *at = to + row * stride + channel;
+      *at = accumulate ? *at + sum[i][c] : sum[i][c];
     }
   }
 }
@@ -153,10 +152,9 @@ __device__ __forceinline__ place place_of(int64_t heads, int64_t rows, int tile)
   return {index / (tiles * heads), index / tiles % heads, index % tiles * tile};
 }
 
-template <typename T>
 struct forward_call {
-  const T *q, *k, *v;
-  T *y;
+  const float *q, *k, *v;
+  float *y;
   float *lse;
   int64_t heads, q_tokens, k_tokens, q_stride, k_stride, v_stride, y_stride;
   int dim;
@@ -164,8 +162,8 @@ struct forward_call {
   bool wide;
 };
 
-template <typename S, typename T>
-__global__ void __launch_bounds__(THREADS) forward_kernel(forward_call<T> call) {
+template <typename S>
+__global__ void __launch_bounds__(THREADS) forward_kernel(forward_call call) {
   extern __shared__ float4 shared4[];
   float *q = reinterpret_cast<float *>(shared4), *kv = q + S::TILE_FLOATS, *scores = kv + S::TILE_FLOATS;
   const place at = place_of(call.heads, call.q_tokens, S::TILE);
@@ -238,10 +236,9 @@ __global__ void __launch_bounds__(THREADS) delta_kernel(int64_t n, int64_t heads
 
 // Of keys: rows are keys, row1 = k, row2 = v, column1 = q, column2 = dy, sum1 = dk, sum2 = dv. Of queries: row1 = q,
 // row2 = dy, column1 = k, column2 = v, sum1 = dq, sum2 NULL.
-template <typename T>
 struct backward_call {
-  const T *row1, *row2, *column1, *column2;
-  T *sum1, *sum2;
+  const float *row1, *row2, *column1, *column2;
+  float *sum1, *sum2;
   const float *lse, *delta;
   int64_t heads, rows, columns, row1_stride, row2_stride, column1_stride, column2_stride;
   int dim;
@@ -249,8 +246,8 @@ struct backward_call {
   bool accumulate, wide;
 };
 
-template <typename S, bool OF_KEYS, typename T>
-__global__ void __launch_bounds__(THREADS) backward_kernel(backward_call<T> call) {
+template <typename S, bool OF_KEYS>
+__global__ void __launch_bounds__(THREADS) backward_kernel(backward_call call) {
   extern __shared__ float4 shared4[];
   float *row1 = reinterpret_cast<float *>(shared4), *row2 = row1 + S::TILE_FLOATS, *column1 = row2 + S::TILE_FLOATS,
         *column2 = column1 + S::TILE_FLOATS, *scores = column2 + S::TILE_FLOATS, *lse = scores + S::SCORES_FLOATS,
@@ -344,37 +341,38 @@ void launch(kern_cuda *context, Kernel kernel, int64_t blocks, size_t shared, co
   launched(context, what);
 }
 
-template <typename T>
 bool is_wide(const kern_attention *s, const void *a, const void *b, const void *c) {
-  constexpr int64_t COUNT = pack<T>::count;
+  constexpr int64_t COUNT = pack<float>::count;
   return s->head_dim % COUNT == 0 && s->q_stride % COUNT == 0 && s->k_stride % COUNT == 0 && s->v_stride % COUNT == 0 &&
          s->y_stride % COUNT == 0 && is_aligned16(a) && is_aligned16(b) && is_aligned16(c);
 }
 
-template <typename S, typename T>
-void run_forward(kern_cuda *context, const kern_attention *s, const T *q, const T *k, const T *v, T *y, float *lse) {
-  forward_call<T> call = {};
+template <typename S>
+void run_forward(kern_cuda *context, const kern_attention *s, const float *q, const float *k, const float *v, float *y,
+                 float *lse) {
+  forward_call call = {};
   call.q = q, call.k = k, call.v = v, call.y = y, call.lse = lse;
   call.heads = s->heads, call.q_tokens = s->q_tokens, call.k_tokens = s->k_tokens;
   call.q_stride = s->q_stride, call.k_stride = s->k_stride, call.v_stride = s->v_stride, call.y_stride = s->y_stride;
-  call.dim = static_cast<int>(s->head_dim), call.scale = s->scale, call.wide = is_wide<T>(s, q, k, v);
-  launch(context, forward_kernel<S, T>, s->batch * s->heads * divide_up(s->q_tokens, S::TILE),
+  call.dim = static_cast<int>(s->head_dim), call.scale = s->scale, call.wide = is_wide(s, q, k, v);
+  launch(context, forward_kernel<S>, s->batch * s->heads * divide_up(s->q_tokens, S::TILE),
          (2 * S::TILE_FLOATS + S::SCORES_FLOATS) * sizeof(float), call, "attention");
 }
 
-template <typename S, typename T>
-void run_backward(kern_cuda *context, const kern_attention *s, const T *q, const T *k, const T *v, const float *lse,
-                  const float *delta, const T *dy, T *dq, T *dk, T *dv, bool accumulate) {
+template <typename S>
+void run_backward(kern_cuda *context, const kern_attention *s, const float *q, const float *k, const float *v,
+                  const float *lse, const float *delta, const float *dy, float *dq, float *dk, float *dv,
+                  bool accumulate) {
   const size_t shared = (4 * S::TILE_FLOATS + S::SCORES_FLOATS + 2 * S::TILE) * sizeof(float);
-  backward_call<T> call = {};
+  backward_call call = {};
   call.lse = lse, call.delta = delta, call.heads = s->heads, call.scale = s->scale, call.accumulate = accumulate;
-  call.dim = static_cast<int>(s->head_dim), call.wide = is_wide<T>(s, q, k, v) && is_aligned16(dy);
+  call.dim = static_cast<int>(s->head_dim), call.wide = is_wide(s, q, k, v) && is_aligned16(dy);
   if (dk != nullptr || dv != nullptr) {
     call.row1 = k, call.row2 = v, call.column1 = q, call.column2 = dy, call.sum1 = dk, call.sum2 = dv;
     call.rows = s->k_tokens, call.columns = s->q_tokens;
     call.row1_stride = s->k_stride, call.row2_stride = s->v_stride;
     call.column1_stride = s->q_stride, call.column2_stride = s->y_stride;
-    launch(context, backward_kernel<S, true, T>, s->batch * s->heads * divide_up(s->k_tokens, S::TILE), shared, call,
+    launch(context, backward_kernel<S, true>, s->batch * s->heads * divide_up(s->k_tokens, S::TILE), shared, call,
            "attention's backward of keys");
   }
   if (dq == nullptr) return;
@@ -382,8 +380,17 @@ void run_backward(kern_cuda *context, const kern_attention *s, const T *q, const
   call.rows = s->q_tokens, call.columns = s->k_tokens;
   call.row1_stride = s->q_stride, call.row2_stride = s->y_stride;
   call.column1_stride = s->k_stride, call.column2_stride = s->v_stride;
-  launch(context, backward_kernel<S, false, T>, s->batch * s->heads * divide_up(s->q_tokens, S::TILE), shared, call,
+  launch(context, backward_kernel<S, false>, s->batch * s->heads * divide_up(s->q_tokens, S::TILE), shared, call,
          "attention's backward of queries");
+}
+
+template <typename T>
+void run_delta(kern_cuda *context, const kern_attention *s, const T *y, const T *dy, float *delta) {
+  const int64_t n = s->batch * s->q_tokens * s->heads;
+  if (n == 0) return;
+  delta_kernel<T><<<static_cast<unsigned>(divide_up(n, THREADS / 32)), THREADS, 0, context->stream>>>(
+      n, s->heads, s->q_tokens, static_cast<int>(s->head_dim), s->y_stride, y, dy, delta);
+  launched(context, "attention's delta");
 }
 
 }  // namespace
@@ -392,12 +399,13 @@ void run_backward(kern_cuda *context, const kern_attention *s, const T *q, const
 void kern_attention_own_forward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
                                 const void *v, void *y, float *lse) {
   if (kern_cuda_failed(context)) return;
-  kern::with_dtype(context->options.dtype, [&](auto dtype) {
-    using T = decltype(dtype);
-    kern::with_shape(size->head_dim, [&](auto shape) {
-      kern::run_forward<decltype(shape)>(context, size, static_cast<const T *>(q), static_cast<const T *>(k),
-                                         static_cast<const T *>(v), static_cast<T *>(y), lse);
-    });
+  if (context->options.dtype == KERN_BF16) {
+    kern_attention_mma_forward(context, size, q, k, v, y, lse);
+    return;
+  }
+  kern::with_shape(size->head_dim, [&](auto shape) {
+    kern::run_forward<decltype(shape)>(context, size, static_cast<const float *>(q), static_cast<const float *>(k),
+                                       static_cast<const float *>(v), static_cast<float *>(y), lse);
   });
 }
 
@@ -406,20 +414,19 @@ void kern_attention_own_backward(kern_cuda *context, const kern_attention *size,
                                  void *dv, bool accumulate) {
   if (kern_cuda_failed(context)) return;
   float *delta = static_cast<float *>(context->options.workspace);
-  const int64_t n = size->batch * size->q_tokens * size->heads;
   kern::with_dtype(context->options.dtype, [&](auto dtype) {
     using T = decltype(dtype);
-    if (n > 0)
-      kern::delta_kernel<T>
-          <<<static_cast<unsigned>(kern::divide_up(n, kern::THREADS / 32)), kern::THREADS, 0, context->stream>>>(
-              n, size->heads, size->q_tokens, static_cast<int>(size->head_dim), size->y_stride,
-              static_cast<const T *>(y), static_cast<const T *>(dy), delta);
-    kern::launched(context, "attention's delta");
-    kern::with_shape(size->head_dim, [&](auto shape) {
-      kern::run_backward<decltype(shape)>(context, size, static_cast<const T *>(q), static_cast<const T *>(k),
-                                          static_cast<const T *>(v), lse, delta, static_cast<const T *>(dy),
-                                          static_cast<T *>(dq), static_cast<T *>(dk), static_cast<T *>(dv), accumulate);
-    });
+    kern::run_delta(context, size, static_cast<const T *>(y), static_cast<const T *>(dy), delta);
+  });
+  if (context->options.dtype == KERN_BF16) {
+    kern_attention_mma_backward(context, size, q, k, v, lse, delta, dy, dq, dk, dv, accumulate);
+    return;
+  }
+  kern::with_shape(size->head_dim, [&](auto shape) {
+    kern::run_backward<decltype(shape)>(context, size, static_cast<const float *>(q), static_cast<const float *>(k),
+                                        static_cast<const float *>(v), lse, delta, static_cast<const float *>(dy),
+                                        static_cast<float *>(dq), static_cast<float *>(dk), static_cast<float *>(dv),
+                                        accumulate);
   });
 }
 
