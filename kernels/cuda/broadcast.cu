@@ -106,6 +106,17 @@ cut cut_of(const kern_broadcast *s, int pack_values) {
   return c;
 }
 
+// A row of sums in shared memory, as long as keeps its readers out of each other's banks: they go over a pack's values
+// first, then over packs. All rows of a block are at most shared_rows (at 21 lanes).
+__host__ __device__ constexpr int line_of(int lanes) { return lanes < 16 ? lanes : (lanes + 3) / 8 * 8 + 4; }
+constexpr bool do_lines_fit(int rows) {
+  for (int lanes = 1; lanes <= stream_threads; lanes++)
+    if (stream_threads / lanes * line_of(lanes) > rows) return false;
+  return true;
+}
+constexpr int shared_rows = 336;
+static_assert(do_lines_fit(shared_rows), "shared memory of a block's sums");
+
 template <typename T>
 struct sums_job {
   const T *x, *a, *dy;
@@ -121,8 +132,9 @@ struct sums_job {
 template <typename T, int N, bool OF_A, bool OF_B>
 __global__ void __launch_bounds__(stream_threads, 3) sums_kernel(const __grid_constant__ sums_job<T> j) {
   constexpr int unroll = OF_A ? 2 : 4, sums = (OF_A ? 1 : 0) + (OF_B ? 1 : 0), per_pack = sums * N;
-  __shared__ float shared[stream_threads * per_pack];
-  const int lanes = j.how.x_lanes, down = j.how.y_lanes, x = threadIdx.x % lanes, y = threadIdx.x / lanes;
+  __shared__ float shared[shared_rows * per_pack];
+  const int lanes = j.how.x_lanes, line = line_of(lanes), down = j.how.y_lanes, x = threadIdx.x % lanes,
+            y = threadIdx.x / lanes;
   const int64_t tile = blockIdx.x % j.how.tiles, rest = blockIdx.x / j.how.tiles;
   const int64_t part = rest % j.how.parts, sample = rest / j.how.parts;
   const int64_t first = part * j.how.rows;
@@ -137,6 +149,7 @@ __global__ void __launch_bounds__(stream_threads, 3) sums_kernel(const __grid_co
 #pragma unroll
       for (int k = 0; k < N; k++) factor[k] += j.one;
     }
+#pragma unroll 1
     for (int64_t row = first + y; row < last; row += down * unroll) {
       const int64_t at = (sample * j.positions + row) * j.channels + column, step = down * j.channels;
       packed<T, N> dy[unroll], of_x[unroll], old[unroll];
@@ -177,22 +190,24 @@ __global__ void __launch_bounds__(stream_threads, 3) sums_kernel(const __grid_co
   if (y < down) {
 #pragma unroll
     for (int k = 0; k < N; k++) {
-      if constexpr (OF_A) shared[(y * per_pack + k) * lanes + x] = of_a[k];
-      if constexpr (OF_B) shared[(y * per_pack + (OF_A ? N : 0) + k) * lanes + x] = of_b[k];
+      if constexpr (OF_A) shared[(y * per_pack + k) * line + x] = of_a[k];
+      if constexpr (OF_B) shared[(y * per_pack + (OF_A ? N : 0) + k) * line + x] = of_b[k];
     }
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < per_pack * lanes; i += stream_threads) {
-    const int k = i / lanes;
-    const int64_t channel = (tile * lanes + i % lanes) * N + k % N;
+  const int of_one = lanes * N;
+  for (int i = threadIdx.x; i < sums * of_one; i += stream_threads) {
+    const int which = i < of_one ? 0 : 1, value = i - which * of_one;
+    const int64_t channel = tile * of_one + value;
     if (channel >= j.channels) continue;
+    const float *from = shared + (which * N + value % N) * line + value / N;
     float sum = 0;
-    for (int row = 0; row < down; row++) sum += shared[(row * per_pack + k) * lanes + i % lanes];
-    j.partial[((sample * j.how.parts + part) * sums + k / N) * j.channels + channel] = sum;
+    for (int row = 0; row < down; row++) sum += from[row * per_pack * line];
+    j.partial[((sample * j.how.parts + part) * sums + which) * j.channels + channel] = sum;
   }
 }
 
-constexpr int join_columns = 32, join_lanes = 8;
+constexpr int join_columns = 32, join_lanes = 16;
 
 template <typename T>
 struct join_job {
@@ -213,7 +228,7 @@ __global__ void __launch_bounds__(join_columns *join_lanes) join_kernel(const __
   float sum = 0;
   if (column < j.channels) {
     const float *from = j.partial + (vector * j.count * j.sums + which) * j.channels + column;
-#pragma unroll 4
+#pragma unroll 8
     for (int64_t p = y; p < j.count; p += join_lanes) sum += from[p * j.sums * j.channels];
   }
   shared[y][x] = sum;

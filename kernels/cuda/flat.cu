@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(stream_threads) squares_kernel(const int64_t n
                 first = static_cast<int64_t>(blockIdx.x) * (stream_threads * squares_unroll) + threadIdx.x;
   const int64_t step = static_cast<int64_t>(gridDim.x) * (stream_threads * squares_unroll);
   double sum = 0;
+#pragma unroll 1
   for (int64_t at = first; at < packs; at += step) {
     packed<T, N> values[squares_unroll] = {};
 #pragma unroll
@@ -97,6 +98,7 @@ __global__ void __launch_bounds__(stream_threads)
   const int64_t values = first + cut.values < n ? cut.values : n - first;
   const T *x = prediction + sample * n + first, *y = target + sample * n + first;
   double sum = 0;
+#pragma unroll 2
   for (int64_t at = threadIdx.x * N; at < values; at += stream_threads * N) {
     float a[N], b[N], run = 0;
     unpack(load_packed<N>(x + at), a);
@@ -225,6 +227,7 @@ __global__ void __launch_bounds__(stream_threads) not_finite_kernel(const int64_
   constexpr int unroll = 4;
   const int64_t packs = n / N, step = static_cast<int64_t>(gridDim.x) * (stream_threads * unroll);
   bool bad = false;
+#pragma unroll 1
   for (int64_t at = static_cast<int64_t>(blockIdx.x) * (stream_threads * unroll) + threadIdx.x; at < packs;
        at += step) {
     packed<T, N> values[unroll] = {};
@@ -257,8 +260,15 @@ struct adamw_job {
   float *masters, *first, *second, *means; /* means NULL: none */
   W *weights;                              /* NULL: none */
   double clip_norm;
-  float decay, one_minus_beta1, beta2, one_minus_beta2, step_size, root_correction, epsilon, means_factor;
+  float decay, one_minus_beta1, beta2, one_minus_beta2, step_size, root_factor, epsilon, means_factor;
 };
+
+// Within 1e-6 of itself, as the quotient below: of an update, which is small beside what it changes.
+__device__ __forceinline__ float square_root(float x) {
+  float root;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(x));
+  return root;
+}
 
 template <typename G, typename W, int N>
 __global__ void __launch_bounds__(stream_threads)
@@ -269,6 +279,7 @@ __global__ void __launch_bounds__(stream_threads)
   float scale = 1;
   if (j.clip_norm > 0) scale = static_cast<float>(fmin(1.0, j.clip_norm / (sqrt(norm_square) + 1e-6)));
   const int64_t packs = n / N, step = static_cast<int64_t>(gridDim.x) * (stream_threads * unroll);
+#pragma unroll 1
   for (int64_t from = static_cast<int64_t>(blockIdx.x) * (stream_threads * unroll) + threadIdx.x; from < packs;
        from += step) {
     packed<G, N> gradient[unroll];
@@ -297,7 +308,7 @@ __global__ void __launch_bounds__(stream_threads)
         g[k] *= scale;
         m[k] += j.one_minus_beta1 * (g[k] - m[k]);
         v[k] = j.beta2 * v[k] + j.one_minus_beta2 * g[k] * g[k];
-        p[k] = p[k] * j.decay - j.step_size * m[k] / (sqrtf(v[k]) / j.root_correction + j.epsilon);
+        p[k] = p[k] * j.decay - __fdividef(j.step_size * m[k], square_root(v[k]) * j.root_factor + j.epsilon);
       }
       store_rounded<N>(j.masters + at, p);
       store_rounded<N>(j.first + at, m);
@@ -477,7 +488,7 @@ void kern_cuda_adamw_step(kern_cuda *context, const kern_cuda_adamw *how, const 
                            static_cast<float>(s->beta2),
                            static_cast<float>(1 - s->beta2),
                            static_cast<float>(s->lr / (1 - std::pow(s->beta1, step))),
-                           static_cast<float>(std::sqrt(1 - std::pow(s->beta2, step))),
+                           static_cast<float>(1 / std::sqrt(1 - std::pow(s->beta2, step))),
                            static_cast<float>(s->epsilon),
                            static_cast<float>(1 - how->means_decay)};
       const bool aligned = is_aligned(gradients, N * sizeof(G)) && is_aligned16(masters) && is_aligned16(first) &&

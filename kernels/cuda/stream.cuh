@@ -38,9 +38,15 @@ template <int N, typename T>
 __device__ __forceinline__ packed<T, N> load_packed(const T *from) {
   return {*reinterpret_cast<const decltype(packed<T, N>::bits) *>(from)};
 }
+// 16 bytes are said to be one access: of an assignment the compiler makes four where a branch is near.
 template <int N, typename T>
 __device__ __forceinline__ void store_packed(T *to, const packed<T, N> &values) {
-  *reinterpret_cast<decltype(packed<T, N>::bits) *>(to) = values.bits;
+  if constexpr (sizeof values == 16)
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(values.bits.x),
+                 "r"(values.bits.y), "r"(values.bits.z), "r"(values.bits.w)
+                 : "memory");
+  else
+    *reinterpret_cast<decltype(packed<T, N>::bits) *>(to) = values.bits;
 }
 
 template <int N>
@@ -130,6 +136,7 @@ template <typename Job>
 __global__ void __launch_bounds__(stream_threads) stream_kernel(const int64_t n, const __grid_constant__ Job job) {
   constexpr int unroll = Job::unroll;
   const int64_t step = static_cast<int64_t>(gridDim.x) * (stream_threads * unroll);
+#pragma unroll 1
   for (int64_t at = static_cast<int64_t>(blockIdx.x) * (stream_threads * unroll) + threadIdx.x; at < n; at += step) {
     typename Job::item items[unroll];
 #pragma unroll
