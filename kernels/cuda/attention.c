@@ -74,15 +74,15 @@ static size_t dq_sum_bytes(const kern_attention *s) {
   return kern_attention_round((size_t)(s->batch * s->heads * s->q_tokens * s->head_dim) * sizeof(float));
 }
 
-/* cuDNN tells what a plan needs only on a device; this leaves it a quarter more than the scores' gradients and fp32
- * copies of one go's q, k and v. */
+/* cuDNN tells what a plan needs only on a device; this leaves it one go's gradients of scores, and as much as fp32
+ * copies of its queries and keys. */
 size_t kern_cuda_attention_workspace(const kern_attention *s, kern_dtype dtype) {
   if (dtype == KERN_FP32) return kern_attention_own_workspace(s);
   int64_t batch, heads;
   first_go(s, &batch, &heads);
   const int64_t pairs = batch * heads, scores = score_bytes(s, pairs),
                 tokens = up(s->q_tokens, 128) + up(s->k_tokens, 128);
-  const size_t kept = (size_t)(scores + scores / 4 + pairs * tokens * up(s->head_dim, 64) * 4 + SPARE_BYTES);
+  const size_t kept = (size_t)(scores + pairs * tokens * up(s->head_dim, 64) * 4 + SPARE_BYTES);
   const size_t sums = dq_sum_bytes(s) + (size_t)SPARE_BYTES;
   return parts_of(s).rest + (kept > sums ? kept : sums);
 }

@@ -145,9 +145,9 @@ static void forward_graph(builder *b, const entry *e) {
   s = pointwise_to(b, CUDNN_POINTWISE_SUB, s, most, scores);
   s = pointwise_to(b, CUDNN_POINTWISE_EXP, s, NULL, scores);
   const descriptor total = reduce(b, CUDNN_REDUCE_TENSOR_ADD, s, rows);
-  if (k->stats)
-    pointwise(b, CUDNN_POINTWISE_ADD, most, pointwise_to(b, CUDNN_POINTWISE_LOG, total, NULL, rows),
-              tensor(b, LSE, FP32, rows));
+  /* Without these two the engines do not know the graph, whether or not anyone reads what they make. */
+  const descriptor log_total = pointwise_to(b, CUDNN_POINTWISE_LOG, total, NULL, rows);
+  pointwise(b, CUDNN_POINTWISE_ADD, most, log_total, tensor(b, k->stats ? LSE : NO_UID, FP32, rows));
   const descriptor p = tensor(b, NO_UID, CUDNN_DATA_BFLOAT16, scores);
   pointwise(b, CUDNN_POINTWISE_DIV, s, total, p);
   product(b, p, v, y);
