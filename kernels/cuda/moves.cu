@@ -483,14 +483,14 @@ void kern_cuda_unpatchify(kern_cuda *context, const kern_patches *size, const vo
 void kern_cuda_time_embedding_forward(kern_cuda *context, const kern_time_embedding *s, const float *t,
                                       kern_dtype y_dtype, void *y) {
   if (s->n <= 0 || s->channels <= 0 || kern_cuda_failed(context)) return;
-  const int64_t half = s->channels / 2;
+  const int64_t pairs = s->channels / 2;
   const time_sizes size = {s->n,
                            s->channels,
                            static_cast<float>(-std::log(s->max_period)),
-                           static_cast<float>(static_cast<double>(half) - s->freq_shift),
+                           static_cast<float>(static_cast<double>(pairs) - s->freq_shift),
                            static_cast<float>(s->scale),
                            s->flip_sin_to_cos};
-  const unsigned blocks = stream_blocks(context, divide_up(s->n * (half + s->channels % 2), stream_threads));
+  const unsigned blocks = stream_blocks(context, divide_up(s->n * (pairs + s->channels % 2), stream_threads));
   with_dtype(y_dtype, [&](auto value) {
     using Y = decltype(value);
     time_kernel<Y><<<blocks, stream_threads, 0, context->stream>>>(size, t, static_cast<Y *>(y));
