@@ -309,12 +309,25 @@ __global__ void __launch_bounds__(THREADS) backward_kernel(backward_call call) {
                   call.row2_stride);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(THREADS) add_kernel(int64_t n, int64_t width, const T *x, T *y, int64_t y_stride) {
+// n and across count what is taken at a time: one value, or 16 bytes.
+template <typename T, bool WIDE>
+__global__ void __launch_bounds__(THREADS) add_kernel(int64_t n, int64_t across, const T *x, T *y, int64_t y_stride) {
+  constexpr int COUNT = WIDE ? pack<T>::count : 1;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x; i < n;
        i += static_cast<int64_t>(gridDim.x) * THREADS) {
-    T *at = y + i / width * y_stride + i % width;
-    *at = from_float<T>(to_float<T>(*at) + to_float<T>(x[i]));
+    const int64_t row = i / across;
+    const T *from = x + i * COUNT;
+    T *at = y + row * y_stride + (i - row * across) * COUNT;
+    if constexpr (WIDE) {
+      float values[COUNT], sums[COUNT];
+      load16(from, values);
+      load16(at, sums);
+#pragma unroll
+      for (int c = 0; c < COUNT; c++) sums[c] += values[c];
+      store16(at, sums);
+    } else {
+      *at = from_float<T>(to_float<T>(*at) + to_float<T>(*from));
+    }
   }
 }
 
@@ -431,13 +444,16 @@ void kern_attention_own_backward(kern_cuda *context, const kern_attention *size,
 }
 
 void kern_attention_add(kern_cuda *context, int64_t rows, int64_t width, const void *x, void *y, int64_t y_stride) {
-  const int64_t n = rows * width;
-  if (kern_cuda_failed(context) || n == 0) return;
-  const int64_t blocks = std::min<int64_t>(kern::divide_up(n, kern::THREADS), 16 * context->sm_count);
+  if (kern_cuda_failed(context) || rows * width == 0) return;
   kern::with_dtype(context->options.dtype, [&](auto dtype) {
     using T = decltype(dtype);
-    kern::add_kernel<T><<<static_cast<unsigned>(blocks), kern::THREADS, 0, context->stream>>>(
-        n, width, static_cast<const T *>(x), static_cast<T *>(y), y_stride);
+    constexpr int64_t COUNT = kern::pack<T>::count;
+    const bool wide = width % COUNT == 0 && y_stride % COUNT == 0 && kern::is_aligned16(x) && kern::is_aligned16(y);
+    const int64_t across = wide ? width / COUNT : width, n = rows * across;
+    const int64_t blocks = std::min<int64_t>(kern::divide_up(n, kern::THREADS), 32 * context->sm_count);
+    const auto kernel = wide ? kern::add_kernel<T, true> : kern::add_kernel<T, false>;
+    kernel<<<static_cast<unsigned>(blocks), kern::THREADS, 0, context->stream>>>(n, across, static_cast<const T *>(x),
+                                                                                 static_cast<T *>(y), y_stride);
     kern::launched(context, "attention's addition");
   });
 }
