@@ -270,4 +270,11 @@ TESTS += tests/test_cuda_kernels
 tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h tests/cuda_special.c tests/cuda_suite.h tests/cuda_trial.c $(OPS_TABLE)
 tests_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_kernels_LDADD = $(KERNELS_LIBS)
+# not one of BENCHES, which any machine runs: tests/gpu/run.sh runs it
+EXTRA_PROGRAMS += tests/bench_cuda_kernels
+tests_bench_cuda_kernels_SOURCES = tests/bench_cuda_kernels.c tests/bench.h tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h $(OPS_TABLE)
+tests_bench_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_bench_cuda_kernels_LDADD = $(KERNELS_LIBS)
+CLEANFILES += tests/bench_cuda_kernels
 endif
+EXTRA_DIST += tests/gpu

@@ -2,8 +2,9 @@
  * then what the table has no row for. Ends with a table of what failed and `N passed, N failed`; exits with 77 where
  * there is no device.
  *
- * usage: test_cuda_kernels [--only TEXT] [--mode fp32|bf16|bf16+fp32] [--seconds N] [--workers N] [--list]
+ * usage: test_cuda_kernels [--only TEXT] [--mode fp32|bf16|bf16+fp32] [--small] [--seconds N] [--workers N] [--list]
  *   --only TEXT    entries whose name contains it; may be given several times
+ *   --small        no sizes of real models
  *   --workers N    processes; 0: none, all in this one (for compute-sanitizer)
  *   --seconds N    no entry is begun after
  */
@@ -343,12 +344,14 @@ int main(int argc, char **argv) {
   char *only[MAX_ONLY];
   int only_count = 0, workers = 4;
   const char *mode = NULL;
-  bool list = false;
+  bool list = false, small = false;
   double seconds = 1e9;
   for (int i = 1; i < argc; i++) {
     const bool more = i + 1 < argc;
     if (strcmp(argv[i], "--list") == 0)
       list = true;
+    else if (strcmp(argv[i], "--small") == 0)
+      small = true;
     else if (more && strcmp(argv[i], "--only") == 0 && only_count < MAX_ONLY)
       only[only_count++] = argv[++i];
     else if (more && strcmp(argv[i], "--mode") == 0)
@@ -359,7 +362,8 @@ int main(int argc, char **argv) {
       workers = (int)strtol(argv[++i], NULL, 10);
     else {
       (void)fprintf(stderr,
-                    "usage: %s [--only TEXT] [--mode fp32|bf16|bf16+fp32] [--seconds N] [--workers N] [--list]\n",
+                    "usage: %s [--only TEXT] [--mode fp32|bf16|bf16+fp32] [--small] [--seconds N] [--workers N] "
+                    "[--list]\n",
                     argv[0]);
       return 2;
     }
@@ -367,7 +371,7 @@ int main(int argc, char **argv) {
   add_jobs(ops_rows, ops_row_count, false);
   for (const cuda_special *s = cuda_specials; s->name != NULL && job_count < MAX_JOBS; s++)
     jobs[job_count++] = (cuda_job){.special = s->run, .name = s->name, .mode = {.name = ""}};
-  add_jobs(large_rows, sizeof large_rows / sizeof *large_rows, true);
+  if (!small) add_jobs(large_rows, sizeof large_rows / sizeof *large_rows, true);
   choose(only_count, only, mode);
   if (list) {
     for (int i = 0; i < job_count; i++) {
