@@ -86,6 +86,7 @@ for name in "$@"; do
       ;;
     bench)
       more BENCH_ARGS
+      # shellcheck disable=SC2016
       program bench_cuda_kernels && part bench 300 bash -c '"$@" >"$0"' "$out/bench.jsonl" \
         "$build/tests/bench_cuda_kernels" --seconds 250 "${extra[@]}"
       ;;
