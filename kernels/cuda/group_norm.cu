@@ -9,9 +9,16 @@
 namespace kern {
 namespace {
 
-__device__ __forceinline__ float silu_of(float z) { return __fdividef(z, 1.0f + __expf(-z)); }
+// 1 / (1 + exp(-z)); what is too small for a normal number is 0.
+__device__ __forceinline__ float sigmoid(float z) {
+  float power, s;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(z * -1.4426950408889634f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(s) : "f"(1.0f + power));
+  return s;
+}
+__device__ __forceinline__ float silu(float z) { return z * sigmoid(z); }
 __device__ __forceinline__ float silu_slope(float z) {
-  const float s = __fdividef(1.0f, 1.0f + __expf(-z));
+  const float s = sigmoid(z);
   return s * (1.0f + z * (1.0f - s));
 }
 
@@ -29,6 +36,17 @@ struct group_part {
   }
 };
 
+// The group of a channel, and of the next ones.
+struct group_of {
+  int group, each, left;
+  __device__ group_of(int channel, int each) : group(channel / each), each(each) { left = each - channel % each; }
+  __device__ void next() {
+    if (--left > 0) return;
+    group++;
+    left = each;
+  }
+};
+
 // R rows of a thread's channels join its moments; where not FULL, only the first `rows`.
 template <typename T, int N, int R, bool FULL>
 __device__ __forceinline__ void join_rows(const T *x, int64_t step, int rows, float &count, float (&mean)[N],
@@ -36,14 +54,14 @@ __device__ __forceinline__ void join_rows(const T *x, int64_t step, int rows, fl
   packed<T, N> u[R];
 #pragma unroll
   for (int i = 0; i < R; i++) u[i] = FULL || i < rows ? load_packed<T, N>(x + i * step) : zero_packed<T, N>();
-  const float added = FULL ? R : rows, total = count + added;
+  const float added = FULL ? R : rows, inverse = 1.0f / added, total = count + added;
   const float share = added / total, weight = count * share;
 #pragma unroll
   for (int k = 0; k < N; k++) {
     float sum = 0, about = 0;
 #pragma unroll
     for (int i = 0; i < R; i++) sum += to_float<T>(u[i].values[k]);
-    const float middle = FULL ? sum * (1.0f / R) : sum / added;
+    const float middle = sum * inverse;
 #pragma unroll
     for (int i = 0; i < R; i++) {
       const float d = FULL || i < rows ? to_float<T>(u[i].values[k]) - middle : 0.0f;
@@ -130,7 +148,7 @@ __global__ void __launch_bounds__(128)
   statistics[index * 2 + 1] = 1.0f / sqrtf(about / total + epsilon);
 }
 
-// y = x factor + shift, and SiLU of it.
+// y = (x - mean) factor + shift, and SiLU of it. (With the mean in the shift a large one would cost digits.)
 template <typename T, int N, bool SILU>
 __global__ void __launch_bounds__(SWEEP_THREADS)
     apply(sweep s, int groups, const T *x, const T *gain, const T *offset, const float *statistics, T *y) {
@@ -138,13 +156,15 @@ __global__ void __launch_bounds__(SWEEP_THREADS)
   const sweep_part<N> p(s);
   if (p.rows == 0) return;
   const int each = (int)s.channels / groups;
-  float factor[N], shift[N];
+  float mean[N], factor[N], shift[N];
+  group_of g(p.channel, each);
 #pragma unroll
-  for (int k = 0; k < N; k++) {
+  for (int k = 0; k < N; k++, g.next()) {
     const int c = p.channel + k;
-    const float *of = statistics + (p.sample * groups + c / each) * 2;
+    const float *of = statistics + (p.sample * groups + g.group) * 2;
+    mean[k] = of[0];
     factor[k] = of[1] * (gain != nullptr ? to_float<T>(gain[c]) : 1.0f);
-    shift[k] = fmaf(-of[0], factor[k], offset != nullptr ? to_float<T>(offset[c]) : 0.0f);
+    shift[k] = offset != nullptr ? to_float<T>(offset[c]) : 0.0f;
   }
   const int64_t step = p.step(s), end = p.at(s) + (p.rows - 1) * step;
   for (int i = 0; i < p.rows; i += R) {
@@ -158,11 +178,73 @@ __global__ void __launch_bounds__(SWEEP_THREADS)
       float out[N];
 #pragma unroll
       for (int k = 0; k < N; k++) {
-        const float z = fmaf(to_float<T>(u[r].values[k]), factor[k], shift[k]);
-        out[k] = SILU ? silu_of(z) : z;
+        const float z = fmaf(to_float<T>(u[r].values[k]) - mean[k], factor[k], shift[k]);
+        out[k] = SILU ? silu(z) : z;
       }
       store_packed<T, N>(y + end - (i + r) * step, out);
     }
+  }
+}
+
+// Forward for few positions: a block has a sample's group in registers, so that x is read once. A thread stays with one
+// of the `columns` times N channels of the group.
+template <typename T, int N, int V, bool SILU>
+__global__ void __launch_bounds__(1024)
+    whole_group(int positions, int channels, int groups, int columns, float epsilon, const T *x, const T *gain,
+                const T *offset, T *y, float *statistics) {
+  __shared__ float shared[32];
+  const int each = columns * N, group = (int)(blockIdx.x % groups), lanes = blockDim.x / columns;
+  const int lane = threadIdx.x / columns, channel = group * each + threadIdx.x % columns * N;
+  const int64_t start = ((int64_t)(blockIdx.x / groups) * positions + lane) * channels + channel;
+  const int64_t step = (int64_t)lanes * channels;
+  const int rows = lane < lanes && lane < positions ? (positions - 1 - lane) / lanes + 1 : 0;
+  packed<T, N> u[V];
+#pragma unroll
+  for (int v = 0; v < V; v++) u[v] = v < rows ? load_packed_last<T, N>(x + start + v * step) : zero_packed<T, N>();
+  float sum = 0;
+#pragma unroll
+  for (int v = 0; v < V; v++) {
+    float part = 0;
+#pragma unroll
+    for (int k = 0; k < N; k++) part += to_float<T>(u[v].values[k]);
+    sum += part;
+  }
+  const float share = 1.0f / ((float)positions * (float)each), near = block_sum(sum, shared) * share;
+  stay_packed(u);
+  float rest = 0, about = 0; /* about what is nearly the mean, and how far from it that was */
+#pragma unroll
+  for (int v = 0; v < V; v++)
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      const float d = v < rows ? to_float<T>(u[v].values[k]) - near : 0.0f;
+      rest += d;
+      about = fmaf(d, d, about);
+    }
+  stay_packed(u);
+  rest = block_sum(rest, shared) * share;
+  about = block_sum(about, shared) * share - rest * rest;
+  const float mean = near + rest, rstd = 1.0f / sqrtf(max(about, 0.0f) + epsilon);
+  if (threadIdx.x == 0) {
+    statistics[2 * blockIdx.x] = mean;
+    statistics[2 * blockIdx.x + 1] = rstd;
+  }
+  if (rows == 0) return;
+  float factor[N], shift[N];
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    factor[k] = rstd * (gain != nullptr ? to_float<T>(gain[channel + k]) : 1.0f);
+    shift[k] = offset != nullptr ? to_float<T>(offset[channel + k]) : 0.0f;
+  }
+#pragma unroll
+  for (int v = 0; v < V; v++) {
+    if (v >= rows) break;
+    float out[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      const float z = fmaf(to_float<T>(u[v].values[k]) - mean, factor[k], shift[k]);
+      out[k] = SILU ? silu(z) : z;
+    }
+    store_packed<T, N>(y + start + v * step, out);
   }
 }
 
@@ -179,14 +261,15 @@ __global__ void __launch_bounds__(SWEEP_THREADS)
   float s1[N] = {}, s2[N] = {};
   if (p.rows > 0) {
     float mean[N], factor[N], shift[N];
+    group_of of_mean(p.channel, each), of_rstd = of_mean;
 #pragma unroll
-    for (int k = 0; k < N; k++) {
+    for (int k = 0; k < N; k++, of_mean.next()) {
       const int c = p.channel + k;
-      const float *of = statistics + (p.sample * groups + c / each) * 2;
+      const float *of = statistics + (p.sample * groups + of_mean.group) * 2;
       mean[k] = of[0];
       if (!SILU) continue;
       factor[k] = of[1] * (gain != nullptr ? to_float<T>(gain[c]) : 1.0f);
-      shift[k] = fmaf(-of[0], factor[k], offset != nullptr ? to_float<T>(offset[c]) : 0.0f);
+      shift[k] = offset != nullptr ? to_float<T>(offset[c]) : 0.0f;
     }
     const int64_t step = p.step(s);
     int64_t at = p.at(s);
@@ -202,15 +285,15 @@ __global__ void __launch_bounds__(SWEEP_THREADS)
       for (int r = 0; r < R; r++)
 #pragma unroll
         for (int k = 0; k < N; k++) {
-          const float value = to_float<T>(u[r].values[k]);
+          const float value = to_float<T>(u[r].values[k]) - mean[k];
           float d = to_float<T>(v[r].values[k]);
           if (SILU) d *= silu_slope(fmaf(value, factor[k], shift[k]));
           s1[k] += d;
-          s2[k] = fmaf(d, value - mean[k], s2[k]);
+          s2[k] = fmaf(d, value, s2[k]);
         }
     }
 #pragma unroll
-    for (int k = 0; k < N; k++) s2[k] *= statistics[(p.sample * groups + (p.channel + k) / each) * 2 + 1];
+    for (int k = 0; k < N; k++, of_rstd.next()) s2[k] *= statistics[(p.sample * groups + of_rstd.group) * 2 + 1];
   }
   p.share(s, s1, s2, shared);
   if (of_channels != nullptr) p.channel_sums(s, shared, of_channels);
@@ -261,25 +344,28 @@ __global__ void __launch_bounds__(128) join_sums(sweep s, int groups, const floa
   means[index * 2 + 1] = b / total;
 }
 
-// dx = rstd gain dy - rstd^2 m2 x + rstd (mean rstd m2 - m1)
+// dx = rstd gain dy - rstd^2 m2 (x - mean) - rstd m1
 template <typename T, int N, bool SILU>
-__global__ void __launch_bounds__(SWEEP_THREADS)
+__global__ void __launch_bounds__(SWEEP_THREADS, 3)
     input_gradient(sweep s, int groups, const T *x, const T *gain, const T *offset, const float *statistics,
                    const float *means, const T *dy, T *dx, bool accumulate) {
   constexpr int R = 2;
   const sweep_part<N> p(s);
   if (p.rows == 0) return;
   const int each = (int)s.channels / groups;
-  float factor[N], of_x[N], constant[N], shift[N];
+  float mean[N], factor[N], of_x[N], constant[N];
+  packed<T, N> shift = zero_packed<T, N>();
+  group_of walk(p.channel, each);
 #pragma unroll
-  for (int k = 0; k < N; k++) {
+  for (int k = 0; k < N; k++, walk.next()) {
     const int c = p.channel + k;
-    const int64_t g = (p.sample * groups + c / each) * 2;
-    const float mean = statistics[g], rstd = statistics[g + 1];
+    const int64_t g = (p.sample * groups + walk.group) * 2;
+    const float rstd = statistics[g + 1];
+    mean[k] = statistics[g];
     factor[k] = rstd * (gain != nullptr ? to_float<T>(gain[c]) : 1.0f);
     of_x[k] = -rstd * rstd * means[g + 1];
-    constant[k] = rstd * (mean * rstd * means[g + 1] - means[g]);
-    shift[k] = fmaf(-mean, factor[k], SILU && offset != nullptr ? to_float<T>(offset[c]) : 0.0f);
+    constant[k] = -rstd * means[g];
+    if (SILU && offset != nullptr) shift.values[k] = offset[c];
   }
   const int64_t step = p.step(s), end = p.at(s) + (p.rows - 1) * step;
   for (int i = 0; i < p.rows; i += R) {
@@ -297,9 +383,9 @@ __global__ void __launch_bounds__(SWEEP_THREADS)
       float out[N];
 #pragma unroll
       for (int k = 0; k < N; k++) {
-        const float value = to_float<T>(u[r].values[k]);
+        const float value = to_float<T>(u[r].values[k]) - mean[k];
         float d = to_float<T>(v[r].values[k]);
-        if (SILU) d *= silu_slope(fmaf(value, factor[k], shift[k]));
+        if (SILU) d *= silu_slope(fmaf(value, factor[k], to_float<T>(shift.values[k])));
         out[k] = fmaf(d, factor[k], fmaf(value, of_x[k], constant[k]));
         if (accumulate) out[k] += to_float<T>(w[r].values[k]);
       }
@@ -334,6 +420,36 @@ void run_apply(kern_cuda *c, const kern_group_norm *size, const void *x, const v
   });
 }
 
+// Accesses of BYTES that a thread of whole_group holds: 32 registers of them.
+template <int BYTES>
+constexpr int held = 128 / BYTES;
+
+// The fewest threads whose registers hold a group; 0: no block's do, or a row's piece of it is so short that parts of
+// memory are fetched for nothing.
+int whole_threads(const kern_group_norm *size, int bytes, int n) {
+  const int64_t each = size->channels / size->groups, columns = each / n;
+  if (each % n != 0 || each * bytes < 32) return 0;
+  for (int threads = 128; threads <= 1024; threads *= 2)
+    if (columns <= threads && divide_up(size->positions, threads / columns) <= 128 / (bytes * n)) return threads;
+  return 0;
+}
+
+template <typename T, int N>
+bool run_whole(kern_cuda *c, const kern_group_norm *size, const void *x, const void *gain, const void *offset,
+               bool silu, void *y, float *statistics) {
+  const int threads = whole_threads(size, sizeof(T), N);
+  if (threads == 0) return false;
+  with_flag(silu, [&](auto of_silu) {
+    const auto kernel = whole_group<T, N, held<N *(int)sizeof(T)>, decltype(of_silu)::value>;
+    kernel<<<(unsigned)(size->batch * size->groups), threads, 0, c->stream>>>(
+        (int)size->positions, (int)size->channels, (int)size->groups, (int)(size->channels / size->groups / N),
+        size->epsilon, static_cast<const T *>(x), static_cast<const T *>(gain), static_cast<const T *>(offset),
+        static_cast<T *>(y), statistics);
+  });
+  launched(c, "group norm");
+  return true;
+}
+
 }  // namespace
 }  // namespace kern
 
@@ -354,6 +470,15 @@ void kern_cuda_group_norm_forward(kern_cuda *c, const kern_group_norm *size, con
                                   const void *offset, bool silu, void *y, float *statistics) {
   if (kern_cuda_failed(c) || is_empty(size)) return;
   float *partial = static_cast<float *>(c->options.workspace);
+  bool done = false;
+  if (is_aligned16(x) && is_aligned16(y))
+    with_dtype(c->options.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      constexpr int N = pack<T>::count;
+      done = run_whole<T, N>(c, size, x, gain, offset, silu, y, statistics) ||
+             run_whole<T, N / 2>(c, size, x, gain, offset, silu, y, statistics);
+    });
+  if (done) return;
   with_access(c->options.dtype, is_wide_with(c, size, x, nullptr, nullptr), [&](auto zero, auto count) {
     using T = decltype(zero);
     constexpr int N = decltype(count)::value;

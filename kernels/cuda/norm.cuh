@@ -10,51 +10,68 @@
 
 namespace kern {
 
-// N values of T that one access moves: 16 bytes, or N is 1.
-template <typename T, int N>
-struct bits_of {
-  static_assert(N * sizeof(T) == 16, "an access of 16 bytes");
+// N values of T that one access moves.
+template <int BYTES>
+struct access_of;
+template <>
+struct access_of<16> {
   using type = uint4;
 };
 template <>
-struct bits_of<float, 1> {
+struct access_of<8> {
+  using type = uint2;
+};
+template <>
+struct access_of<4> {
   using type = unsigned int;
 };
 template <>
-struct bits_of<bf16, 1> {
+struct access_of<2> {
   using type = unsigned short;
 };
 template <typename T, int N>
+using bits_of = typename access_of<N *(int)sizeof(T)>::type;
+template <typename T, int N>
 union packed {
-  typename bits_of<T, N>::type bits;
+  bits_of<T, N> bits;
   T values[N];
+  unsigned int words[(N * sizeof(T) + 3) / 4];
 };
 
 template <typename T, int N>
 __device__ __forceinline__ packed<T, N> load_packed(const T *from) {
   packed<T, N> to;
-  to.bits = *reinterpret_cast<const typename bits_of<T, N>::type *>(from);
+  to.bits = *reinterpret_cast<const bits_of<T, N> *>(from);
   return to;
 }
 // The first to leave the cache: for what is read for the last time.
 template <typename T, int N>
 __device__ __forceinline__ packed<T, N> load_packed_last(const T *from) {
   packed<T, N> to;
-  to.bits = __ldcs(reinterpret_cast<const typename bits_of<T, N>::type *>(from));
+  to.bits = __ldcs(reinterpret_cast<const bits_of<T, N> *>(from));
   return to;
 }
 template <typename T, int N>
 __device__ __forceinline__ packed<T, N> zero_packed() {
   packed<T, N> to;
-  to.bits = typename bits_of<T, N>::type();
+  to.bits = bits_of<T, N>();
   return to;
+}
+// Keeps values packed from here on: else the compiler converts them once for all passes over them and runs out of
+// registers.
+template <typename T, int N, int V>
+__device__ __forceinline__ void stay_packed(packed<T, N> (&u)[V]) {
+#pragma unroll
+  for (int v = 0; v < V; v++)
+#pragma unroll
+    for (int w = 0; w < N * (int)sizeof(T) / 4; w++) asm volatile("" : "+r"(u[v].words[w]));
 }
 template <typename T, int N>
 __device__ __forceinline__ void store_packed(T *to, const float (&from)[N]) {
   packed<T, N> u;
 #pragma unroll
   for (int k = 0; k < N; k++) u.values[k] = from_float<T>(from[k]);
-  *reinterpret_cast<typename bits_of<T, N>::type *>(to) = u.bits;
+  *reinterpret_cast<bits_of<T, N> *>(to) = u.bits;
 }
 
 // Calls f(T(), N as a constant): N fills 16 bytes where `wide` is set, else it is 1.

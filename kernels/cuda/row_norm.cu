@@ -65,6 +65,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int k = 0; k < N; k++) sum += to_float<T>(u[v].values[k]);
       mean = team_sum<TEAM>(sum, shared) * share;
+      stay_packed(u);
     }
     float square = 0;
 #pragma unroll
@@ -78,6 +79,7 @@ __global__ void __launch_bounds__(THREADS)
     if (there && first == 0) store_statistics<RMS>(statistics, row, mean, rstd);
   }
   if (!there) return;
+  stay_packed(u);
   T *to = y + row * job.channels;
 #pragma unroll
   for (int v = 0; v < V; v++) {
@@ -136,6 +138,8 @@ __global__ void __launch_bounds__(THREADS)
   const float g_mean = RMS ? 0.0f : team_sum<TEAM>(g_sum, shared) * share;
   const float gx_mean = team_sum<TEAM>(gx_sum, shared) * share;
   if (!there) return;
+  stay_packed(u);
+  stay_packed(w);
 #pragma unroll
   for (int v = 0; v < V; v++) {
     const int c = (first + v * TEAM) * N;
