@@ -9,17 +9,13 @@
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_graph.h"
+#include "kernels/cuda/cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const int64_t MOST_SCORE_BYTES = (int64_t)640 << 20, SPARE_BYTES = (int64_t)16 << 20;
-
-struct kern_cuda_cache {
-  entry **entries;
-  int count, room;
-};
 
 /* ---- sizes of a go and of the workspace ---- */
 
@@ -292,28 +288,21 @@ static bool is_aligned(const void *pointer) { return (uintptr_t)pointer % 16 == 
 
 static entry *entry_of(attention_call *c, const attention_key *key) {
   kern_cuda *context = c->context;
-  if (!context->attentions) context->attentions = calloc(1, sizeof *context->attentions);
-  kern_cuda_cache *cache = context->attentions;
-  for (int i = 0; cache && i < cache->count; i++)
-    if (memcmp(&cache->entries[i]->key, key, sizeof *key) == 0) return cache->entries[i];
-  entry *e = cache ? calloc(1, sizeof *e) : NULL;
-  if (e && cache->count == cache->room) {
-    const int room = cache->room ? 2 * cache->room : 32;
-    entry **more = realloc(cache->entries, (size_t)room * sizeof(entry *));
-    if (more) {
-      cache->entries = more;
-      cache->room = room;
-    } else {
-      free(e);
-      e = NULL;
-    }
-  }
+  kern_cuda_key words = {{0}};
+  _Static_assert(sizeof *key <= sizeof words, "the cache has room for the key");
+  memcpy(&words, key, sizeof *key);
+  entry *e = kern_cuda_cache_find(context->attentions, &words);
+  if (e) return e;
+  e = calloc(1, sizeof *e);
   if (!e) {
-    kern_cuda_fail(context, DP_NO_MEMORY, "there is no memory left for how attention is run");
+    kern_cuda_fail(context, DP_NO_MEMORY, "out of memory");
     return NULL;
   }
-  cache->entries[cache->count++] = e;
   e->key = *key;
+  if (!kern_cuda_cache_add(context, &context->attentions, &words, e)) {
+    free(e);
+    return NULL;
+  }
   c->entry = e;
   decide(c, e);
   return e;
@@ -330,25 +319,29 @@ static bool run_cudnn(attention_call *c, const attention_key *key) {
   return false;
 }
 
-void kern_cuda_attentions_free(kern_cuda_cache *cache) {
-  if (!cache) return;
-  for (int i = 0; i < cache->count; i++) {
-    kern_attention_destroy_from(&cache->entries[i]->built, 0);
-    free(cache->entries[i]);
-  }
-  free(cache->entries);
-  free(cache);
+static void release(void *value) {
+  kern_attention_destroy_from(&((entry *)value)->built, 0);
+  free(value);
+}
+void kern_cuda_attentions_free(kern_cuda_cache *cache) { kern_cuda_cache_free(cache, release); }
+
+typedef struct tally {
+  int cudnn, any_order, own;
+} tally;
+
+static void count(const void *value, void *data) {
+  const entry *e = value;
+  tally *t = data;
+  t->own += !e->plan;
+  t->cudnn += e->plan != NULL;
+  t->any_order += e->plan && e->any_order;
 }
 
 void kern_cuda_attentions_describe(const kern_cuda_cache *cache, char *out, size_t bytes) {
-  int own = 0, any_order = 0;
-  for (int i = 0; cache && i < cache->count; i++) {
-    own += !cache->entries[i]->plan;
-    any_order += cache->entries[i]->plan && cache->entries[i]->any_order;
-  }
-  const int count = cache ? cache->count : 0;
+  tally t = {0};
+  kern_cuda_cache_each(cache, count, &t);
   (void)snprintf(out, bytes, "attention: %d sizes with cuDNN (%d with sums in any order), %d that it does not take",
-                 count - own, any_order, own);
+                 t.cudnn, t.any_order, t.own);
 }
 
 /* ---- the contract ---- */

@@ -54,6 +54,11 @@ bool kern_cuda_cache_add(kern_cuda *context, kern_cuda_cache **cache, const kern
   return true;
 }
 
+void kern_cuda_cache_each(const kern_cuda_cache *cache, void (*look)(const void *value, void *data), void *data) {
+  for (size_t i = 0; cache && i < cache->size; i++)
+    if (cache->slots[i].value) look(cache->slots[i].value, data);
+}
+
 void kern_cuda_cache_free(kern_cuda_cache *cache, void (*release)(void *value)) {
   if (!cache) return;
   for (size_t i = 0; i < cache->size; i++)

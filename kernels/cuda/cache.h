@@ -13,6 +13,8 @@ typedef struct kern_cuda_key {
 void *kern_cuda_cache_find(const kern_cuda_cache *cache, const kern_cuda_key *key);
 /* The key is not there yet. False: there is no memory, the context says so, and the value stays the caller's. */
 bool kern_cuda_cache_add(kern_cuda *context, kern_cuda_cache **cache, const kern_cuda_key *key, void *value);
+/* All values, in no order that means anything. */
+void kern_cuda_cache_each(const kern_cuda_cache *cache, void (*look)(const void *value, void *data), void *data);
 void kern_cuda_cache_free(kern_cuda_cache *cache, void (*release)(void *value));
 
 #endif
