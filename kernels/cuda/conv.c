@@ -172,6 +172,7 @@ static bool take_first(const job *j, choice *c) {
   for (c->way = 0; c->way < WAY_COLUMNS; c->way++) {
     if (!is_possible(j, c->way) || !(c->plans = plans_of(j, c->way, 1))) continue;
     if (run_way(j, c) == CUDNN_STATUS_SUCCESS) return true;
+    (void)cudaGetLastError();
     kern_conv_plans_free(c->plans);
     c->plans = NULL;
   }
@@ -180,7 +181,10 @@ static bool take_first(const job *j, choice *c) {
 
 /* Milliseconds; 0: it cannot be run. */
 static float time_of(job *j, const choice *c) {
-  if (run_way(j, c) != CUDNN_STATUS_SUCCESS) return 0;
+  if (run_way(j, c) != CUDNN_STATUS_SUCCESS) {
+    (void)cudaGetLastError();
+    return 0;
+  }
   j->timed = c;
   const float ms = kern_cuda_time_ms(j->context, run_timed, j);
   return ms > 0 ? ms : 1e-6f;
@@ -237,6 +241,11 @@ static void run(job *j) {
   j->library_bytes = library_bytes(j->size, dtype);
   j->library = context->options.workspace;
   j->scratch = (char *)j->library + j->library_bytes;
+  if (context->options.workspace_bytes < j->library_bytes + scratch_bytes(j->size, dtype)) {
+    kern_cuda_fail(context, DP_RUN_FAILED, "a workspace of %zu bytes is less than a convolution needs",
+                   context->options.workspace_bytes);
+    return;
+  }
   const kern_cuda_key key = key_of(j);
   choice *c = kern_cuda_cache_find(context->convs, &key);
   bool done = false;

@@ -288,6 +288,7 @@ kern_conv_plans *kern_conv_plans_make(kern_cuda *context, const kern_conv_graph 
     ask(context, g, CUDNN_HEUR_MODE_A, workspace_bytes, most);
     if (g->count < most) ask(context, g, CUDNN_HEUR_MODE_FALLBACK, workspace_bytes, most);
   }
+  (void)cudaGetLastError(); /* an engine's that could not be built is not a launch's */
   if (g->count > 0) return g;
   kern_conv_plans_free(g);
   return NULL;

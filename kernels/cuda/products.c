@@ -145,7 +145,10 @@ static void choose(call *c, product *p, const cublasLtMatmulHeuristicResult_t *f
   int best = 0;
   float least = 0;
   for (int i = 0; i < count && count > 1 && c->context->tuning && !kern_cuda_failed(c->context); i++) {
-    if (multiply(c, &found[i].algo, found[i].workspaceSize) != CUBLAS_STATUS_SUCCESS) continue;
+    if (multiply(c, &found[i].algo, found[i].workspaceSize) != CUBLAS_STATUS_SUCCESS) {
+      (void)cudaGetLastError(); /* of what could not be launched */
+      continue;
+    }
     p->algorithm = found[i].algo;
     p->workspace_bytes = found[i].workspaceSize;
     const float ms = kern_cuda_time_ms(c->context, run_timed, c);
@@ -220,6 +223,10 @@ void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const voi
                        const void *residual, void *c, void *workspace, size_t workspace_bytes) {
   if (kern_cuda_failed(context) || size->m <= 0 || size->n <= 0) return;
   if (size->k <= 0 && size->beta == 1 && !bias && (!residual || residual == c)) return; /* nothing is added */
+  if (size->k <= 0) {
+    kern_cuda_fail(context, DP_UNSUPPORTED, "a product over nothing");
+    return;
+  }
   kern_cuda_gemm s = *size;
   s.a_stride = or_dense(s.a_stride, s.a_transposed ? s.m : s.k);
   s.b_stride = or_dense(s.b_stride, s.b_transposed ? s.k : s.n);
