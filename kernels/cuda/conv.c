@@ -14,7 +14,7 @@
 
 #include "kernels/cuda/cache.h"
 
-enum { TUNED_PLANS = 8, COMPILED_PLANS = 3, FEW_CHANNELS = 16 };
+enum { TUNED_PLANS = 8, COMPILED_PLANS = 2, FEW_CHANNELS = 16 };
 static const size_t most_library_bytes = (size_t)256 << 20;
 
 /* In the order in which they are tried. */
@@ -121,6 +121,12 @@ static cudnnStatus_t run_way(const job *j, const choice *c) {
   const bool apart = c->way == WAY_ROUNDED || (c->way == WAY_PLAIN && (j->accumulate || arrays[KERN_CONV_RESIDUAL]));
   if (apart) arrays[result] = j->scratch;
   if (c->way == WAY_FUSED && j->accumulate) arrays[KERN_CONV_RESIDUAL] = arrays[result];
+  if (c->way == WAY_FUSED && !j->accumulate && !arrays[KERN_CONV_BIAS]) {
+    arrays[KERN_CONV_BIAS] = j->scratch;
+    if (!KERN_CUDA_TRY(j->context,
+                       cudaMemsetAsync(j->scratch, 0, (size_t)(s->out * kern_dtype_bytes(dtype)), j->context->stream)))
+      return CUDNN_STATUS_SUCCESS;
+  }
   const cudnnStatus_t status = kern_conv_plans_run(j->context, c->plans, c->index, arrays, j->library);
   if (status != CUDNN_STATUS_SUCCESS || c->way == WAY_FUSED || c->way == WAY_BETA) return status;
   if (j->accumulate)
@@ -151,12 +157,17 @@ static bool is_possible(const job *j, way w) {
   return true;
 }
 
+/* What the convolution alone gives, before our addition. */
+static bool is_rounded_twice(const job *j) {
+  return j->context->options.dtype == KERN_BF16 && (j->arrays[KERN_CONV_BIAS] || j->arrays[KERN_CONV_RESIDUAL]);
+}
+
 static kern_conv_plans *plans_of(const job *j, way w, int most) {
   kern_conv_graph graph = {.size = *j->size, .direction = j->direction, .result = result_dtype(j)};
   if (w == WAY_ROUNDED) graph.result = j->context->options.dtype;
   graph.add = w == WAY_BETA;
   if (w == WAY_FUSED) {
-    graph.bias = j->arrays[KERN_CONV_BIAS] != NULL;
+    graph.bias = j->direction == KERN_CONV_FORWARD; /* also before a residual alone: those engines there are */
     graph.residual = j->arrays[KERN_CONV_RESIDUAL] != NULL || j->accumulate;
   }
   return kern_conv_plans_make(j->context, &graph, j->library_bytes, most);
@@ -196,8 +207,8 @@ static void take_fastest(job *j, choice *best) {
   *best = (choice){.way = WAY_COLUMNS};
   for (way w = 0; w < WAY_COLUMNS && !kern_cuda_failed(j->context); w++) {
     choice c = {.way = w};
-    const bool compiled = w == WAY_FUSED && j->accumulate;
-    if (!is_possible(j, w) || (compiled && least > 0)) continue;
+    const bool compiled = w == WAY_FUSED && j->accumulate, twice = w == WAY_PLAIN && is_rounded_twice(j);
+    if (!is_possible(j, w) || ((compiled || twice) && least > 0)) continue;
     c.plans = plans_of(j, w, compiled ? COMPILED_PLANS : TUNED_PLANS);
     if (!c.plans) continue;
     int fastest = -1;
