@@ -4,23 +4,11 @@
 // y. Backward, with xh = (x - mean) rstd and dy already that of the norm (times SiLU'): of each channel s1 = sum of dy,
 // s2 = sum of dy xh; doffset and dgain are these summed over samples; with m1, m2 = sums over the group's channels of
 // gain s1, gain s2 divided by its size: dx = rstd (dy gain - m1 - xh m2).
+#include "kernels/cuda/group_norm_whole.cuh"
 #include "kernels/cuda/norm.cuh"
 
 namespace kern {
 namespace {
-
-// 1 / (1 + exp(-z)); what is too small for a normal number is 0.
-__device__ __forceinline__ float sigmoid(float z) {
-  float power, s;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(z * -1.4426950408889634f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(s) : "f"(1.0f + power));
-  return s;
-}
-__device__ __forceinline__ float silu(float z) { return z * sigmoid(z); }
-__device__ __forceinline__ float silu_slope(float z) {
-  const float s = sigmoid(z);
-  return s * (1.0f + z * (1.0f - s));
-}
 
 // Groups reach over chunks of channels; a chunk's part of a group has slot group + chunk.
 __host__ __device__ inline int64_t slots_of(const sweep &s, int groups) { return groups + s.chunks; }
@@ -183,68 +171,6 @@ __global__ void __launch_bounds__(SWEEP_THREADS)
       }
       store_packed<T, N>(y + end - (i + r) * step, out);
     }
-  }
-}
-
-// Forward for few positions: a block has a sample's group in registers, so that x is read once. A thread stays with one
-// of the `columns` times N channels of the group.
-template <typename T, int N, int V, bool SILU>
-__global__ void __launch_bounds__(1024)
-    whole_group(int positions, int channels, int groups, int columns, float epsilon, const T *x, const T *gain,
-                const T *offset, T *y, float *statistics) {
-  __shared__ float shared[32];
-  const int each = columns * N, group = (int)(blockIdx.x % groups), lanes = blockDim.x / columns;
-  const int lane = threadIdx.x / columns, channel = group * each + threadIdx.x % columns * N;
-  const int64_t start = ((int64_t)(blockIdx.x / groups) * positions + lane) * channels + channel;
-  const int64_t step = (int64_t)lanes * channels;
-  const int rows = lane < lanes && lane < positions ? (positions - 1 - lane) / lanes + 1 : 0;
-  packed<T, N> u[V];
-#pragma unroll
-  for (int v = 0; v < V; v++) u[v] = v < rows ? load_packed_last<T, N>(x + start + v * step) : zero_packed<T, N>();
-  float sum = 0;
-#pragma unroll
-  for (int v = 0; v < V; v++) {
-    float part = 0;
-#pragma unroll
-    for (int k = 0; k < N; k++) part += to_float<T>(u[v].values[k]);
-    sum += part;
-  }
-  const float share = 1.0f / ((float)positions * (float)each), near = block_sum(sum, shared) * share;
-  stay_packed(u);
-  float rest = 0, about = 0; /* about what is nearly the mean, and how far from it that was */
-#pragma unroll
-  for (int v = 0; v < V; v++)
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-      const float d = v < rows ? to_float<T>(u[v].values[k]) - near : 0.0f;
-      rest += d;
-      about = fmaf(d, d, about);
-    }
-  stay_packed(u);
-  rest = block_sum(rest, shared) * share;
-  about = block_sum(about, shared) * share - rest * rest;
-  const float mean = near + rest, rstd = 1.0f / sqrtf(max(about, 0.0f) + epsilon);
-  if (threadIdx.x == 0) {
-    statistics[2 * blockIdx.x] = mean;
-    statistics[2 * blockIdx.x + 1] = rstd;
-  }
-  if (rows == 0) return;
-  float factor[N], shift[N];
-#pragma unroll
-  for (int k = 0; k < N; k++) {
-    factor[k] = rstd * (gain != nullptr ? to_float<T>(gain[channel + k]) : 1.0f);
-    shift[k] = offset != nullptr ? to_float<T>(offset[channel + k]) : 0.0f;
-  }
-#pragma unroll
-  for (int v = 0; v < V; v++) {
-    if (v >= rows) break;
-    float out[N];
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-      const float z = fmaf(to_float<T>(u[v].values[k]) - mean, factor[k], shift[k]);
-      out[k] = SILU ? silu(z) : z;
-    }
-    store_packed<T, N>(y + start + v * step, out);
   }
 }
 
@@ -420,36 +346,6 @@ void run_apply(kern_cuda *c, const kern_group_norm *size, const void *x, const v
   });
 }
 
-// Accesses of BYTES that a thread of whole_group holds: 32 registers of them.
-template <int BYTES>
-constexpr int held = 128 / BYTES;
-
-// The fewest threads whose registers hold a group; 0: no block's do, or a row's piece of it is so short that parts of
-// memory are fetched for nothing.
-int whole_threads(const kern_group_norm *size, int bytes, int n) {
-  const int64_t each = size->channels / size->groups, columns = each / n;
-  if (each % n != 0 || each * bytes < 32) return 0;
-  for (int threads = 128; threads <= 1024; threads *= 2)
-    if (columns <= threads && divide_up(size->positions, threads / columns) <= 128 / (bytes * n)) return threads;
-  return 0;
-}
-
-template <typename T, int N>
-bool run_whole(kern_cuda *c, const kern_group_norm *size, const void *x, const void *gain, const void *offset,
-               bool silu, void *y, float *statistics) {
-  const int threads = whole_threads(size, sizeof(T), N);
-  if (threads == 0) return false;
-  with_flag(silu, [&](auto of_silu) {
-    const auto kernel = whole_group<T, N, held<N *(int)sizeof(T)>, decltype(of_silu)::value>;
-    kernel<<<(unsigned)(size->batch * size->groups), threads, 0, c->stream>>>(
-        (int)size->positions, (int)size->channels, (int)size->groups, (int)(size->channels / size->groups / N),
-        size->epsilon, static_cast<const T *>(x), static_cast<const T *>(gain), static_cast<const T *>(offset),
-        static_cast<T *>(y), statistics);
-  });
-  launched(c, "group norm");
-  return true;
-}
-
 }  // namespace
 }  // namespace kern
 
@@ -475,8 +371,8 @@ void kern_cuda_group_norm_forward(kern_cuda *c, const kern_group_norm *size, con
     with_dtype(c->options.dtype, [&](auto zero) {
       using T = decltype(zero);
       constexpr int N = pack<T>::count;
-      done = run_whole<T, N>(c, size, x, gain, offset, silu, y, statistics) ||
-             run_whole<T, N / 2>(c, size, x, gain, offset, silu, y, statistics);
+      done = run_whole_forward<T, N>(c, size, x, gain, offset, silu, y, statistics) ||
+             run_whole_forward<T, N / 2>(c, size, x, gain, offset, silu, y, statistics);
     });
   if (done) return;
   with_access(c->options.dtype, is_wide_with(c, size, x, nullptr, nullptr), [&](auto zero, auto count) {
@@ -504,6 +400,15 @@ void kern_cuda_group_norm_backward(kern_cuda *c, const kern_group_norm *size, co
                                    bool accumulate, void *dgain, void *doffset) {
   const bool of_weights = dgain != nullptr || doffset != nullptr;
   if (kern_cuda_failed(c) || is_empty(size) || (dx == nullptr && !of_weights)) return;
+  bool done = false;
+  if (!of_weights && is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx))
+    with_dtype(c->options.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      constexpr int N = pack<T>::count;
+      done = run_whole_gradient<T, N>(c, size, x, gain, offset, statistics, dy, silu, dx, accumulate) ||
+             run_whole_gradient<T, N / 2>(c, size, x, gain, offset, statistics, dy, silu, dx, accumulate);
+    });
+  if (done) return;
   with_access(c->options.dtype, is_wide_with(c, size, x, dy, dx), [&](auto zero, auto count) {
     with_flag(silu, [&](auto of_silu) {
       using T = decltype(zero);
