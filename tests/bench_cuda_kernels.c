@@ -364,6 +364,7 @@ static void make_world(int sms) {
   uint64_t state = 1;
   for (int i = 0; i < NOISE / 2; i++) noise[i] = cuda_ops_to_bf16((float)ops_draw(&state));
   try(cudaMemcpy(w.noise, noise, NOISE, cudaMemcpyHostToDevice), "noise");
+  try(cudaDeviceSynchronize(), "noise");
   free(noise);
   const kern_cuda_options options = {.dtype = KERN_BF16,
                                      .gradient = KERN_BF16,

@@ -20,6 +20,15 @@ static kern_cuda *context(kern_dtype dtype, kern_dtype gradient, size_t workspac
 }
 static cudaStream_t stream(void) { return cuda_suite_world.places[CUDA_WHOLE].stream; }
 
+/* Copies of pageable memory and fills may be under way when they return, and our stream does not wait for them. */
+static void upload(void *to, const void *from, size_t bytes) {
+  (void)cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
+  (void)cudaDeviceSynchronize();
+}
+static void clear(void *to, int value, size_t bytes) {
+  (void)cudaMemset(to, value, bytes);
+  (void)cudaDeviceSynchronize();
+}
 static void put(array *a) {
   void *raw = cuda_suite_host((size_t)(a->n * kern_dtype_bytes(a->dtype)));
   for (int64_t i = 0; i < a->n; i++)
@@ -27,20 +36,20 @@ static void put(array *a) {
       ((float *)raw)[i] = a->host[i];
     else
       ((uint16_t *)raw)[i] = cuda_ops_to_bf16(a->host[i]);
-  (void)cudaMemcpy(a->device, raw, (size_t)(a->n * kern_dtype_bytes(a->dtype)), cudaMemcpyHostToDevice);
+  upload(a->device, raw, (size_t)(a->n * kern_dtype_bytes(a->dtype)));
   free(raw);
 }
 static array draw(kern_dtype dtype, int64_t n) {
   array a = {n, dtype, cuda_suite_host((size_t)n * sizeof(float)), NULL};
   for (int64_t i = 0; i < n; i++) a.host[i] = cuda_ops_round(dtype, (float)ops_draw(&state));
   if (cudaMalloc(&a.device, (size_t)n * 4 + 16) != cudaSuccess) cuda_suite_fail("memory", "none on the device");
-  (void)cudaMemset(a.device, 0xff, (size_t)n * 4 + 16);
+  clear(a.device, 0xff, (size_t)n * 4 + 16);
   put(&a);
   return a;
 }
 static array empty(kern_dtype dtype, int64_t n) { /* NaN */
   array a = draw(dtype, n);
-  (void)cudaMemset(a.device, 0xff, (size_t)n * 4 + 16);
+  clear(a.device, 0xff, (size_t)n * 4 + 16);
   return a;
 }
 static float *get(const array *a) {
@@ -202,7 +211,7 @@ static void special_not_finite(void) {
         const float kept = x.host[at];
         if (b >= 0) x.host[at] = bad[b];
         put(&x);
-        (void)cudaMemcpy(flag, &before, sizeof before, cudaMemcpyHostToDevice);
+        upload(flag, &before, sizeof before);
         kern_cuda_find_not_finite(c, counts[i], x.device, flag);
         x.host[at] = kept;
         if (!cuda_suite_went_well(c, stream(), "not finite")) continue;
@@ -230,7 +239,7 @@ static void try_adamw(kern_dtype dtype, kern_dtype gradient, double clip_norm, d
   put(&v);
   double *norm = NULL;
   if (c == NULL || cudaMalloc((void **)&norm, sizeof *norm) != cudaSuccess) return;
-  (void)cudaMemcpy(norm, &norm_square, sizeof norm_square, cudaMemcpyHostToDevice);
+  upload(norm, &norm_square, sizeof norm_square);
   const kern_cuda_adamw how = {
       .settings = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1, .step = 3},
       .n = n,
@@ -302,7 +311,7 @@ static void special_loss(void) {
     array p = draw(dtype, BATCH * N), target = draw(dtype, BATCH * N), weights = draw(KERN_FP32, BATCH);
     double host[1 + BATCH] = {2.5}, got[1 + BATCH], want[1 + BATCH] = {2.5}, slopes[BATCH * N], *device = NULL;
     if (c == NULL || cudaMalloc((void **)&device, sizeof host) != cudaSuccess) return;
-    (void)cudaMemcpy(device, host, sizeof host, cudaMemcpyHostToDevice);
+    upload(device, host, sizeof host);
     kern_cuda_loss_forward(c, &size, p.device, target.device, weights.device, device + 1, device);
     kern_cuda_loss_backward(c, &size, p.device, target.device, weights.device, p.device);
     for (int i = 0; i < BATCH * N; i++) {
@@ -404,7 +413,7 @@ static void special_passes_on(void) {
       array x = draw(dtype, N), y = empty(dtype, N), statistics = empty(KERN_FP32, N);
       x.host[1234] = NAN;
       put(&x);
-      (void)cudaMemset(y.device, 0, N * 2);
+      clear(y.device, 0, N * 2);
       if (c == NULL) return;
       if (which == 0) kern_cuda_activation_forward(c, KERN_SILU, N, x.device, y.device);
       if (which == 1) kern_cuda_gated_forward(c, KERN_GEGLU, N / 128, 64, x.device, y.device);

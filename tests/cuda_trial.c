@@ -207,6 +207,7 @@ static void upload_all(trial *t, kern_dtype dtype, kern_dtype gradient) {
     if (t->dev_d[i]) upload(d_dtype(t, dtype, gradient, i), t->a.n[i], 1 / factor, t->start[i], t->dev_start[i]);
   }
   upload(dtype, t->a.out, 1, t->dy, t->dev_dy);
+  (void)cudaDeviceSynchronize(); /* copies of pageable memory may be under way still, and our streams do not wait */
   t->out_bytes = t->job->kind->out_bytes ? t->job->kind->out_bytes(t->job->z, dtype)
                                          : (size_t)(t->a.out * kern_dtype_bytes(dtype));
 }
@@ -529,5 +530,6 @@ void cuda_trial_run(const cuda_job *job, uint64_t seed) {
   free(t.dy);
   free(t.want);
   free(t.want_kept);
+  (void)cuda_place_enter(&cuda_suite_world.places[CUDA_WHOLE]);
   for (int i = 0; i < t.buffer_count; i++) (void)cudaFree(t.buffers[i].p);
 }
