@@ -4,6 +4,7 @@
 // y. Backward, with xh = (x - mean) rstd and dy already that of the norm (times SiLU'): of each channel s1 = sum of dy,
 // s2 = sum of dy xh; doffset and dgain are these summed over samples; with m1, m2 = sums over the group's channels of
 // gain s1, gain s2 divided by its size: dx = rstd (dy gain - m1 - xh m2).
+// What is small enough goes another way: group_norm_whole.cuh.
 #include "kernels/cuda/group_norm_whole.cuh"
 #include "kernels/cuda/norm.cuh"
 
