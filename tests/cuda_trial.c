@@ -101,9 +101,9 @@ static float *floats_of(const void *raw, kern_dtype dtype, int64_t n, double fac
 }
 
 /* Rounding to bf16 is off by at most 2^-8 of a value, and by less than 1.25 * 2^-9 of a norm over many values; an fp32
- * sum as ops_tolerance says, once more for the CPU's own where it is what is compared with. Roundings between input and
- * result are of many terms of a sum, mostly, and are counted as so many of the largest result. Gradients of an fp32 run
- * may be small differences of values around 1. */
+ * sum as ops_tolerance says, once more for the CPU's own where that is what is compared with. A result may be a small
+ * difference of values around 1, as a norm's, or a gradient. Roundings between input and result are of many terms of a
+ * sum, mostly, and are counted as so many of the largest result. */
 static void compare(const trial *t, const char *what, int64_t n, const float *got, const double *want,
                     kern_dtype stored, int between, bool gradient, bool strict_gaps) {
   const double rounded = stored == KERN_BF16 ? 1 : 0, exact = ops_tolerance(t->job->longest) * (gradient ? 2 : 1);
@@ -112,7 +112,7 @@ static void compare(const trial *t, const char *what, int64_t n, const float *go
   if (t->job->mode.dtype == KERN_FP32) between = 0;
   for (int64_t i = 0; i < n; i++)
     if (fabs(want[i]) > largest) largest = fabs(want[i]);
-  const double all = ldexp(between, -8) * largest + exact * (largest + (gradient ? 1 : 0));
+  const double all = ldexp(between, -8) * largest + exact * (largest + 1);
   for (int64_t i = 0; i < n; i++) {
     if (isnan(want[i])) {
       if (!isnan(got[i]) && strict_gaps && touched++ == 0) first_touched = i;
@@ -127,8 +127,7 @@ static void compare(const trial *t, const char *what, int64_t n, const float *go
     norm += want[i] * want[i];
     if (share > worst) worst = share, at = i;
   }
-  const double allowed_norm =
-      ldexp(1.25 * rounded + between, -9) * sqrt(norm) + exact * (sqrt(norm) + (gradient ? sqrt((double)n) : 0));
+  const double allowed_norm = ldexp(1.25 * rounded + between, -9) * sqrt(norm) + exact * (sqrt(norm) + sqrt((double)n));
   if (missing > 0)
     cuda_suite_fail(what, "%lld of %lld are NaN or not written, the first at %lld (expected %.6g)", (long long)missing,
                     (long long)n, (long long)first_missing, want[first_missing]);
