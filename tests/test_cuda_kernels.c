@@ -328,12 +328,16 @@ static int report(double seconds) {
     const failure *f = &found->failures[i];
     printf("FAIL %s (%s) %s %s: %s: %s\n", f->name, f->sizes, f->mode, f->place, f->what, f->text);
   }
-  /* how many of each, so that the end of the output is enough to see where to look */
+  /* how many of each and the first of them, so that the end of the output is enough to see where to look */
   for (int i = 0; i < kept && i < MAX_FAILURES; i++) {
+    const failure *f = &found->failures[i];
     int count = 0, before = 0;
-    for (int j = 0; j < kept && j < MAX_FAILURES; j++)
-      if (strcmp(found->failures[i].name, found->failures[j].name) == 0) count++, before += j < i;
-    if (before == 0) printf("%4d failures of %s\n", count, found->failures[i].name);
+    for (int j = 0; j < kept && j < MAX_FAILURES; j++) {
+      const failure *g = &found->failures[j];
+      if (strcmp(f->name, g->name) == 0 && strcmp(f->mode, g->mode) == 0) count++, before += j < i;
+    }
+    if (before == 0)
+      printf("%4d of %s %s: (%s) %s %s: %.140s\n", count, f->name, f->mode, f->sizes, f->place, f->what, f->text);
   }
   printf("%d of %d entries in %.1f s; %s\n", atomic_load(&found->begun), job_count, seconds, found->part);
   printf("%d passed, %d failed\n", atomic_load(&found->passed), failed);
