@@ -1,7 +1,5 @@
 #include "exec/chunk.h"
 
-#include <math.h>
-
 #include "base/clock.h"
 #include "exec/ops.h"
 
@@ -13,13 +11,13 @@ static exec_call shape_of(const graph *g, const graph_op *op) {
   return c;
 }
 
-size_t exec_chunk_workspace(const graph *g, int first_unit, int unit_count, int threads) {
+size_t exec_chunk_workspace(const exec_math *math, const graph *g, int first_unit, int unit_count, int threads) {
   size_t most = 0;
   for (int u = first_unit; u < first_unit + unit_count; u++) {
     const graph_unit *unit = &g->units.items[u];
     for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
       const exec_call c = shape_of(g, &g->ops.items[o]);
-      const exec_op_row *row = &exec_op_rows[c.op->kind];
+      const exec_op_row *row = &math->rows[c.op->kind];
       const size_t bytes = row->workspace ? row->workspace(&c, threads) : 0;
       if (bytes > most) most = bytes;
     }
@@ -27,11 +25,13 @@ size_t exec_chunk_workspace(const graph *g, int first_unit, int unit_count, int 
   return most;
 }
 
-dp_status exec_chunk_check(const graph *g, dp_error *error) {
+static const exec_math *math_of(const exec_chunk *chunk) { return chunk->math ? chunk->math : &exec_math_cpu; }
+
+dp_status exec_chunk_check(const exec_math *math, const graph *g, dp_error *error) {
   for (size_t o = 0; o < g->ops.count; o++) {
     const graph_op *op = &g->ops.items[o];
-    if (!exec_op_rows[op->kind].forward)
-      return dp_fail(error, DP_UNSUPPORTED, "%s: the CPU has no arithmetic for %s", op->name,
+    if (!math->rows[op->kind].forward)
+      return dp_fail(error, DP_UNSUPPORTED, "%s: %s has no arithmetic for %s", op->name, math->name,
                      graph_op_kind_name(op->kind));
   }
   return DP_OK;
@@ -39,10 +39,10 @@ dp_status exec_chunk_check(const graph *g, dp_error *error) {
 
 /* ---- actions ---- */
 
-float *exec_memory_at(const exec_memory *memory, plan_place place) {
+void *exec_memory_at(const exec_memory *memory, plan_place place) {
   if (place.block == PLAN_BLOCK_NONE) return NULL;
   if (place.block == PLAN_BLOCK_OUTSIDE) return memory->outside[place.at];
-  return (float *)(void *)(memory->blocks[place.block] + place.at);
+  return memory->blocks[place.block] + place.at;
 }
 
 static exec_call call_of(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
@@ -87,7 +87,7 @@ static void look_up_inputs(const exec_memory *memory, const plan_place *gradient
 static bool run_action(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
                        const plan_action *action) {
   exec_call c = call_of(chunk, memory, pass, action);
-  const exec_op_row *row = &exec_op_rows[c.op->kind];
+  const exec_op_row *row = &math_of(chunk)->rows[c.op->kind];
   const plan_place *gradients = &pass->places[action->first_place] + c.op->input_count + c.op->output_count;
   switch (action->kind) {
     case PLAN_ACTION_FORWARD:
@@ -129,8 +129,8 @@ static void poison(const exec_chunk *chunk, const exec_memory *memory, const pla
   for (uint32_t l = 0; chunk->poison && l < pass->life_count; l++) {
     const plan_life *life = &pass->lives[l];
     if ((begin ? life->begin : life->end) != at) continue;
-    kern_fill(chunk->kern, life->bytes / (int64_t)sizeof(float), NAN,
-              exec_memory_at(memory, (plan_place){PLAN_BLOCK_WORKSPACE, life->at}));
+    math_of(chunk)->spoil(chunk->kern, life->bytes,
+                          exec_memory_at(memory, (plan_place){PLAN_BLOCK_WORKSPACE, life->at}));
   }
 }
 
@@ -185,10 +185,11 @@ void exec_chunk_begin_backward(const exec_chunk *chunk, const exec_memory *memor
   poison(chunk, memory, &chunk->places->passes[PLAN_PASS_BACKWARD], 0, true);
   for (int i = 0; i < chunk->places->arrival_count; i++) {
     const plan_arrival *arrival = &chunk->places->arrivals[i];
-    const float *from = exec_memory_at(memory, arrival->collected);
-    float *to = exec_memory_at(memory, arrival->place);
+    const void *from = exec_memory_at(memory, arrival->collected);
+    void *to = exec_memory_at(memory, arrival->place);
     if (from && from != to && memory->begun[arrival->tensor])
-      kern_copy(chunk->kern, graph_tensor_elements(&chunk->graph->tensors.items[arrival->tensor]), from, to);
+      math_of(chunk)->move(chunk->kern, graph_tensor_elements(&chunk->graph->tensors.items[arrival->tensor]), from, to,
+                           false);
   }
 }
 

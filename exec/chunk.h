@@ -1,4 +1,4 @@
-/* The arithmetic of a chunk on the CPU: its passes, as plan/places.h lists their actions, over memory that others give.
+/* The arithmetic of a chunk: its passes, as plan/places.h lists their actions, over memory that others give.
  *
  * Activations are channels-last: [B, C, H, W] lies as [B, H, W, C], so that turning images into tokens moves nothing.
  * Gradients: the first action that adds to one overwrites it, the others add; a tensor that none has reached has none.
@@ -18,11 +18,22 @@ typedef struct exec_observer {
   void *data;
 } exec_observer;
 
+/* A device's arithmetic, as chunks need it. */
+typedef struct exec_math {
+  const char *name;               /* "the CPU" */
+  const struct exec_op_row *rows; /* exec/ops.h: by graph_op_kind */
+  /* n values of the graph's precision, put or added. */
+  void (*move)(void *kern, int64_t n, const void *from, void *to, bool add);
+  void (*spoil)(void *kern, int64_t bytes, void *at); /* for tests: NaN */
+} exec_math;
+extern const exec_math exec_math_cpu;
+
 typedef struct exec_chunk {
   const graph *graph;
   const plan_places *places;
   const exec_parameters *parameters;
-  kern_context *kern;
+  const exec_math *math;         /* NULL: the CPU's */
+  void *kern;                    /* what it works on: the CPU's kern_context, a CUDA device's kern_cuda */
   const exec_observer *observer; /* NULL: nobody looks */
   int worker;                    /* what the observer is told */
   bool poison;                   /* for tests: places of the workspace are NaN before and after their life */
@@ -31,18 +42,18 @@ typedef struct exec_chunk {
 /* Of one microbatch. */
 typedef struct exec_memory {
   char *blocks[PLAN_BLOCK_COUNT]; /* NONE and OUTSIDE: not read. A block of 0 bytes may be NULL */
-  float **outside;                /* [places.outside_count] */
+  void **outside;                 /* [places.outside_count] */
   uint8_t *begun; /* [tensor of the graph] the gradient of what has memory of its own holds something; of
                    * all chunks of the worker */
 } exec_memory;
 
 /* Most workspace that any op of the units needs: for the kern_context to be made. */
-size_t exec_chunk_workspace(const graph *graph, int first_unit, int unit_count, int threads);
+size_t exec_chunk_workspace(const exec_math *math, const graph *graph, int first_unit, int unit_count, int threads);
 /* DP_UNSUPPORTED naming the first op of the graph that has no arithmetic here. */
-dp_status exec_chunk_check(const graph *graph, dp_error *error);
+dp_status exec_chunk_check(const exec_math *math, const graph *graph, dp_error *error);
 
 /* Where a place lies; NULL: NONE. */
-float *exec_memory_at(const exec_memory *memory, plan_place place);
+void *exec_memory_at(const exec_memory *memory, plan_place place);
 
 /* Graph inputs, constants and what is received are there. */
 void exec_chunk_forward(const exec_chunk *chunk, const exec_memory *memory);

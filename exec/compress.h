@@ -15,14 +15,14 @@
 typedef struct exec_squeeze {
   bool here; /* false: the worker has neither end */
   bool down;
-  int extra;               /* of the worker's parameters */
-  float **whole;           /* [microbatch] the tensor */
-  float **packed;          /* [microbatch] the values kept */
-  float **gradients;       /* [microbatch] of those; up alone */
-  float **whole_gradients; /* [microbatch] of the tensor; up alone */
-  float *up;               /* down: the other end's matrices, where PSNR is measured or they are fitted */
-  double *moments[3];      /* down, during a fit: dims x dims */
-  double psnr;             /* of the last microbatch measured; 0: none */
+  int extra;              /* of the worker's parameters */
+  void **whole;           /* [microbatch] the tensor */
+  void **packed;          /* [microbatch] the values kept */
+  void **gradients;       /* [microbatch] of those; up alone */
+  void **whole_gradients; /* [microbatch] of the tensor; up alone */
+  float *up;              /* down: the other end's matrices, where PSNR is measured or they are fitted */
+  double *moments[3];     /* down, during a fit: dims x dims */
+  double psnr;            /* of the last microbatch measured; 0: none */
 } exec_squeeze;
 
 int64_t exec_compress_kept(const plan_compressor *c); /* values of a microbatch */

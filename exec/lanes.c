@@ -139,7 +139,7 @@ static void prepare(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
   const plan_program *program = p->work.program;
   if (lane->kind == PLAN_LANE_COLLECTIVE && program->collectives[program->instructions[i].class_id].norm &&
       !p->work.step->evaluate)
-    exec_worker_norm(&p->workers[lane->worker]);
+    p->work.kind->norm(&p->workers[lane->worker]);
 }
 
 static void run_instruction(exec_pipeline *p, exec_lane *self, const plan_lane *lane, uint32_t i) {
@@ -149,14 +149,16 @@ static void run_instruction(exec_pipeline *p, exec_lane *self, const plan_lane *
   while (!may_start(p, i) && !stopped(p)) wait_change(p, self);
   (void)pthread_mutex_unlock(&p->lock);
   if (stopped(p)) return;
-  prepare(p, lane, i);
+  if (!p->work.kind->deferred) prepare(p, lane, i);
   (void)pthread_mutex_lock(&p->lock);
   meet(p, self, how, i);
   (void)pthread_mutex_unlock(&p->lock);
   if (how == PART_REST || stopped(p)) return;
   if (how == PART_COMPUTE) atomic_store_explicit(&p->position, i, memory_order_relaxed);
   const double start_s = dp_clock_s();
-  const dp_status status = work_on(p, how, lane->worker, i, &error);
+  if (p->work.kind->deferred) p->work.kind->enter(p, self->lane, i);
+  dp_status status = work_on(p, how, lane->worker, i, &error);
+  if (p->work.kind->deferred && status == DP_OK) status = p->work.kind->leave(p, self->lane, i, &error);
   (void)pthread_mutex_lock(&p->lock);
   if (status == DP_OK)
     finish_all(p, how, i, start_s);

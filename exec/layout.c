@@ -8,30 +8,6 @@
 #include "exec/pipeline.h"
 #include "graph/op_table.h"
 
-/* ---- the kernels' workspace ---- */
-
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
-int64_t exec_library_workspace(const plan_program *program, const graph *g, int rank, int threads) {
-  const plan_plan *plan = program->plan;
-  size_t most = larger(1 << 16 /* the loss */, exec_compress_workspace(program, threads));
-  int64_t trained = 0;
-  for (int c = 0; c < plan->chunk_count; c++) {
-    const plan_chunk *chunk = &plan->chunks[c];
-    if (chunk->rank != rank) continue;
-    most = larger(most, exec_chunk_workspace(g, chunk->first_unit, chunk->unit_count, threads));
-    for (int u = chunk->first_unit; u < chunk->first_unit + chunk->unit_count; u++) {
-      trained += g->units.items[u].trainable_parameters;
-      for (int i = 0; i < program->compressor_count; i++) {
-        const plan_compressor *skip = &program->compressors[i];
-        if (skip->trained) trained += skip->parameters * ((skip->down_unit == u) + (skip->up_unit == u));
-      }
-    }
-  }
-  if (trained > 0) most = larger(most, kern_sum_squares_workspace(trained, threads));
-  return (int64_t)most;
-}
-
 /* ---- buffers by what they are for ---- */
 
 typedef struct maker {
@@ -75,12 +51,12 @@ static char *block_of(const maker *m, plan_role role, int chunk, int microbatch)
                                      .microbatch = (uint32_t)microbatch}));
 }
 
-static float *whole(const maker *m, int tensor, bool gradient, int microbatch) {
-  return (float *)(void *)at(m, find(m, (plan_buffer){.role = PLAN_ROLE_WHOLE,
-                                                      .gradient = gradient,
-                                                      .message = PLAN_NO_PEER,
-                                                      .tensor = tensor,
-                                                      .microbatch = (uint32_t)microbatch}));
+static void *whole(const maker *m, int tensor, bool gradient, int microbatch) {
+  return at(m, find(m, (plan_buffer){.role = PLAN_ROLE_WHOLE,
+                                     .gradient = gradient,
+                                     .message = PLAN_NO_PEER,
+                                     .tensor = tensor,
+                                     .microbatch = (uint32_t)microbatch}));
 }
 
 static exec_memory *memory_of(const maker *m, int chunk, int microbatch) {
@@ -98,8 +74,8 @@ static int chunk_of(const maker *m, int unit) {
 }
 
 /* In a buffer of its own, or among what its maker saves. */
-static float *value_of(const maker *m, int tensor, int microbatch) {
-  float *own = whole(m, tensor, false, microbatch);
+static void *value_of(const maker *m, int tensor, int microbatch) {
+  void *own = whole(m, tensor, false, microbatch);
   const int chunk = own ? GRAPH_NONE : chunk_of(m, m->layout->graph->tensors.items[tensor].producer_unit);
   if (chunk == GRAPH_NONE) return own;
   const plan_place place = plan_places_made(&m->layout->places[chunk], tensor);
@@ -117,37 +93,31 @@ static char *persistent(const maker *m, plan_memory_class memory_class) {
   return at(m, find(m, (plan_buffer){.role = PLAN_ROLE_PERSISTENT, .memory_class = (uint8_t)memory_class}));
 }
 
-static dp_status place_persistent(const maker *m) {
+/* Constants lie before the weights, each of which may be of an odd number of bytes. */
+static char *place_constants(const maker *m, char *next) {
   exec_layout *l = m->layout;
-  const graph *g = l->graph;
-  int64_t parameters = 0, places_bytes = 0;
-  l->values = (float *)(void *)persistent(m, PLAN_MEMORY_WEIGHTS);
-  l->gradients = (float *)(void *)persistent(m, PLAN_MEMORY_GRADIENTS);
-  l->optimizer = (float *)(void *)persistent(m, PLAN_MEMORY_OPTIMIZER);
-  l->constants = DP_ARENA_NEW(&l->arena, float *, g->tensors.count);
-  if (!l->constants) return dp_fail_memory(m->error);
-  for (int c = 0; c < m->plan->chunk_count; c++) {
-    if (!is_of_rank(m, c)) continue;
-    for (int u = 0; u < l->places[c].unit_count; u++) {
-      const graph_unit *unit = &g->units.items[l->places[c].first_unit + u];
-      parameters += unit->parameters + unit->adapter_parameters;
-    }
-    if (l->places[c].block_bytes[PLAN_BLOCK_WORKSPACE] > places_bytes)
-      places_bytes = l->places[c].block_bytes[PLAN_BLOCK_WORKSPACE];
-  }
-  for (int i = 0; i < l->program->compressor_count; i++) {
-    const plan_compressor *c = &l->program->compressors[i];
-    parameters += c->parameters * ((chunk_of(m, c->down_unit) != GRAPH_NONE) + (chunk_of(m, c->up_unit) != GRAPH_NONE));
-  }
-  float *next = l->values + parameters;
   for (int c = 0; c < m->plan->chunk_count; c++)
     for (int i = 0; i < l->places[c].outside_count; i++) {
       const int tensor = l->places[c].outside[i].tensor;
-      const graph_tensor *t = &g->tensors.items[tensor];
+      const graph_tensor *t = &l->graph->tensors.items[tensor];
       if (!t->is_constant || l->constants[tensor]) continue;
       l->constants[tensor] = next;
-      next += graph_tensor_elements(t);
+      next += t->bytes;
     }
+  return next;
+}
+
+static dp_status place_persistent(const maker *m) {
+  exec_layout *l = m->layout;
+  int64_t places_bytes = 0;
+  l->gradients = (float *)(void *)persistent(m, PLAN_MEMORY_GRADIENTS);
+  l->optimizer = (float *)(void *)persistent(m, PLAN_MEMORY_OPTIMIZER);
+  l->constants = DP_ARENA_NEW(&l->arena, void *, l->graph->tensors.count);
+  if (!l->constants) return dp_fail_memory(m->error);
+  l->values = (float *)(void *)place_constants(m, persistent(m, PLAN_MEMORY_WEIGHTS));
+  for (int c = 0; c < m->plan->chunk_count; c++)
+    if (is_of_rank(m, c) && l->places[c].block_bytes[PLAN_BLOCK_WORKSPACE] > places_bytes)
+      places_bytes = l->places[c].block_bytes[PLAN_BLOCK_WORKSPACE];
   const plan_buffer *workspace =
       find(m, (plan_buffer){.role = PLAN_ROLE_PERSISTENT, .memory_class = PLAN_MEMORY_WORKSPACE});
   const int64_t from = (places_bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
@@ -178,7 +148,7 @@ static dp_status place_chunk(const maker *m, int chunk, int microbatch) {
   }
   memory->blocks[PLAN_BLOCK_WORKSPACE] = persistent(m, PLAN_MEMORY_WORKSPACE);
   memory->begun = exec_layout_begun(l, (uint32_t)microbatch);
-  memory->outside = DP_ARENA_NEW(&l->arena, float *, (size_t)l->places[chunk].outside_count);
+  memory->outside = DP_ARENA_NEW(&l->arena, void *, (size_t)l->places[chunk].outside_count);
   return memory->outside ? DP_OK : dp_fail_memory(m->error);
 }
 
@@ -187,7 +157,7 @@ static dp_status place_outside(const maker *m, int chunk, int microbatch) {
   exec_layout *l = m->layout;
   for (int i = 0; i < l->places[chunk].outside_count; i++) {
     const plan_outside *what = &l->places[chunk].outside[i];
-    float **place = &memory_of(m, chunk, microbatch)->outside[i];
+    void **place = &memory_of(m, chunk, microbatch)->outside[i];
     if (what->gradient)
       *place = whole(m, what->tensor, true, microbatch);
     else if (l->graph->tensors.items[what->tensor].is_constant)
@@ -216,8 +186,8 @@ static dp_status place_output(const maker *m, int chunk, int microbatch) {
 
 static dp_status place_chunks(const maker *m) {
   exec_layout *l = m->layout;
-  l->outputs = DP_ARENA_NEW(&l->arena, float *, (size_t)l->microbatches);
-  l->output_gradients = DP_ARENA_NEW(&l->arena, float *, (size_t)l->microbatches);
+  l->outputs = DP_ARENA_NEW(&l->arena, void *, (size_t)l->microbatches);
+  l->output_gradients = DP_ARENA_NEW(&l->arena, void *, (size_t)l->microbatches);
   if (!l->outputs || !l->output_gradients) return dp_fail_memory(m->error);
   dp_status (*const steps[])(const maker *, int, int) = {place_chunk, place_outside, place_output};
   for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
@@ -243,20 +213,19 @@ static const plan_buffer *arrived(const maker *m, uint32_t message, int tensor, 
                                .microbatch = (uint32_t)microbatch});
 }
 
-static float *projected(const maker *m, uint32_t message, int tensor, bool gradient, int microbatch) {
-  return (float *)(void *)at(m, find(m, (plan_buffer){.role = PLAN_ROLE_PROJECTED,
-                                                      .gradient = gradient,
-                                                      .message = message,
-                                                      .tensor = tensor,
-                                                      .microbatch = (uint32_t)microbatch}));
+static void *projected(const maker *m, uint32_t message, int tensor, bool gradient, int microbatch) {
+  return at(m, find(m, (plan_buffer){.role = PLAN_ROLE_PROJECTED,
+                                     .gradient = gradient,
+                                     .message = message,
+                                     .tensor = tensor,
+                                     .microbatch = (uint32_t)microbatch}));
 }
 
-static float *port_of(const maker *m, uint32_t message, int tensor, int microbatch) {
-  float *values = projected(m, message, tensor, message_at(m, message)->backward, microbatch);
+static void *port_of(const maker *m, uint32_t message, int tensor, int microbatch) {
+  void *values = projected(m, message, tensor, message_at(m, message)->backward, microbatch);
   if (values) return values;
   if (!message_at(m, message)->backward) return value_of(m, tensor, microbatch);
-  return sends(m, message) ? whole(m, tensor, true, microbatch)
-                           : (float *)(void *)at(m, arrived(m, message, tensor, microbatch));
+  return sends(m, message) ? whole(m, tensor, true, microbatch) : at(m, arrived(m, message, tensor, microbatch));
 }
 
 static dp_status place_ports(const maker *m) {
@@ -270,13 +239,13 @@ static dp_status place_ports(const maker *m) {
     l->port_first[i] = ports;
     if (sends(m, i) || receives(m, i)) ports += (uint32_t)message_at(m, i)->tensor_count;
   }
-  l->ports = DP_ARENA_NEW(&l->arena, float *, (size_t)ports *(size_t)l->microbatches);
+  l->ports = DP_ARENA_NEW(&l->arena, void *, (size_t)ports *(size_t)l->microbatches);
   if (!l->ports) return dp_fail_memory(m->error);
   for (uint32_t i = 0; i < count; i++)
     for (int t = 0; (sends(m, i) || receives(m, i)) && t < message_at(m, i)->tensor_count; t++) {
       const int tensor = program->message_tensors[message_at(m, i)->first_tensor + t];
       for (int mb = 0; mb < l->microbatches; mb++) {
-        float **port = &l->ports[(l->port_first[i] + (uint32_t)t) * (uint32_t)l->microbatches + (uint32_t)mb];
+        void **port = &l->ports[(l->port_first[i] + (uint32_t)t) * (uint32_t)l->microbatches + (uint32_t)mb];
         *port = port_of(m, i, tensor, mb);
         if (!*port)
           return missing(m, message_at(m, i)->backward ? "the message with the gradient of" : "the message with",
@@ -296,7 +265,7 @@ static int taken_up_by(const maker *m, const plan_buffer *buffer) {
 }
 
 /* Where the backward of the chunk looks for it, or where gradients are collected on this worker. */
-static float *target_of(const maker *m, int chunk, int tensor, int microbatch) {
+static void *target_of(const maker *m, int chunk, int tensor, int microbatch) {
   const plan_places *places = &m->layout->places[chunk];
   for (int a = 0; a < places->arrival_count; a++)
     if (places->arrivals[a].tensor == tensor)
@@ -322,7 +291,7 @@ static dp_status place_inboxes(const maker *m) {
   for (uint32_t i = 0; i < count; i++)
     if (receives(m, i) && message_at(m, i)->backward) arrivals += message_at(m, i)->tensor_count;
   l->inboxes = DP_ARENA_NEW(&l->arena, exec_inbox, (size_t)m->plan->chunk_count);
-  l->targets = DP_ARENA_NEW(&l->arena, float *, (size_t)arrivals *(size_t)l->microbatches);
+  l->targets = DP_ARENA_NEW(&l->arena, void *, (size_t)arrivals *(size_t)l->microbatches);
   if (!l->inboxes || !l->targets) return dp_fail_memory(m->error);
   for (int c = 0; c < m->plan->chunk_count; c++) {
     l->inboxes[c].arrivals = DP_ARENA_NEW(&l->arena, exec_arrival, (size_t)(is_of_rank(m, c) ? arrivals : 0));
@@ -333,7 +302,7 @@ static dp_status place_inboxes(const maker *m) {
       const int tensor = program->message_tensors[message_at(m, i)->first_tensor + t];
       const int chunk = taken_up_by(m, arrived(m, i, tensor, 0)); /* that it is there place_ports has seen */
       for (int mb = 0; mb < l->microbatches; mb++) {
-        float **target = &l->targets[to * l->microbatches + mb];
+        void **target = &l->targets[to * l->microbatches + mb];
         *target = target_of(m, chunk, tensor, mb);
         if (!*target) return missing(m, "the sum of the gradients of", tensor);
       }
@@ -356,7 +325,7 @@ static uint32_t answer_to(const maker *m, uint32_t message) {
 }
 
 /* Where the whole gradient is when the backward of the chunk that restored the value has run. */
-static float *departure_of(const maker *m, int chunk, int tensor, int microbatch) {
+static void *departure_of(const maker *m, int chunk, int tensor, int microbatch) {
   const plan_places *places = &m->layout->places[chunk];
   for (int i = 0; i < places->departure_count; i++)
     if (places->departures[i].tensor == tensor)
@@ -365,7 +334,7 @@ static float *departure_of(const maker *m, int chunk, int tensor, int microbatch
 }
 
 dp_status exec_layout_squeeze(const exec_layout *l, const plan_compressor *c, bool down, int microbatch,
-                              float **whole_value, float **packed, float **whole_gradient, float **packed_gradient,
+                              void **whole_value, void **packed, void **whole_gradient, void **packed_gradient,
                               dp_error *error) {
   exec_layout view = *l;
   const maker m = {
@@ -391,15 +360,13 @@ static dp_status sort_buffers(maker *m) {
   return DP_OK;
 }
 
-static dp_status make(maker *m, bool owns_weights) {
+static dp_status make(maker *m) {
   exec_layout *l = m->layout;
   const size_t chunks = (size_t)m->plan->chunk_count, microbatches = (size_t)l->microbatches;
-  l->base = aligned_alloc(PLAN_ALIGNMENT, (size_t)l->plan->layout_bytes);
   l->begun = DP_ARENA_NEW(&l->arena, uint8_t, microbatches * l->graph->tensors.count);
   l->places = DP_ARENA_NEW(&l->arena, plan_places, chunks);
   l->memory = DP_ARENA_NEW(&l->arena, exec_memory, chunks * microbatches);
-  if (!l->base || !l->begun || !l->places || !l->memory) return dp_fail_memory(m->error);
-  if (owns_weights) memset(l->base, 0, (size_t)l->plan->resting_bytes);
+  if (!l->begun || !l->places || !l->memory) return dp_fail_memory(m->error);
   DP_TRY(sort_buffers(m));
   for (int c = 0; c < m->plan->chunk_count; c++)
     if (is_of_rank(m, c))
@@ -411,17 +378,20 @@ static dp_status make(maker *m, bool owns_weights) {
 }
 
 dp_status exec_layout_init(const plan_program *program, const graph *g, const plan_worker_memory *plan, int worker,
-                           bool owns_weights, exec_layout *layout, dp_error *error) {
-  *layout = (exec_layout){
-      .program = program, .graph = g, .plan = plan, .worker = worker, .microbatches = program->plan->microbatches};
+                           char *base, exec_layout *layout, dp_error *error) {
+  *layout = (exec_layout){.program = program,
+                          .graph = g,
+                          .plan = plan,
+                          .worker = worker,
+                          .microbatches = program->plan->microbatches,
+                          .base = base};
   maker m = {.layout = layout, .plan = program->plan, .rank = plan_worker_rank(program->plan, worker), .error = error};
-  const dp_status status = make(&m, owns_weights);
+  const dp_status status = make(&m);
   if (status != DP_OK) exec_layout_free(layout);
   return status;
 }
 
 void exec_layout_free(exec_layout *l) {
-  free(l->base);
   free(l->sorted);
   dp_arena_free(&l->arena);
   *l = (exec_layout){.base = NULL};
@@ -429,21 +399,4 @@ void exec_layout_free(exec_layout *l) {
 
 uint32_t exec_layout_message(const plan_program *program, uint32_t message) {
   return message % plan_message_count(program);
-}
-
-static void spoil(char *from, int64_t bytes) {
-  float *x = (float *)(void *)from;
-  for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++) x[i] = NAN;
-}
-
-void exec_layout_poison_all(const exec_layout *l) {
-  spoil(l->base + l->plan->resting_bytes, l->plan->layout_bytes - l->plan->resting_bytes);
-}
-
-void exec_layout_poison(const exec_layout *l, uint32_t moment, bool begin) {
-  for (uint32_t i = 0; i < l->plan->buffer_count; i++) {
-    const plan_buffer *b = &l->plan->buffers[i];
-    if (b->role != PLAN_ROLE_PERSISTENT && (begin ? b->begin : b->end) == moment)
-      spoil(l->base + b->offset_bytes, b->bytes);
-  }
 }

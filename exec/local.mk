@@ -35,5 +35,13 @@ libexec_a_SOURCES += exec/transport_mpi.c exec/transport_mpi.h
 libexec_a_SOURCES += exec/watch.c exec/watch.h exec/watch_line.c exec/watch_mesh.c exec/watch_parts.h
 AM_CPPFLAGS += $(MPI_CFLAGS)
 libexec_a_SOURCES += exec/worker.c exec/worker.h
+libexec_a_SOURCES += exec/device.h exec/device_cpu.c
+if HAVE_CUDA_BACKEND
+libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/ops_cuda.c
+else
+libexec_a_SOURCES += exec/device_none.c
+endif
+EXTRA_DIST += exec/device_none.c
+libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 libexec_a_SOURCES += exec/measure.c exec/measure.h exec/measure_machine.c exec/measure_store.c exec/measure_store.h
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(MPI_LIBS) $(ZLIB_LIBS)

@@ -273,7 +273,9 @@ static void add_forward(const exec_call *c) {
     kern_add_vector_forward(c->kern, &size, c->x[0], c->x[1], c->y[0]);
     return;
   }
-  for (int64_t at = 0; at < n; at += m) kern_add(c->kern, m, c->x[0] + at, c->x[1], c->y[0] + at);
+  const float *x = c->x[0];
+  float *y = c->y[0];
+  for (int64_t at = 0; at < n; at += m) kern_add(c->kern, m, x + at, c->x[1], y + at);
 }
 
 static void add_backward(const exec_call *c) {
@@ -286,7 +288,8 @@ static void add_backward(const exec_call *c) {
     kern_add_vector_backward(c->kern, &size, c->dy[0], c->dx[1], c->add[1]);
     return;
   }
-  for (int64_t at = 0; at < n; at += m) move(c, m, c->dy[0] + at, c->dx[1], same || c->add[1] || at > 0);
+  const float *dy = c->dy[0];
+  for (int64_t at = 0; at < n; at += m) move(c, m, dy + at, c->dx[1], same || c->add[1] || at > 0);
 }
 
 static size_t broadcast_workspace(const exec_call *c, int threads) {
@@ -310,8 +313,12 @@ static int64_t outer_of(const graph_tensor *t, int axis) {
 static void concat_forward(const exec_call *c) {
   const int64_t outer = outer_of(c->out[0], (int)c->op->attributes.axis);
   int64_t widths[GRAPH_MAX_INPUTS];
-  for (int i = 0; i < c->op->input_count; i++) widths[i] = elements(c->in[i]) / outer;
-  kern_concat(c->kern, outer, c->op->input_count, widths, c->x, c->y[0], false);
+  const float *pieces[GRAPH_MAX_INPUTS];
+  for (int i = 0; i < c->op->input_count; i++) {
+    widths[i] = elements(c->in[i]) / outer;
+    pieces[i] = c->x[i];
+  }
+  kern_concat(c->kern, outer, c->op->input_count, widths, pieces, c->y[0], false);
 }
 
 static void concat_backward(const exec_call *c) {
@@ -333,21 +340,27 @@ static void concat_backward(const exec_call *c) {
 static void split_forward(const exec_call *c) {
   const int64_t outer = outer_of(c->in[0], (int)c->op->attributes.axis);
   int64_t widths[GRAPH_MAX_PIECES];
-  for (int i = 0; i < c->op->output_count; i++) widths[i] = elements(c->out[i]) / outer;
-  kern_split(c->kern, outer, c->op->output_count, widths, c->x[0], c->y, false);
+  float *pieces[GRAPH_MAX_PIECES];
+  for (int i = 0; i < c->op->output_count; i++) {
+    widths[i] = elements(c->out[i]) / outer;
+    pieces[i] = c->y[i];
+  }
+  kern_split(c->kern, outer, c->op->output_count, widths, c->x[0], pieces, false);
 }
 
 static void split_backward(const exec_call *c) {
   const int64_t outer = outer_of(c->in[0], (int)c->op->attributes.axis);
   int64_t widths[GRAPH_MAX_PIECES];
+  const float *pieces[GRAPH_MAX_PIECES];
   bool whole = true;
   for (int i = 0; i < c->op->output_count; i++) {
     widths[i] = elements(c->out[i]) / outer;
+    pieces[i] = c->dy[i];
     whole = whole && c->dy[i];
   }
   if (!c->dx[0]) return;
   if (!whole && !c->add[0]) kern_fill(c->kern, elements(c->in[0]), 0, c->dx[0]);
-  kern_concat(c->kern, outer, c->op->output_count, widths, c->dy, c->dx[0], c->add[0] || !whole);
+  kern_concat(c->kern, outer, c->op->output_count, widths, pieces, c->dx[0], c->add[0] || !whole);
 }
 
 /* A reshape whose output leaves its unit. */
@@ -445,12 +458,14 @@ static kern_rotary rotary_of(const exec_call *c) {
 }
 static void rotary_forward(const exec_call *c) {
   const kern_rotary size = rotary_of(c);
-  kern_rotary_forward(c->kern, &size, c->x[0], c->x[1], c->x[1] + size.tokens * size.head_dim, c->y[0]);
+  const float *cosines = c->x[1];
+  kern_rotary_forward(c->kern, &size, c->x[0], cosines, cosines + size.tokens * size.head_dim, c->y[0]);
 }
 static void rotary_backward(const exec_call *c) {
   const kern_rotary size = rotary_of(c);
+  const float *cosines = c->x[1];
   if (c->dx[0])
-    kern_rotary_backward(c->kern, &size, c->dy[0], c->x[1], c->x[1] + size.tokens * size.head_dim, c->dx[0], c->add[0]);
+    kern_rotary_backward(c->kern, &size, c->dy[0], cosines, cosines + size.tokens * size.head_dim, c->dx[0], c->add[0]);
 }
 
 const exec_op_row exec_op_rows[GRAPH_OP_KIND_COUNT] = {
@@ -478,3 +493,18 @@ const exec_op_row exec_op_rows[GRAPH_OP_KIND_COUNT] = {
     [GRAPH_UNPATCHIFY] = {unpatchify_forward, unpatchify_backward, NULL, NULL, NULL},
     [GRAPH_RESHAPE] = {reshape_forward, reshape_backward, NULL, NULL, NULL},
 };
+
+/* ---- what chunks need beside ops ---- */
+
+static void move_values(void *context, int64_t n, const void *from, void *to, bool add) {
+  if (add)
+    kern_axpy(context, n, 1, from, to);
+  else
+    kern_copy(context, n, from, to);
+}
+
+static void spoil(void *context, int64_t bytes, void *at) {
+  kern_fill(context, bytes / (int64_t)sizeof(float), NAN, at);
+}
+
+const exec_math exec_math_cpu = {.name = "the CPU", .rows = exec_op_rows, .move = move_values, .spoil = spoil};

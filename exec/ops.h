@@ -1,4 +1,4 @@
-/* One row an op kind: how the CPU does it; internal to exec/. */
+/* One row an op kind: how a device does it; internal to exec/. */
 #ifndef DP_EXEC_OPS_H
 #define DP_EXEC_OPS_H
 
@@ -9,18 +9,18 @@
 typedef struct exec_call {
   const graph *graph;
   const graph_op *op;
-  kern_context *kern;
+  void *kern; /* exec_chunk.kern */
   const graph_tensor *in[GRAPH_MAX_INPUTS], *out[GRAPH_MAX_PIECES];
-  const float *x[GRAPH_MAX_INPUTS];
-  float *y[GRAPH_MAX_PIECES];
-  float *dx[GRAPH_MAX_INPUTS];       /* NULL: not wanted */
-  bool add[GRAPH_MAX_INPUTS];        /* dx holds something: add to it */
-  const float *dy[GRAPH_MAX_PIECES]; /* NULL: none has reached it */
-  const float *w[GRAPH_MAX_WEIGHTS];
-  float *dw[GRAPH_MAX_WEIGHTS]; /* NULL: not trained */
-  const exec_lora *adapter;     /* NULL: none */
-  float *statistics;            /* what forward leaves for backward beside its outputs */
-  float *hidden_gradient;       /* of an adapter: from the input gradient to the weight gradient */
+  const void *x[GRAPH_MAX_INPUTS];
+  void *y[GRAPH_MAX_PIECES];
+  void *dx[GRAPH_MAX_INPUTS];       /* NULL: not wanted */
+  bool add[GRAPH_MAX_INPUTS];       /* dx holds something: add to it */
+  const void *dy[GRAPH_MAX_PIECES]; /* NULL: none has reached it */
+  const void *w[GRAPH_MAX_WEIGHTS];
+  void *dw[GRAPH_MAX_WEIGHTS]; /* NULL: not trained */
+  const exec_lora *adapter;    /* NULL: none */
+  void *statistics;            /* what forward leaves for backward beside its outputs */
+  void *hidden_gradient;       /* of an adapter: from the input gradient to the weight gradient */
 } exec_call;
 
 typedef struct exec_op_row {
@@ -33,7 +33,7 @@ typedef struct exec_op_row {
 
 /* By graph_op_kind; forward NULL: there is no arithmetic for it. A reshape
  * that shows its input is never run. */
-extern const exec_op_row exec_op_rows[GRAPH_OP_KIND_COUNT];
+extern const exec_op_row exec_op_rows[GRAPH_OP_KIND_COUNT]; /* the CPU's */
 
 /* Positions of a tensor: all but batch and channels. */
 int64_t exec_positions(const graph_tensor *tensor);

@@ -48,17 +48,21 @@ static void place_all(const exec_parameters_options *o, exec_parameters *p) {
   }
 }
 
+static void *at(float *array, graph_dtype dtype, int64_t offset) {
+  return (char *)array + offset * graph_dtype_bytes(dtype);
+}
+
 /* Where the factors lie, in whatever `values` are now. */
 static void point(exec_parameters *p) {
   for (size_t i = 0; p->lora && i < p->graph->ops.count; i++) {
     exec_lora *lora = &p->lora[i];
     if (lora->rank == 0) continue;
     const int64_t a = p->lora_offset[i], b = a + lora->rank * p->graph->ops.items[i].attributes.in_channels;
-    lora->a = p->values + a;
-    lora->b = p->values + b;
+    lora->a = at(p->values, p->value_dtype, a);
+    lora->b = at(p->values, p->value_dtype, b);
     if (!p->gradients) continue;
-    lora->da = p->gradients + a;
-    lora->db = p->gradients + b;
+    lora->da = at(p->gradients, p->gradient_dtype, a);
+    lora->db = at(p->gradients, p->gradient_dtype, b);
   }
 }
 
@@ -79,6 +83,10 @@ static bool place_arrays(const exec_parameters_options *o, exec_parameters *p) {
   float *moments = o->optimizer;
   if (!place_array(p, o->values, p->count, &p->values)) return false;
   if (!o->training) return true;
+  if (o->value_dtype != GRAPH_FP32) {
+    p->masters = moments;
+    moments += n;
+  }
   return place_array(p, o->gradients, n, &p->gradients) && place_array(p, moments, n, &p->first) &&
          place_array(p, moments ? moments + n : NULL, n, &p->second) &&
          (!o->means || place_array(p, moments ? moments + 2 * n : NULL, n, &p->means));
@@ -86,7 +94,7 @@ static bool place_arrays(const exec_parameters_options *o, exec_parameters *p) {
 
 dp_status exec_parameters_init(const graph *g, const exec_parameters_options *options, exec_parameters *parameters,
                                dp_error *error) {
-  exec_parameters made = {.graph = g};
+  exec_parameters made = {.graph = g, .value_dtype = options->value_dtype, .gradient_dtype = options->gradient_dtype};
   made.offset = DP_ARENA_NEW(&made.arena, int64_t, g->weights.count);
   made.trained = DP_ARENA_NEW(&made.arena, uint8_t, g->weights.count);
   made.unit_first = DP_ARENA_NEW(&made.arena, int64_t, g->units.count + 1);
@@ -123,12 +131,12 @@ void exec_parameters_exchange_means(exec_parameters *p) {
 
 /* ---- weights ---- */
 
-float *exec_parameters_value(const exec_parameters *p, int weight) {
-  return p->offset[weight] < 0 ? NULL : p->values + p->offset[weight];
+void *exec_parameters_value(const exec_parameters *p, int weight) {
+  return p->offset[weight] < 0 ? NULL : at(p->values, p->value_dtype, p->offset[weight]);
 }
 
-float *exec_parameters_gradient(const exec_parameters *p, int weight) {
-  return p->offset[weight] < 0 || !p->trained[weight] ? NULL : p->gradients + p->offset[weight];
+void *exec_parameters_gradient(const exec_parameters *p, int weight) {
+  return p->offset[weight] < 0 || !p->trained[weight] ? NULL : at(p->gradients, p->gradient_dtype, p->offset[weight]);
 }
 
 void exec_parameters_put(kern_context *context, const exec_parameters *p, float *array, int weight, const float *file) {

@@ -1,5 +1,6 @@
 /* The weights of a worker's units in memory: values, and of those that are trained gradients, AdamW's moments and
- * running means, each one flat array in fp32.
+ * running means, each one flat array: in fp32, on the host. On a device the arrays are addresses there, and where its
+ * values are not fp32, values and gradients have dtypes of their own, and trained values are roundings of fp32 masters.
  *
  * Trained weights and the factors of LoRA adapters come first, unit by unit in the order of the graph, so that every
  * run of units has its gradients in one piece; frozen weights follow. Convolutions are kept as [out, kh, kw, in], as
@@ -15,8 +16,8 @@
 /* The LoRA adapter of an op: y += scale B (A x). */
 typedef struct exec_lora {
   int64_t rank;
-  float scale;            /* alpha / rank */
-  float *a, *b, *da, *db; /* [rank, in], [out, rank] and their gradients, added to; da, db NULL: not trained */
+  float scale;           /* alpha / rank */
+  void *a, *b, *da, *db; /* [rank, in], [out, rank] and their gradients, added to; da, db NULL: not trained */
 } exec_lora;
 
 /* More trained floats of a unit: what compresses skips. */
@@ -34,6 +35,8 @@ typedef struct exec_parameters_options {
   /* Where the arrays are to lie, not owned, zeroed; NULL: in memory of their own. optimizer: both moments, then means.
    */
   float *values, *gradients, *optimizer;
+  graph_dtype value_dtype,
+      gradient_dtype; /* not fp32: then the arrays are given, and optimizer begins with the masters */
   const exec_extra *extras;
   int extra_count;
 } exec_parameters_options;
@@ -46,9 +49,11 @@ typedef struct exec_parameters {
   int64_t *unit_first;          /* [unit + 1] where the trained floats of each unit begin; empty for other workers' */
   float *values, *gradients, *first, *second; /* the last three: NULL unless for training */
   float *means;                               /* NULL: not kept */
-  exec_lora *lora;                            /* [op] rank 0: none; NULL: no op has one */
-  int64_t *lora_offset;                       /* [op] of its a, which its b follows */
-  int64_t *extra_offset;                      /* [extra] into `values`, and where it is trained into the others */
+  float *masters;                             /* NULL: the values are */
+  graph_dtype value_dtype, gradient_dtype;
+  exec_lora *lora;       /* [op] rank 0: none; NULL: no op has one */
+  int64_t *lora_offset;  /* [op] of its a, which its b follows */
+  int64_t *extra_offset; /* [extra] into `values`, and where it is trained into the others */
   dp_arena arena;
 } exec_parameters;
 
@@ -60,11 +65,11 @@ void exec_parameters_free(exec_parameters *parameters);
 void exec_parameters_exchange_means(exec_parameters *parameters);
 
 /* NULL where the worker has no such weight, or it has no gradient. */
-float *exec_parameters_value(const exec_parameters *parameters, int weight);
-float *exec_parameters_gradient(const exec_parameters *parameters, int weight);
+void *exec_parameters_value(const exec_parameters *parameters, int weight);
+void *exec_parameters_gradient(const exec_parameters *parameters, int weight);
 
-/* A weight from the layout of files, and any of the arrays back to it: dims of graph_weight, dense. `array` may be
- * `values`, or one of the others where the weight is trained. */
+/* On the host: a weight from the layout of files, and any of the arrays back to it: dims of graph_weight, dense.
+ * `array` may be `values`, or one of the others where the weight is trained. */
 void exec_parameters_from_file(kern_context *context, exec_parameters *parameters, int weight, const float *file);
 void exec_parameters_to_file(kern_context *context, const exec_parameters *parameters, const float *array, int weight,
                              float *file);

@@ -11,14 +11,14 @@
 
 /* ---- making it ---- */
 
-static dp_status check_plan(const plan_plan *plan, const graph *g, dp_error *error) {
+static dp_status check_plan(const exec_work *work, dp_error *error) {
+  const plan_plan *plan = work->plan;
   const char *missing = NULL;
   if (plan_tensor(plan) > 1) missing = "tensor groups";
   if (!plan->training) missing = "sampling";
   if (plan->optimizer != PLAN_ADAMW) missing = "optimizers other than adamw";
-  if (g->precision != GRAPH_FP32) missing = "a precision other than fp32";
-  if (missing) return dp_fail(error, DP_UNSUPPORTED, "the CPU executor does not know %s yet", missing);
-  return exec_chunk_check(g, error);
+  if (missing) return dp_fail(error, DP_UNSUPPORTED, "the executor does not know %s yet", missing);
+  return work->kind->check(work, error);
 }
 
 int exec_process_of(const exec_pipeline *p, int worker) {
@@ -45,7 +45,7 @@ static dp_status share_out(exec_pipeline *p, dp_error *error) {
 }
 
 static dp_status lay_out(exec_pipeline *p, dp_error *error) {
-  const plan_memory_options options = {.library_workspace = exec_library_workspace,
+  const plan_memory_options options = {.library_workspace = p->work.kind->workspace,
                                        .threads = exec_work_threads(&p->work),
                                        .unfused = true,
                                        .means = p->work.options.means};
@@ -80,6 +80,7 @@ static dp_status make_lanes(exec_pipeline *p, dp_error *error) {
     p->lanes[l].scratch = DP_ARENA_NEW(&p->arena, float, (size_t)floats);
     if (!p->lanes[l].scratch) return dp_fail_memory(error);
   }
+  if (p->work.kind->deferred) DP_TRY(p->work.kind->open_lanes(p, error));
   return exec_lanes_start(p, error);
 }
 
@@ -132,13 +133,17 @@ static dp_status make(exec_pipeline *p, dp_error *error) {
 
 dp_status exec_pipeline_create(const plan_program *program, const graph *g, const exec_pipeline_options *options,
                                exec_pipeline **pipeline, dp_error *error) {
-  DP_TRY(check_plan(program->plan, g, error));
   exec_pipeline *p = calloc(1, sizeof *p);
   if (!p) return dp_fail_memory(error);
-  p->work = (exec_work){.program = program, .plan = program->plan, .graph = g, .options = *options};
+  p->work = (exec_work){.program = program,
+                        .plan = program->plan,
+                        .graph = g,
+                        .kind = options->cuda ? &exec_device_cuda : &exec_device_cpu,
+                        .options = *options};
   atomic_init(&p->stop, false);
   atomic_init(&p->position, PLAN_NO_PEER);
-  const dp_status status = make(p, error);
+  dp_status status = check_plan(&p->work, error);
+  if (status == DP_OK) status = make(p, error);
   if (status != DP_OK)
     exec_pipeline_free(p);
   else
@@ -149,6 +154,7 @@ dp_status exec_pipeline_create(const plan_program *program, const graph *g, cons
 void exec_pipeline_free(exec_pipeline *p) {
   if (!p) return;
   exec_lanes_stop(p);
+  if (p->work.kind->deferred) p->work.kind->close_lanes(p);
   for (int w = p->first_worker; p->workers && w < p->end_worker; w++) exec_worker_free(&p->workers[w]);
   plan_memory_free(&p->work.memory);
   dp_arena_free(&p->arena);
@@ -158,8 +164,78 @@ void exec_pipeline_free(exec_pipeline *p) {
 bool exec_pipeline_has(const exec_pipeline *p, int w) { return exec_is_here(p, (uint32_t)w); }
 exec_parameters *exec_pipeline_parameters(exec_pipeline *p, int w) { return &p->workers[w].parameters; }
 kern_context *exec_pipeline_kernels(exec_pipeline *p, int w) { return p->workers[w].kern; }
-float *exec_pipeline_constant(exec_pipeline *p, int w, int tensor) { return p->workers[w].layout.constants[tensor]; }
+void *exec_pipeline_constant(exec_pipeline *p, int w, int tensor) { return p->workers[w].layout.constants[tensor]; }
 const plan_worker_memory *exec_pipeline_memory(const exec_pipeline *p, int w) { return &p->work.memory.workers[w]; }
+int64_t exec_library_workspace(const plan_program *program, const graph *g, int rank, int threads) {
+  return exec_device_cpu.workspace(program, g, rank, threads);
+}
+
+/* ---- arrays of the parameters ---- */
+
+/* One of the arrays, of n values from an offset on; its dtype. Trained values are their masters where there are any. */
+static void *place_in(const exec_parameters *p, exec_array array, int64_t offset, graph_dtype *dtype) {
+  float *const arrays[] = {p->values, p->gradients, p->first, p->second, p->means};
+  *dtype = array == EXEC_VALUES ? p->value_dtype : array == EXEC_GRADIENTS ? p->gradient_dtype : GRAPH_FP32;
+  return (char *)arrays[array] + offset * graph_dtype_bytes(*dtype);
+}
+
+dp_status exec_pipeline_read(exec_pipeline *p, int w, exec_array array, int64_t offset, int64_t n, float *to,
+                             dp_error *error) {
+  exec_worker *worker = &p->workers[w];
+  const exec_parameters *parameters = &worker->parameters;
+  graph_dtype dtype;
+  const void *from = place_in(parameters, array, offset, &dtype);
+  if (array == EXEC_VALUES && parameters->masters && offset < parameters->trained_count)
+    return p->work.kind->read(worker, GRAPH_FP32, n, parameters->masters + offset, to, error);
+  return p->work.kind->read(worker, dtype, n, from, to, error);
+}
+
+dp_status exec_pipeline_write(exec_pipeline *p, int w, exec_array array, int64_t offset, int64_t n, const float *from,
+                              dp_error *error) {
+  exec_worker *worker = &p->workers[w];
+  const exec_parameters *parameters = &worker->parameters;
+  graph_dtype dtype;
+  void *to = place_in(parameters, array, offset, &dtype);
+  if (array == EXEC_VALUES && parameters->masters && offset < parameters->trained_count)
+    DP_TRY(p->work.kind->write(worker, GRAPH_FP32, n, from, parameters->masters + offset, error));
+  return p->work.kind->write(worker, dtype, n, from, to, error);
+}
+
+static bool is_permuted(const graph_weight *w) { return w->rank == 4; }
+
+dp_status exec_pipeline_read_weight(exec_pipeline *p, int w, exec_array array, int weight, float *file,
+                                    dp_error *error) {
+  const graph_weight *of = &p->work.graph->weights.items[weight];
+  const int64_t n = of->parameters, offset = p->workers[w].parameters.offset[weight];
+  if (!is_permuted(of)) return exec_pipeline_read(p, w, array, offset, n, file, error);
+  float *memory = malloc((size_t)n * sizeof *memory);
+  if (!memory) return dp_fail_memory(error);
+  const dp_status status = exec_pipeline_read(p, w, array, offset, n, memory, error);
+  if (status == DP_OK)
+    kern_conv2d_weight_to_file(p->workers[w].kern, of->dims[0], of->dims[1], of->dims[2], of->dims[3], memory, file);
+  free(memory);
+  return status;
+}
+
+dp_status exec_pipeline_write_weight(exec_pipeline *p, int w, exec_array array, int weight, const float *file,
+                                     dp_error *error) {
+  const graph_weight *of = &p->work.graph->weights.items[weight];
+  const int64_t n = of->parameters, offset = p->workers[w].parameters.offset[weight];
+  if (!is_permuted(of)) return exec_pipeline_write(p, w, array, offset, n, file, error);
+  float *memory = malloc((size_t)n * sizeof *memory);
+  if (!memory) return dp_fail_memory(error);
+  kern_conv2d_weight_from_file(p->workers[w].kern, of->dims[0], of->dims[1], of->dims[2], of->dims[3], file, memory);
+  const dp_status status = exec_pipeline_write(p, w, array, offset, n, memory, error);
+  free(memory);
+  return status;
+}
+
+dp_status exec_pipeline_write_constant(exec_pipeline *p, int w, int tensor, const float *from, dp_error *error) {
+  const graph_tensor *t = &p->work.graph->tensors.items[tensor];
+  return p->work.kind->write(&p->workers[w], t->dtype, graph_tensor_elements(t), from,
+                             p->workers[w].layout.constants[tensor], error);
+}
+
 uint32_t exec_pipeline_position(const exec_pipeline *p) { return atomic_load(&p->position); }
 
 /* ---- what came of a step ---- */
@@ -314,7 +390,11 @@ dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_
   dp_status status = exec_barrier(p->work.options.transport, error);
   double began_s = dp_clock_s(); /* process 0's counts; its broadcast starts the others */
   if (status == DP_OK) status = exec_broadcast(p->work.options.transport, &began_s, sizeof began_s, error);
+  if (status == DP_OK && p->work.kind->deferred) p->work.kind->begin_lanes(p);
   if (status == DP_OK) status = exec_lanes_step(p, error);
+  if (status == DP_OK && p->work.kind->deferred) status = p->work.kind->finish_lanes(p, error);
+  for (int w = p->first_worker; status == DP_OK && w < p->end_worker; w++)
+    status = p->work.kind->collect(&p->work, &p->workers[w], error);
   if (exchange) exchange_means(p);
   if (status == DP_OK && result && result->psnr) status = exec_skips_psnr(p, result->psnr, error);
   if (status == DP_OK) status = share_reports(p, result ? result : &unread, error);

@@ -3,8 +3,9 @@
  * Every lane runs its instructions in their order, each when all in its wait list are done; a SEND and its RECV meet,
  * and the members of an ALL_REDUCE. So what runs is the program that the simulator plays, and the timeline has the same
  * type. Each worker has one allocation, laid out by the plan (plan/memory.h); a step allocates nothing. Sums have one
- * order whoever is faster and wherever the workers are: gradients that arrive wait in buffers of their own and are added,
- * the furthest chunk's first, when the backward that needs them begins; all-reduces add in the order of their members.
+ * order whoever is faster and wherever the workers are: gradients that arrive wait in buffers of their own and are
+ * added, the furthest chunk's first, when the backward that needs them begins; all-reduces add in the order of their
+ * members.
  *
  * Not yet: tensor groups, sampling (DP_UNSUPPORTED).
  */
@@ -30,6 +31,7 @@ typedef struct exec_feed {
 } exec_feed;
 
 typedef struct exec_pipeline_options {
+  bool cuda;   /* on CUDA devices, else on the host's processors */
   int threads; /* of each worker's kernels; 0: 1 */
   exec_feed feed;
   /* NULL: all workers are in this process. Else they are dealt out in equal runs: worker w is with process
@@ -56,7 +58,22 @@ bool exec_pipeline_has(const exec_pipeline *pipeline, int worker);
 exec_parameters *exec_pipeline_parameters(exec_pipeline *pipeline, int worker);
 kern_context *exec_pipeline_kernels(exec_pipeline *pipeline, int worker);
 /* A constant input of a worker, dense; NULL: none of its units reads it. */
-float *exec_pipeline_constant(exec_pipeline *pipeline, int worker, int tensor);
+void *exec_pipeline_constant(exec_pipeline *pipeline, int worker, int tensor);
+/* From the host, in fp32: dense, channels last. */
+dp_status exec_pipeline_write_constant(exec_pipeline *pipeline, int worker, int tensor, const float *from,
+                                       dp_error *error);
+/* Arrays of a worker's parameters on whatever device they are, as fp32 on the host: n values from an offset of
+ * exec_parameters on, in memory's layout; or a weight as files have it. Trained values are fp32 masters where the
+ * device keeps such: writing them writes what is rounded from them, too. */
+typedef enum exec_array { EXEC_VALUES, EXEC_GRADIENTS, EXEC_FIRST, EXEC_SECOND, EXEC_MEANS } exec_array;
+dp_status exec_pipeline_read(exec_pipeline *pipeline, int worker, exec_array array, int64_t offset, int64_t n,
+                             float *to, dp_error *error);
+dp_status exec_pipeline_write(exec_pipeline *pipeline, int worker, exec_array array, int64_t offset, int64_t n,
+                              const float *from, dp_error *error);
+dp_status exec_pipeline_read_weight(exec_pipeline *pipeline, int worker, exec_array array, int weight, float *file,
+                                    dp_error *error);
+dp_status exec_pipeline_write_weight(exec_pipeline *pipeline, int worker, exec_array array, int weight,
+                                     const float *file, dp_error *error);
 /* Of any worker, here or not: its layout_bytes are what it has allocated. */
 const plan_worker_memory *exec_pipeline_memory(const exec_pipeline *pipeline, int worker);
 

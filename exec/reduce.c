@@ -13,8 +13,9 @@ typedef struct share {
 static share gradients_of(const exec_pipeline *p, const plan_collective *collective, uint32_t worker) {
   const exec_parameters *parameters = &p->workers[worker].parameters;
   const int64_t first = parameters->unit_first[collective->first_unit],
-                end = parameters->unit_first[collective->first_unit + collective->unit_count];
-  return (share){parameters->gradients + first, (size_t)(end - first) * sizeof(float)};
+                end = parameters->unit_first[collective->first_unit + collective->unit_count],
+                each = graph_dtype_bytes(parameters->gradient_dtype);
+  return (share){(char *)parameters->gradients + first * each, (size_t)((end - first) * each)};
 }
 
 static const plan_collective *collective_of(const exec_pipeline *p, uint32_t instruction) {
@@ -46,6 +47,19 @@ static void add(size_t bytes, const void *from, void *to) {
   for (size_t i = 0; i < bytes / sizeof(float); i++) sum[i] += x[i];
 }
 
+/* All members are in this process. */
+static dp_status add_on_device(exec_pipeline *p, const plan_collective *collective, uint32_t at) {
+  const uint32_t *members = &p->work.program->group_members[collective->first_member], lane = p->lane_of[at];
+  const share sum = gradients_of(p, collective, members[0]);
+  const int64_t n = (int64_t)sum.count / graph_dtype_bytes(p->workers[members[0]].parameters.gradient_dtype);
+  for (uint32_t m = 1; m < collective->member_count; m++)
+    p->work.kind->add_gradients(p, lane, members[0], n, gradients_of(p, collective, members[m]).bytes, sum.bytes);
+  for (uint32_t m = 1; m < collective->member_count; m++)
+    p->work.kind->copy(p, lane, (int64_t)sum.count, members[0], sum.bytes, members[m],
+                       gradients_of(p, collective, members[m]).bytes);
+  return DP_OK;
+}
+
 static dp_status lead_gradients(exec_pipeline *p, const plan_collective *collective, uint32_t at, dp_error *error) {
   const plan_program *program = p->work.program;
   const uint32_t *members = &program->group_members[collective->first_member];
@@ -53,6 +67,7 @@ static dp_status lead_gradients(exec_pipeline *p, const plan_collective *collect
   const share sum = gradients_of(p, collective, members[0]);
   float *scratch = p->lanes[p->lane_of[at]].scratch;
   exec_transport *t = p->work.options.transport;
+  if (p->work.kind->deferred) return add_on_device(p, collective, at);
   for (uint32_t m = 1; m < collective->member_count; m++) {
     const bool here = exec_is_here(p, members[m]);
     if (!here)
@@ -79,6 +94,10 @@ static dp_status lead_norm(exec_pipeline *p, uint32_t at, dp_error *error) {
   const uint32_t *ids = &p->groups.ids[p->groups.first[program->instructions[at].peer]];
   exec_transport *t = p->work.options.transport;
   double *norms = p->workers[0].norms;
+  if (p->work.kind->deferred) {
+    p->work.kind->share_norms(p, p->lane_of[at]);
+    return DP_OK;
+  }
   for (uint32_t w = 0; w < workers; w++) {
     if (exec_is_here(p, w))
       norms[w] = p->workers[w].square;

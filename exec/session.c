@@ -220,8 +220,8 @@ dp_status exec_session_create(const exec_session_options *options, exec_session 
   status = exec_agree(options->transport, status, error);
   if (status == DP_OK) status = exec_agree(options->transport, prepare_skips(s, error), error);
   if (status == DP_OK) status = exec_agree(options->transport, exec_pipeline_fit_skips(s->pipeline, error), error);
+  if (status == DP_OK) status = exec_agree(options->transport, exec_session_begin_means(s, error), error);
   if (status == DP_OK) {
-    exec_session_begin_means(s);
     *session = s;
   }
   if (status != DP_OK) exec_session_free(s);

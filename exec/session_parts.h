@@ -35,7 +35,7 @@ struct exec_session {
 /* The weights of the workers here: first ones, and the constants of the model in all sizes. */
 dp_status exec_session_fill(exec_session *session, dp_error *error);
 /* The running means begin as what is trained now. */
-void exec_session_begin_means(exec_session *session);
+dp_status exec_session_begin_means(exec_session *session, dp_error *error);
 
 /* A worker's parameters where it is here, else NULL. The workers of a process are a run. */
 exec_parameters *exec_session_parameters(exec_session *session, int worker);

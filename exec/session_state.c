@@ -14,10 +14,7 @@
 static const char *const kinds[] = {"weight", "adamw_m", "adamw_v", "ema"};
 enum { KINDS = 4 };
 
-static float *array_of(const exec_parameters *p, int kind) {
-  float *const arrays[KINDS] = {p->values, p->first, p->second, p->means};
-  return arrays[kind];
-}
+static const exec_array arrays[KINDS] = {EXEC_VALUES, EXEC_FIRST, EXEC_SECOND, EXEC_MEANS};
 
 /* A saved array: a weight, or factor a or b of an op's adapter. */
 typedef struct item {
@@ -93,7 +90,7 @@ static dp_status take_stock(exec_session *s, int worker, dp_arena *arena, invent
   list->items = DP_ARENA_NEW(arena, item, most);
   if (!list->arrays || !list->items) return dp_fail_memory(error);
   for (int k = 0; k < KINDS; k++) {
-    if (!array_of(p, k)) continue;
+    if (arrays[k] == EXEC_MEANS && !p->means) continue;
     for (size_t w = 0; w < g->weights.count; w++) {
       const graph_weight *weight = &g->weights.items[w];
       if (p->offset[w] >= 0 && p->trained[w])
@@ -117,14 +114,12 @@ static dp_status give(void *context, size_t index, const float **values, dp_erro
   const giver *g = context;
   const item *what = &g->list->items[index];
   exec_session *s = g->list->session;
-  const exec_parameters *p = exec_session_parameters(s, g->list->worker);
-  (void)error;
-  *values = array_of(p, what->kind) + what->at;
-  if (what->weight < 0) return DP_OK;
-  exec_parameters_to_file(exec_pipeline_kernels(s->pipeline, g->list->worker), p, array_of(p, what->kind), what->weight,
-                          g->buffer);
+  const int worker = g->list->worker;
   *values = g->buffer;
-  return DP_OK;
+  if (what->weight >= 0)
+    return exec_pipeline_read_weight(s->pipeline, worker, arrays[what->kind], what->weight, g->buffer, error);
+  return exec_pipeline_read(s->pipeline, worker, arrays[what->kind], what->at, floats_of(&g->list->arrays[index]),
+                            g->buffer, error);
 }
 
 static dp_status write_part(exec_session *s, int worker, const exec_checkpoint_output *output,
@@ -263,13 +258,12 @@ static dp_status read_worker(exec_session *s, int worker, const exec_checkpoint 
   for (size_t i = 0; status == DP_OK && i < list.count; i++) {
     const exec_checkpoint_array *array = &list.arrays[i];
     const item *what = &list.items[i];
-    const exec_parameters *p = exec_session_parameters(s, worker);
     status = exec_checkpoint_read(checkpoint, array->name, array->rank, array->dims, buffer, error);
     if (status != DP_OK) break;
-    if (what->weight < 0)
-      memcpy(array_of(p, what->kind) + what->at, buffer, (size_t)floats_of(array) * sizeof *buffer);
-    else
-      exec_parameters_put(exec_pipeline_kernels(s->pipeline, worker), p, array_of(p, what->kind), what->weight, buffer);
+    status =
+        what->weight < 0
+            ? exec_pipeline_write(s->pipeline, worker, arrays[what->kind], what->at, floats_of(array), buffer, error)
+            : exec_pipeline_write_weight(s->pipeline, worker, arrays[what->kind], what->weight, buffer, error);
   }
   dp_arena_free(&arena);
   return status;

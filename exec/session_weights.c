@@ -39,11 +39,16 @@ static void draw_weight(const exec_session *s, const graph_op *op, int weight, f
   draw(s->seed, w->name, 1 / sqrt((double)(first->parameters / first->dims[0])), w->parameters, out);
 }
 
-static void draw_lora(const exec_session *s, const exec_parameters *p, int op) {
-  const exec_lora *lora = &p->lora[op];
-  if (lora->rank == 0) return;
-  const int64_t in = s->graph->ops.items[op].attributes.in_channels;
-  draw(s->seed, s->graph->ops.items[op].name, 1 / sqrt((double)in), lora->rank * in, lora->a);
+static dp_status draw_lora(exec_session *s, int worker, int op, dp_error *error) {
+  const exec_parameters *p = exec_session_parameters(s, worker);
+  const int64_t in = s->graph->ops.items[op].attributes.in_channels, n = p->lora[op].rank * in;
+  if (n == 0) return DP_OK;
+  float *a = malloc((size_t)n * sizeof *a);
+  if (!a) return dp_fail_memory(error);
+  draw(s->seed, s->graph->ops.items[op].name, 1 / sqrt((double)in), n, a);
+  const dp_status status = exec_pipeline_write(s->pipeline, worker, EXEC_VALUES, p->lora_offset[op], n, a, error);
+  free(a);
+  return status;
 }
 
 static int64_t largest_weight(const graph *g) {
@@ -64,28 +69,42 @@ static dp_status fill_worker(exec_session *s, int worker, const exec_weights *we
         DP_TRY(exec_weights_read(weights, w, file, error));
       else
         draw_weight(s, op, w, file);
-      exec_parameters_from_file(exec_pipeline_kernels(s->pipeline, worker), p, w, file);
+      DP_TRY(exec_pipeline_write_weight(s->pipeline, worker, EXEC_VALUES, w, file, error));
     }
-    if (p->lora) draw_lora(s, p, (int)o);
+    if (p->lora) DP_TRY(draw_lora(s, worker, (int)o, error));
   }
   return DP_OK;
 }
 
-void exec_session_begin_means(exec_session *s) {
+dp_status exec_session_begin_means(exec_session *s, dp_error *error) {
+  enum { PIECE = 1 << 20 };
+  float *piece = malloc(PIECE * sizeof *piece);
+  dp_status status = piece ? DP_OK : dp_fail_memory(error);
   for (int w = 0; w < s->program->worker_count; w++) {
-    exec_parameters *p = exec_session_parameters(s, w);
-    if (p && p->means) memcpy(p->means, p->values, (size_t)p->trained_count * sizeof *p->means);
+    const exec_parameters *p = exec_session_parameters(s, w);
+    for (int64_t at = 0; status == DP_OK && p && p->means && at < p->trained_count; at += PIECE) {
+      const int64_t n = p->trained_count - at < PIECE ? p->trained_count - at : PIECE;
+      status = exec_pipeline_read(s->pipeline, w, EXEC_VALUES, at, n, piece, error);
+      if (status == DP_OK) status = exec_pipeline_write(s->pipeline, w, EXEC_MEANS, at, n, piece, error);
+    }
   }
+  free(piece);
+  return status;
 }
 
 static dp_status fill_constants(const graph *g, exec_pipeline *pipeline, int worker, const exec_weights *weights,
                                 const dp_node *config, dp_error *error) {
   for (size_t t = 0; t < g->tensors.count; t++) {
     const graph_tensor *tensor = &g->tensors.items[t];
-    float *constant = tensor->is_constant ? exec_pipeline_constant(pipeline, worker, (int)t) : NULL;
-    if (!constant) continue;
+    if (!tensor->is_constant || !exec_pipeline_constant(pipeline, worker, (int)t)) continue;
     const dp_safetensor *buffer = weights ? exec_weights_buffer(weights, tensor->name) : NULL;
-    DP_TRY(exec_table_fill(g, (int)t, config, weights ? weights->files : NULL, buffer, constant, error));
+    float *constant = malloc((size_t)graph_tensor_elements(tensor) * sizeof *constant);
+    dp_status status = constant ? DP_OK : dp_fail_memory(error);
+    if (status == DP_OK)
+      status = exec_table_fill(g, (int)t, config, weights ? weights->files : NULL, buffer, constant, error);
+    if (status == DP_OK) status = exec_pipeline_write_constant(pipeline, worker, (int)t, constant, error);
+    free(constant);
+    DP_TRY(status);
   }
   return DP_OK;
 }
@@ -165,16 +184,17 @@ static size_t floats_of(const exporter *e, int index, int factor) {
 }
 
 /* From this process's own worker into the buffers. */
-static void take_own(const exporter *e, int index, int worker) {
-  exec_parameters *p = exec_session_parameters(e->session, worker);
+static dp_status take_own(const exporter *e, int index, int worker, dp_error *error) {
+  const exec_parameters *p = exec_session_parameters(e->session, worker);
+  exec_pipeline *pipeline = e->session->pipeline;
   if (e->layers) {
-    const float *a = (e->means ? p->means : p->values) + p->lora_offset[e->layers[index].op];
-    memcpy(e->buffer, a, floats_of(e, index, 0) * sizeof *a);
-    memcpy(e->second, a + floats_of(e, index, 0), floats_of(e, index, 1) * sizeof *a);
-    return;
+    const exec_array array = e->means ? EXEC_MEANS : EXEC_VALUES;
+    const int64_t a = p->lora_offset[e->layers[index].op], n = (int64_t)floats_of(e, index, 0);
+    DP_TRY(exec_pipeline_read(pipeline, worker, array, a, n, e->buffer, error));
+    return exec_pipeline_read(pipeline, worker, array, a + n, (int64_t)floats_of(e, index, 1), e->second, error);
   }
-  const float *array = e->means && p->trained[index] ? p->means : p->values;
-  exec_parameters_to_file(exec_pipeline_kernels(e->session->pipeline, worker), p, array, index, e->buffer);
+  const exec_array array = e->means && p->trained[index] ? EXEC_MEANS : EXEC_VALUES;
+  return exec_pipeline_read_weight(pipeline, worker, array, index, e->buffer, error);
 }
 
 static dp_status pass(const exporter *e, int peer, int index, dp_error *error) {
@@ -195,7 +215,7 @@ static dp_status bring(exporter *e, int index, dp_error *error) {
   const int worker = owner_of(e, index), here = process_here(e);
   const int process = exec_process_of(e->session->pipeline, worker);
   e->next = index + 1;
-  if (process == here) take_own(e, index, worker);
+  if (process == here) DP_TRY(take_own(e, index, worker, error));
   return process != 0 && (process == here || here == 0) ? pass(e, process, index, error) : DP_OK;
 }
 

@@ -6,22 +6,27 @@
 
 /* Bytes of the k-th tensor of a message. */
 static size_t bytes_of(const exec_pipeline *p, const plan_message *message, int k) {
-  return (size_t)exec_wire_floats(&p->work, message, k) * sizeof(float);
+  return (size_t)exec_wire_values(&p->work, message, k) * (size_t)graph_dtype_bytes(p->work.graph->precision);
 }
 
-static float *port(const exec_pipeline *p, uint32_t worker, const plan_instruction *i, int k) {
+static void *port(const exec_pipeline *p, uint32_t worker, const plan_instruction *i, int k) {
   return exec_layout_port(&p->workers[worker].layout, exec_layout_message(p->work.program, i->class_id), k,
                           i->microbatch);
 }
 
 /* Where a sender has it. A gradient that nobody there has a use for is 0; that of K values is made whatever comes. */
-static const float *sent(const exec_pipeline *p, const plan_message *message, const plan_instruction *send, int k) {
+static const void *sent(exec_pipeline *p, uint32_t lane, const plan_message *message, const plan_instruction *send,
+                        int k) {
   const exec_worker *w = &p->workers[message->from_worker];
-  float *from = port(p, message->from_worker, send, k);
+  void *from = port(p, message->from_worker, send, k);
   const int tensor = p->work.program->message_tensors[message->first_tensor + k];
   if (message->backward && !exec_layout_begun(&w->layout, send->microbatch)[tensor] &&
-      !exec_worker_squeeze(&p->work, w, message, k))
-    memset(from, 0, bytes_of(p, message, k));
+      !exec_worker_squeeze(&p->work, w, message, k)) {
+    if (p->work.kind->deferred)
+      p->work.kind->clear(p, lane, (int64_t)bytes_of(p, message, k), from);
+    else
+      memset(from, 0, bytes_of(p, message, k));
+  }
   return from;
 }
 
@@ -35,8 +40,15 @@ void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
   const plan_instruction *recv = &program->instructions[recv_at], *send = &program->instructions[recv->peer];
   const plan_message *message = &program->messages[recv->class_id];
   if (is_idle(p, message)) return;
-  for (int k = 0; k < message->tensor_count; k++)
-    memcpy(port(p, message->to_worker, recv, k), sent(p, message, send, k), bytes_of(p, message, k));
+  for (int k = 0; k < message->tensor_count; k++) {
+    const uint32_t lane = p->lane_of[recv_at];
+    const void *from = sent(p, lane, message, send, k);
+    void *to = port(p, message->to_worker, recv, k);
+    if (p->work.kind->deferred)
+      p->work.kind->copy(p, lane, (int64_t)bytes_of(p, message, k), message->from_worker, from, message->to_worker, to);
+    else
+      memcpy(to, from, bytes_of(p, message, k));
+  }
 }
 
 /* A message without tensors is a token. So is a gradient's in an evaluation: when it has come, the tensors that it
@@ -50,7 +62,7 @@ dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
   const uint32_t tag = p->lane_of[at];
   if (is_idle(p, message) || message->tensor_count == 0) return t->send(t, to, tag, "", 0, &p->stop, error);
   for (int k = 0; k < message->tensor_count; k++)
-    DP_TRY(t->send(t, to, tag, sent(p, message, send, k), bytes_of(p, message, k), &p->stop, error));
+    DP_TRY(t->send(t, to, tag, sent(p, tag, message, send, k), bytes_of(p, message, k), &p->stop, error));
   return DP_OK;
 }
 

@@ -9,11 +9,29 @@ static const plan_lane *compute_of(const exec_work *work, const exec_worker *w) 
   return &work->program->lanes[work->program->worker_lane[w->index]];
 }
 
+int64_t exec_trained_floats(const plan_program *program, const graph *g, int rank) {
+  const plan_plan *plan = program->plan;
+  int64_t trained = plan_trainable_parameters(plan, g, rank);
+  for (int i = 0; i < program->compressor_count; i++) {
+    const plan_compressor *skip = &program->compressors[i];
+    const int ends = (plan->chunks[plan_chunk_of(plan, (size_t)skip->down_unit)].rank == rank) +
+                     (plan->chunks[plan_chunk_of(plan, (size_t)skip->up_unit)].rank == rank);
+    if (skip->trained) trained += ends * skip->parameters;
+  }
+  return trained;
+}
+
+kern_loss exec_loss_size(const exec_work *work) {
+  const graph_tensor *t = &work->graph->tensors.items[work->output];
+  const double samples = (double)work->plan->microbatches * work->plan->replicas * (double)t->dims[0];
+  return (kern_loss){.batch = t->dims[0], .n = graph_tensor_elements(t) / t->dims[0], .factor = 1 / samples};
+}
+
 int exec_work_threads(const exec_work *work) { return work->options.threads > 0 ? work->options.threads : 1; }
 
 /* ---- compressed skips ---- */
 
-int64_t exec_wire_floats(const exec_work *work, const plan_message *message, int k) {
+int64_t exec_wire_values(const exec_work *work, const plan_message *message, int k) {
   const int at = message->first_tensor + k, compressor = plan_compressor_at(work->program, at);
   return compressor >= 0 ? exec_compress_kept(&work->program->compressors[compressor])
                          : graph_tensor_elements(&work->graph->tensors.items[work->program->message_tensors[at]]);
@@ -49,9 +67,9 @@ static dp_status list_squeezes(const exec_work *work, exec_worker *w, dp_arena *
 static dp_status make_squeeze(const exec_work *work, const exec_worker *w, const plan_compressor *c,
                               exec_squeeze *squeeze, dp_arena *arena, dp_error *error) {
   const size_t microbatches = (size_t)work->plan->microbatches;
-  float ***const lists[] = {&squeeze->whole, &squeeze->packed, &squeeze->gradients, &squeeze->whole_gradients};
+  void ***const lists[] = {&squeeze->whole, &squeeze->packed, &squeeze->gradients, &squeeze->whole_gradients};
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-    *lists[i] = DP_ARENA_NEW(arena, float *, microbatches);
+    *lists[i] = DP_ARENA_NEW(arena, void *, microbatches);
     if (!*lists[i]) return dp_fail_memory(error);
   }
   for (size_t m = 0; m < microbatches; m++)
@@ -120,15 +138,18 @@ static dp_status make_output(const exec_work *work, exec_worker *w, dp_arena *ar
 /* Of its own, or those of a worker of another pipeline. */
 static dp_status make_parameters(const exec_work *work, const exec_worker *shared, const exec_extra *extras,
                                  int extra_count, exec_worker *w, dp_error *error) {
-  const exec_parameters_options how = {.here = w->here,
-                                       .training = true,
-                                       .means = work->options.means,
-                                       .lora_alpha = work->options.lora_alpha,
-                                       .values = w->layout.values,
-                                       .gradients = w->layout.gradients,
-                                       .optimizer = w->layout.optimizer,
-                                       .extras = extras,
-                                       .extra_count = extra_count};
+  const exec_parameters_options how = {
+      .here = w->here,
+      .training = true,
+      .means = work->options.means,
+      .lora_alpha = work->options.lora_alpha,
+      .values = w->layout.values,
+      .gradients = w->layout.gradients,
+      .optimizer = w->layout.optimizer,
+      .value_dtype = work->graph->precision,
+      .gradient_dtype = work->plan->gradient_fp32 ? GRAPH_FP32 : work->graph->precision,
+      .extras = extras,
+      .extra_count = extra_count};
   w->borrows = shared != NULL;
   if (!shared) return exec_parameters_init(work->graph, &how, &w->parameters, error);
   w->parameters = shared->parameters;
@@ -147,13 +168,13 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
   exec_extra *extras = NULL;
   int extra_count = 0;
   DP_TRY(list_squeezes(work, w, arena, &extras, &extra_count, error));
-  DP_TRY(exec_layout_init(work->program, work->graph, &work->memory.workers[w->index], w->index, shared == NULL,
-                          &w->layout, error));
+  const plan_worker_memory *memory = &work->memory.workers[w->index];
+  DP_TRY(work->kind->open(work, w, error));
+  DP_TRY(work->kind->allocate(w, memory->layout_bytes, &w->base, error));
+  DP_TRY(exec_layout_init(work->program, work->graph, memory, w->index, w->base, &w->layout, error));
   DP_TRY(make_parameters(work, shared, extras, extra_count, w, error));
-  const kern_context_options how = {.threads = exec_work_threads(work),
-                                    .workspace = w->layout.workspace,
-                                    .workspace_bytes = w->layout.workspace_bytes};
-  DP_TRY(kern_context_create(&how, &w->kern, error));
+  DP_TRY(work->kind->start(work, w, error));
+  if (!shared) work->kind->zero(w, memory->resting_bytes, w->base);
   for (int i = 0; i < work->program->compressor_count; i++)
     if (w->squeezes[i].here)
       DP_TRY(make_squeeze(work, w, &work->program->compressors[i], &w->squeezes[i], arena, error));
@@ -162,7 +183,7 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
 
 dp_status exec_worker_init(const exec_work *work, int index, const exec_worker *shared, dp_arena *arena, exec_worker *w,
                            dp_error *error) {
-  *w = (exec_worker){.index = index};
+  *w = (exec_worker){.index = index, .kind = work->kind};
   const dp_status status = make(work, shared, arena, w, error);
   if (status != DP_OK) exec_worker_free(w);
   return status;
@@ -172,60 +193,41 @@ void exec_worker_free(exec_worker *w) {
   if (!w->borrows) exec_parameters_free(&w->parameters);
   kern_context_free(w->kern);
   exec_layout_free(&w->layout);
+  if (w->base) w->kind->release(w, w->base);
+  if (w->kind) w->kind->close(w);
   *w = (exec_worker){.index = 0};
 }
 
+/* For tests: every buffer that begins, or ends, at a moment of the compute lane becomes NaN. */
+static void poison(const exec_work *work, exec_worker *w, uint32_t moment, bool begin) {
+  const plan_worker_memory *plan = w->layout.plan;
+  for (uint32_t i = 0; i < plan->buffer_count; i++) {
+    const plan_buffer *b = &plan->buffers[i];
+    if (b->role != PLAN_ROLE_PERSISTENT && (begin ? b->begin : b->end) == moment)
+      work->kind->math->spoil(w->context, b->bytes, w->base + b->offset_bytes);
+  }
+}
+
 void exec_worker_begin(const exec_work *work, exec_worker *w) {
-  w->loss = w->square = 0;
-  w->scale = 1;
-  w->spoilt = false;
+  const plan_worker_memory *plan = w->layout.plan;
   w->trouble = (exec_trouble){0};
-  if (!work->step->evaluate) kern_fill(w->kern, w->parameters.trained_count, 0, w->parameters.gradients);
+  work->kind->begin(work, w);
+  if (!work->step->evaluate)
+    work->kind->zero(w, w->parameters.trained_count * graph_dtype_bytes(w->parameters.gradient_dtype),
+                     w->parameters.gradients);
   memset(w->layout.begun, 0, (size_t)work->plan->microbatches * work->graph->tensors.count);
-  if (work->options.poison) exec_layout_poison_all(&w->layout);
+  if (work->options.poison)
+    work->kind->math->spoil(w->context, plan->layout_bytes - plan->resting_bytes, w->base + plan->resting_bytes);
 }
 
 /* ---- forward ---- */
 
-static void feed(const exec_work *work, const exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
+static void feed(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
                  int microbatch) {
-  const exec_feed *source = &work->options.feed;
   for (int i = 0; i < chunk->places->input_count; i++) {
     const plan_port *input = &chunk->places->inputs[i];
-    source->fill(source->data, plan_worker_replica(work->plan, w->index), microbatch, input->tensor,
-                 exec_memory_at(memory, input->place));
+    work->kind->feed(work, w, input->tensor, microbatch, exec_memory_at(memory, input->place));
   }
-}
-
-/* The weighted mean over the samples of all replicas, and its gradient. */
-static void take_loss(const exec_work *work, exec_worker *w, float *target, int microbatch) {
-  const exec_feed *source = &work->options.feed;
-  const float *output = w->layout.outputs[microbatch];
-  const graph_tensor *t = &work->graph->tensors.items[work->output];
-  const int replica = plan_worker_replica(work->plan, w->index);
-  const double samples = (double)work->plan->microbatches * work->plan->replicas * (double)t->dims[0];
-  const kern_loss size = {.batch = t->dims[0], .n = graph_tensor_elements(t) / t->dims[0], .factor = 1 / samples};
-  source->fill(source->data, replica, microbatch, work->output, target);
-  if (source->weigh) source->weigh(source->data, replica, microbatch, w->weights);
-  const float *weights = source->weigh ? w->weights : NULL;
-  for (int64_t s = 0; s < size.batch; s++) { /* one by one: there is no bound on samples */
-    kern_loss one = size;
-    one.batch = 1;
-    w->loss += kern_loss_forward(w->kern, &one, output + s * size.n, target + s * size.n, weights ? weights + s : NULL,
-                                 &w->squares[microbatch * size.batch + s]);
-  }
-  if (work->step->evaluate) return;
-  kern_loss_backward(w->kern, &size, output, target, weights, w->layout.output_gradients[microbatch]);
-  exec_layout_begun(&w->layout, (uint32_t)microbatch)[work->output] = 1;
-}
-
-/* Only what leaves the chunk's last unit is looked at, as long as that is finite. */
-static void look_for_trouble(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
-                             uint32_t at) {
-  if (w->trouble.at || exec_chunk_is_finite(chunk, memory)) return;
-  w->trouble = (exec_trouble){.at = (int64_t)at + 1,
-                              .unit = exec_chunk_find_not_finite(chunk, memory),
-                              .microbatch = (int32_t)work->program->instructions[at].microbatch};
 }
 
 static void forward(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
@@ -236,9 +238,12 @@ static void forward(const exec_work *work, exec_worker *w, const exec_chunk *chu
   restore_skips(work, w, instruction->chunk, microbatch);
   exec_chunk_forward(chunk, memory);
   pack_skips(work, w, exec_memory_at(memory, chunk->places->scratch), instruction->chunk, microbatch);
-  look_for_trouble(work, w, chunk, memory, at);
-  if (instruction->chunk == work->plan->chunk_count - 1)
-    take_loss(work, w, exec_memory_at(memory, chunk->places->target), microbatch);
+  work->kind->look(work, w, chunk, memory, at);
+  if (instruction->chunk != work->plan->chunk_count - 1) return;
+  void *target = exec_memory_at(memory, chunk->places->target);
+  work->kind->feed(work, w, work->output, microbatch, target);
+  work->kind->loss(work, w, microbatch, target);
+  if (!work->step->evaluate) exec_layout_begun(&w->layout, (uint32_t)microbatch)[work->output] = 1;
 }
 
 /* ---- backward ---- */
@@ -252,17 +257,15 @@ static void add_arrived(const exec_work *work, exec_worker *w, const plan_instru
     const int64_t n = graph_tensor_elements(&work->graph->tensors.items[arrival->tensor]);
     const exec_squeeze *squeeze =
         exec_worker_squeeze(work, w, &work->program->messages[arrival->message], arrival->port);
-    const float *from = exec_layout_port(l, arrival->message, arrival->port, instruction->microbatch);
-    float *to = l->targets[arrival->to * l->microbatches + (int)instruction->microbatch];
+    const void *from = exec_layout_port(l, arrival->message, arrival->port, instruction->microbatch);
+    void *to = l->targets[arrival->to * l->microbatches + (int)instruction->microbatch];
     if (squeeze)
       exec_compress_pack_backward(w->kern, &work->program->compressors[squeeze - w->squeezes],
                                   matrices_in(w, squeeze, w->parameters.values),
                                   squeeze->whole[instruction->microbatch], from, to, begun[arrival->tensor],
                                   matrices_in(w, squeeze, w->parameters.gradients));
-    else if (begun[arrival->tensor])
-      kern_axpy(w->kern, n, 1, from, to);
     else
-      kern_copy(w->kern, n, from, to);
+      work->kind->math->move(w->context, n, from, to, begun[arrival->tensor]);
     begun[arrival->tensor] = 1;
   }
 }
@@ -280,10 +283,6 @@ static void backward(const exec_work *work, exec_worker *w, const exec_chunk *ch
 
 /* ---- the optimizer ---- */
 
-void exec_worker_norm(exec_worker *w) {
-  w->square = kern_sum_squares(w->kern, w->parameters.trained_count, w->parameters.gradients);
-}
-
 /* Of one replica, for all have the same gradients. */
 void exec_worker_clip(const exec_work *work, exec_worker *w) {
   double sum = 0;
@@ -293,38 +292,23 @@ void exec_worker_clip(const exec_work *work, exec_worker *w) {
   if (work->step->clip_norm > 0) w->scale = fmin(1, work->step->clip_norm / (sqrt(sum) + 1e-6));
 }
 
-/* A worker alone, or without global_norm, has not met the others. */
-static void optimize(const exec_work *work, exec_worker *w) {
-  const exec_step *step = work->step;
-  exec_parameters *p = &w->parameters;
-  kern_adamw settings = step->adamw;
-  if (work->program->worker_count == 1 || !work->plan->global_norm) {
-    exec_worker_norm(w);
-    w->spoilt = !isfinite(w->square);
-  }
-  if (work->program->worker_count == 1) {
-    w->norms[0] = w->square;
-    exec_worker_clip(work, w);
-  }
-  if (w->spoilt) return;
-  if (step->rank_rates) settings.lr *= step->rank_rates[plan_worker_rank(work->plan, w->index)];
-  settings.gradient_scale = w->scale;
-  kern_adamw_step(w->kern, &settings, p->trained_count, p->values, p->gradients, p->first, p->second);
-  if (p->means) kern_ema(w->kern, p->trained_count, (float)step->means_decay, p->values, p->means);
-}
-
 /* ---- instructions ---- */
+
+static exec_chunk chunk_of(const exec_work *work, exec_worker *w, const plan_instruction *instruction) {
+  return (exec_chunk){.graph = work->graph,
+                      .places = &w->layout.places[instruction->chunk],
+                      .parameters = &w->parameters,
+                      .math = work->kind->math,
+                      .kern = w->context,
+                      .observer = work->options.observer,
+                      .worker = w->index,
+                      .poison = work->options.poison};
+}
 
 static void run(const exec_work *work, exec_worker *w, uint32_t at) {
   const plan_instruction *instruction = &work->program->instructions[at];
   const plan_work *what = &work->program->works[instruction->class_id];
-  const exec_chunk chunk = {.graph = work->graph,
-                            .places = &w->layout.places[instruction->chunk],
-                            .parameters = &w->parameters,
-                            .kern = w->kern,
-                            .observer = work->options.observer,
-                            .worker = w->index,
-                            .poison = work->options.poison};
+  const exec_chunk chunk = chunk_of(work, w, instruction);
   const exec_memory *memory =
       &w->layout.memory[(uint32_t)instruction->chunk * (uint32_t)w->layout.microbatches + instruction->microbatch];
   switch (instruction->opcode) {
@@ -336,7 +320,7 @@ static void run(const exec_work *work, exec_worker *w, uint32_t at) {
       backward(work, w, &chunk, memory, instruction);
       return;
     case PLAN_OPTIMIZER_STEP:
-      optimize(work, w);
+      work->kind->optimize(work, w);
       return;
     default:
       exec_chunk_backward_weight(&chunk, memory, (int)what->first_unit, (int)what->unit_count);
@@ -344,15 +328,33 @@ static void run(const exec_work *work, exec_worker *w, uint32_t at) {
   }
 }
 
+/* Where a device plays again what it has recorded, the host's part of the instruction is done all the same. */
+static void record(const exec_work *work, exec_worker *w, uint32_t at) {
+  if (work->kind->replay(work, w, at)) return;
+  work->kind->record_begin(work, w, at);
+  run(work, w, at);
+  work->kind->record_end(work, w, at);
+}
+
 void exec_worker_run(const exec_work *work, exec_worker *w, uint32_t at) {
   const uint32_t position = at - compute_of(work, w)->first;
+  const plan_instruction *instruction = &work->program->instructions[at];
   if (work->options.poison) {
-    exec_layout_poison(&w->layout, 2 * position, false);
-    exec_layout_poison(&w->layout, 2 * position + 1, true);
+    poison(work, w, 2 * position, false);
+    poison(work, w, 2 * position + 1, true);
   }
-  if (!work->step->evaluate || work->program->instructions[at].opcode == PLAN_FORWARD) run(work, w, at);
+  if (instruction->opcode == PLAN_FORWARD) {
+    const exec_chunk chunk = chunk_of(work, w, instruction);
+    work->kind->prepare(work, w, &chunk, (int)instruction->microbatch);
+  }
+  if (work->step->evaluate && instruction->opcode != PLAN_FORWARD)
+    ;
+  else if (work->kind->replay)
+    record(work, w, at);
+  else
+    run(work, w, at);
   if (work->options.poison) {
-    exec_layout_poison(&w->layout, 2 * position + 1, false);
-    exec_layout_poison(&w->layout, 2 * position + 2, true);
+    poison(work, w, 2 * position + 1, false);
+    poison(work, w, 2 * position + 2, true);
   }
 }

@@ -3,6 +3,7 @@
 #define DP_EXEC_WORKER_H
 
 #include "exec/compress.h"
+#include "exec/device.h"
 #include "exec/layout.h"
 #include "exec/pipeline.h"
 
@@ -22,7 +23,11 @@ typedef struct exec_worker {
   int index;
   exec_parameters parameters;
   bool borrows; /* them from a worker of another pipeline */
-  kern_context *kern;
+  const exec_device_kind *kind;
+  void *device;       /* the kind's own; NULL: it has none */
+  kern_context *kern; /* of the host */
+  void *context;      /* what the kernels of the kind work on: `kern`, or a kern_cuda */
+  char *base;         /* the one allocation, on the device */
   exec_layout layout;
   uint8_t *here;          /* [unit] */
   exec_squeeze *squeezes; /* [compressor of the program] */
@@ -42,6 +47,7 @@ typedef struct exec_work {
   const plan_program *program;
   const plan_plan *plan;
   const graph *graph;
+  const exec_device_kind *kind;
   exec_pipeline_options options;
   int output;   /* tensor */
   bool fitting; /* this step gathers what the fit of compressed skips needs */
@@ -49,7 +55,8 @@ typedef struct exec_work {
   const exec_step *step;
 } exec_work;
 
-int exec_work_threads(const exec_work *work); /* of each worker's kernels */
+int exec_work_threads(const exec_work *work);    /* of each worker's kernels */
+kern_loss exec_loss_size(const exec_work *work); /* of a microbatch */
 /* Frees what it has made when it fails. arena: of the pipeline. */
 /* shared: the worker of another pipeline whose parameters it takes; NULL: its own. */
 dp_status exec_worker_init(const exec_work *work, int index, const exec_worker *shared, dp_arena *arena,
@@ -60,10 +67,8 @@ void exec_worker_begin(const exec_work *work, exec_worker *worker); /* a step */
 void exec_worker_run(const exec_work *work, exec_worker *worker, uint32_t instruction);
 /* The worker's end of a compressed skip that is the k-th tensor of a message; NULL: that travels whole. */
 exec_squeeze *exec_worker_squeeze(const exec_work *work, const exec_worker *worker, const plan_message *message, int k);
-/* Floats of the k-th tensor of a message. */
-int64_t exec_wire_floats(const exec_work *work, const plan_message *message, int k);
-/* The square of the norm of its gradients; they must be complete. */
-void exec_worker_norm(exec_worker *worker);
+/* Values of the k-th tensor of a message. */
+int64_t exec_wire_values(const exec_work *work, const plan_message *message, int k);
 /* Takes the global norm from `norms`. */
 void exec_worker_clip(const exec_work *work, exec_worker *worker);
 

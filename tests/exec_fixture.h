@@ -45,14 +45,17 @@ static inline dp_status exec_fixture_load(exec_pipeline *pipeline, const plan_pr
       if (!exec_parameters_value(parameters, k)) continue;
       float *file = malloc((size_t)g->weights.items[k].parameters * sizeof *file);
       status = file ? exec_weights_read(weights, k, file, error) : dp_fail_memory(error);
-      if (status == DP_OK) exec_parameters_from_file(exec_pipeline_kernels(pipeline, w), parameters, k, file);
+      if (status == DP_OK) status = exec_pipeline_write_weight(pipeline, w, EXEC_VALUES, k, file, error);
       free(file);
     }
     for (int t = 0; status == DP_OK && t < (int)g->tensors.count; t++) {
-      float *constant = g->tensors.items[t].is_constant ? exec_pipeline_constant(pipeline, w, t) : NULL;
-      if (constant)
-        status = exec_table_fill(g, t, config, weights->files, exec_weights_buffer(weights, g->tensors.items[t].name),
-                                 constant, error);
+      if (!g->tensors.items[t].is_constant || !exec_pipeline_constant(pipeline, w, t)) continue;
+      float *constant = malloc((size_t)graph_tensor_elements(&g->tensors.items[t]) * sizeof *constant);
+      status = constant ? exec_table_fill(g, t, config, weights->files,
+                                          exec_weights_buffer(weights, g->tensors.items[t].name), constant, error)
+                        : dp_fail_memory(error);
+      if (status == DP_OK) status = exec_pipeline_write_constant(pipeline, w, t, constant, error);
+      free(constant);
     }
   }
   return status;

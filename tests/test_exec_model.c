@@ -95,10 +95,10 @@ static void open_trained(const char *model, int threads, bool lora) {
   OK(graph_model_read(fixture_path(model, "config.json"), &options, &g, &error));
   OK(exec_weights_open(fixture_path(model, ""), &g, &weights, &error));
   const int units = (int)g.units.count;
-  const kern_context_options how = {.threads = threads, .workspace_bytes = exec_chunk_workspace(&g, 0, units, threads)};
+  const kern_context_options how = {.threads = threads, .workspace_bytes = exec_chunk_workspace(&exec_math_cpu, &g, 0, units, threads)};
   OK(kern_context_create(&how, &kern, &error));
   OK(exec_parameters_init(&g, &(exec_parameters_options){.training = true}, &parameters, &error));
-  OK(exec_chunk_check(&g, &error));
+  OK(exec_chunk_check(&exec_math_cpu, &g, &error));
   for (size_t w = 0; w < g.weights.count; w++) {
     float *file = DP_ARENA_NEW(&arena, float, (size_t)g.weights.items[w].parameters);
     ck_assert_ptr_nonnull(file);

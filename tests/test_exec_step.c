@@ -463,7 +463,7 @@ START_TEST(a_spoilt_weight_names_its_unit) {
   const graph *g = &r.p.graph;
   for (int o = g->units.items[unit].first_op; weight < 0; o++)
     if (g->ops.items[o].weight_count > 0) weight = g->ops.items[o].first_weight;
-  exec_parameters_value(exec_pipeline_parameters(r.pipeline, 1), weight)[0] = INFINITY;
+  *(float *)exec_parameters_value(exec_pipeline_parameters(r.pipeline, 1), weight) = INFINITY;
   r.step.adamw.step = 1;
   char wanted[256];
   (void)snprintf(wanted, sizeof wanted, "unit %s, microbatch 0 on worker 1, is the first whose output is not finite",

@@ -1,0 +1,81 @@
+/* What a worker computes on: its memory and its arithmetic, as a table of functions that workers are written against;
+ * internal to exec/.
+ *
+ * On the host (exec/device_cpu.c) a function has done its work when it returns. On a device (exec/device_cuda.c) it has
+ * put it in the queue of the calling lane (kind->deferred): an instruction is "done" when it has been put there, lanes
+ * wait for one another by events of the device, and nobody waits for the device before the step ends. So whatever the
+ * host needs to know of a step (losses, norms, what is not finite) is fetched at its end, by `collect`.
+ */
+#ifndef DP_EXEC_DEVICE_H
+#define DP_EXEC_DEVICE_H
+
+#include "exec/ops.h"
+#include "plan/memory.h"
+
+struct exec_work;
+struct exec_worker;
+struct exec_pipeline;
+
+typedef struct exec_device_kind {
+  const char *name; /* "cpu", "cuda" */
+  bool deferred;
+  const exec_math *math;
+  plan_library_workspace workspace;
+  /* DP_UNSUPPORTED naming what of the plan it cannot do. */
+  dp_status (*check)(const struct exec_work *work, dp_error *error);
+
+  /* ---- a worker's device: open, allocate, start (memory is laid out, its kernels get their workspace); close ---- */
+  dp_status (*open)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
+  dp_status (*allocate)(struct exec_worker *w, int64_t bytes, char **base, dp_error *error);
+  void (*release)(struct exec_worker *w, char *base);
+  dp_status (*start)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
+  void (*close)(struct exec_worker *w);
+
+  /* ---- between the host and the device, at once; n values of a dtype, fp32 on the host ---- */
+  dp_status (*read)(struct exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to, dp_error *error);
+  dp_status (*write)(struct exec_worker *w, graph_dtype dtype, int64_t n, const float *from, void *to, dp_error *error);
+
+  /* ---- put in the worker's compute queue ---- */
+  void (*zero)(struct exec_worker *w, int64_t bytes, void *at);
+  /* Before a forward: what the feed has for it, for the device to take up; then, in the queue, each to its place. */
+  void (*prepare)(const struct exec_work *work, struct exec_worker *w, const exec_chunk *chunk, int microbatch);
+  void (*feed)(const struct exec_work *work, struct exec_worker *w, int tensor, int microbatch, void *place);
+  /* Whether what leaves the chunk's last unit is finite. */
+  void (*look)(const struct exec_work *work, struct exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
+               uint32_t instruction);
+  /* The loss of a microbatch, with its target in place; and its gradient, unless the step only evaluates. */
+  void (*loss)(const struct exec_work *work, struct exec_worker *w, int microbatch, const void *target);
+  void (*norm)(struct exec_worker *w);
+  void (*optimize)(const struct exec_work *work, struct exec_worker *w);
+  /* Before the first and after the last instruction of a step. */
+  void (*begin)(const struct exec_work *work, struct exec_worker *w);
+  dp_status (*collect)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
+
+  /* ---- deferred kinds alone; the others' are NULL ---- */
+  /* Plays what a compute instruction put in the queue in an earlier step like this one; false: it must be run, between
+   * record_begin and record_end. */
+  bool (*replay)(const struct exec_work *work, struct exec_worker *w, uint32_t instruction);
+  void (*record_begin)(const struct exec_work *work, struct exec_worker *w, uint32_t instruction);
+  void (*record_end)(const struct exec_work *work, struct exec_worker *w, uint32_t instruction);
+  dp_status (*open_lanes)(struct exec_pipeline *p, dp_error *error);
+  void (*close_lanes)(struct exec_pipeline *p);
+  void (*begin_lanes)(struct exec_pipeline *p);
+  /* Around an instruction's work: its lane's queue waits for all that it and those it meets wait for; then marks. */
+  void (*enter)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction);
+  dp_status (*leave)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
+  /* In a lane's queue. */
+  void (*copy)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
+               uint32_t to_worker, void *to);
+  void (*clear)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
+  void (*add_gradients)(struct exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
+  void (*share_norms)(struct exec_pipeline *p, uint32_t lane);
+  /* When all has been put there: waits, and times of all instructions here by the host's clock. */
+  dp_status (*finish_lanes)(struct exec_pipeline *p, dp_error *error);
+} exec_device_kind;
+
+extern const exec_device_kind exec_device_cpu, exec_device_cuda;
+int64_t exec_trained_floats(const plan_program *program, const graph *graph, int rank); /* compressors' too */
+/* Why this build or machine cannot use CUDA devices; DP_OK: it can. */
+dp_status exec_device_cuda_there(dp_error *error);
+
+#endif

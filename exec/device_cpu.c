@@ -1,0 +1,163 @@
+/* The host as a worker's device. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/worker.h"
+
+/* ---- memory ---- */
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+static int64_t workspace(const plan_program *program, const graph *g, int rank, int threads) {
+  const plan_plan *plan = program->plan;
+  size_t most = larger(1 << 16 /* the loss */, exec_compress_workspace(program, threads));
+  for (int c = 0; c < plan->chunk_count; c++)
+    if (plan->chunks[c].rank == rank)
+      most = larger(most, exec_chunk_workspace(&exec_math_cpu, g, plan->chunks[c].first_unit,
+                                               plan->chunks[c].unit_count, threads));
+  const int64_t trained = exec_trained_floats(program, g, rank);
+  if (trained > 0) most = larger(most, kern_sum_squares_workspace(trained, threads));
+  return (int64_t)most;
+}
+
+static dp_status check(const exec_work *work, dp_error *error) {
+  return exec_chunk_check(&exec_math_cpu, work->graph, error);
+}
+
+static dp_status open_device(const exec_work *work, exec_worker *w, dp_error *error) {
+  (void)work, (void)w, (void)error;
+  return DP_OK;
+}
+
+static dp_status allocate(exec_worker *w, int64_t bytes, char **base, dp_error *error) {
+  (void)w;
+  *base = aligned_alloc(PLAN_ALIGNMENT, (size_t)bytes);
+  return *base ? DP_OK : dp_fail_memory(error);
+}
+
+static void release(exec_worker *w, char *base) {
+  (void)w;
+  free(base);
+}
+
+static dp_status start(const exec_work *work, exec_worker *w, dp_error *error) {
+  const kern_context_options how = {.threads = exec_work_threads(work),
+                                    .workspace = w->layout.workspace,
+                                    .workspace_bytes = w->layout.workspace_bytes};
+  DP_TRY(kern_context_create(&how, &w->kern, error));
+  w->context = w->kern;
+  return DP_OK;
+}
+
+static void close_device(exec_worker *w) { (void)w; }
+
+static dp_status read_values(exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to,
+                             dp_error *error) {
+  (void)w, (void)dtype, (void)error;
+  memcpy(to, from, (size_t)n * sizeof *to);
+  return DP_OK;
+}
+
+static dp_status write_values(exec_worker *w, graph_dtype dtype, int64_t n, const float *from, void *to,
+                              dp_error *error) {
+  (void)w, (void)dtype, (void)error;
+  memcpy(to, from, (size_t)n * sizeof *from);
+  return DP_OK;
+}
+
+static void zero(exec_worker *w, int64_t bytes, void *at) { kern_fill(w->kern, bytes / (int64_t)sizeof(float), 0, at); }
+
+static void prepare(const exec_work *work, exec_worker *w, const exec_chunk *chunk, int microbatch) {
+  (void)work, (void)w, (void)chunk, (void)microbatch;
+}
+
+static void feed(const exec_work *work, exec_worker *w, int tensor, int microbatch, void *place) {
+  const exec_feed *source = &work->options.feed;
+  source->fill(source->data, plan_worker_replica(work->plan, w->index), microbatch, tensor, place);
+}
+
+/* ---- a step ---- */
+
+static void begin(const exec_work *work, exec_worker *w) {
+  (void)work;
+  w->loss = w->square = 0;
+  w->scale = 1;
+  w->spoilt = false;
+}
+
+static dp_status collect(const exec_work *work, exec_worker *w, dp_error *error) {
+  (void)work, (void)w, (void)error;
+  return DP_OK;
+}
+
+/* Only what leaves the chunk's last unit is looked at, as long as that is finite. */
+static void look(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
+                 uint32_t at) {
+  if (w->trouble.at || exec_chunk_is_finite(chunk, memory)) return;
+  w->trouble = (exec_trouble){.at = (int64_t)at + 1,
+                              .unit = exec_chunk_find_not_finite(chunk, memory),
+                              .microbatch = (int32_t)work->program->instructions[at].microbatch};
+}
+
+/* The weighted mean over the samples of all replicas, and its gradient. */
+static void take_loss(const exec_work *work, exec_worker *w, int microbatch, const void *target_place) {
+  const exec_feed *source = &work->options.feed;
+  const float *output = w->layout.outputs[microbatch], *target = target_place;
+  const kern_loss size = exec_loss_size(work);
+  if (source->weigh) source->weigh(source->data, plan_worker_replica(work->plan, w->index), microbatch, w->weights);
+  const float *weights = source->weigh ? w->weights : NULL;
+  for (int64_t s = 0; s < size.batch; s++) { /* one by one: there is no bound on samples */
+    kern_loss one = size;
+    one.batch = 1;
+    w->loss += kern_loss_forward(w->kern, &one, output + s * size.n, target + s * size.n, weights ? weights + s : NULL,
+                                 &w->squares[microbatch * size.batch + s]);
+  }
+  if (!work->step->evaluate)
+    kern_loss_backward(w->kern, &size, output, target, weights, w->layout.output_gradients[microbatch]);
+}
+
+static void norm(exec_worker *w) {
+  w->square = kern_sum_squares(w->kern, w->parameters.trained_count, w->parameters.gradients);
+}
+
+/* A worker alone, or without global_norm, has not met the others. */
+static void optimize(const exec_work *work, exec_worker *w) {
+  const exec_step *step = work->step;
+  exec_parameters *p = &w->parameters;
+  kern_adamw settings = step->adamw;
+  if (work->program->worker_count == 1 || !work->plan->global_norm) {
+    norm(w);
+    w->spoilt = !isfinite(w->square);
+  }
+  if (work->program->worker_count == 1) {
+    w->norms[0] = w->square;
+    exec_worker_clip(work, w);
+  }
+  if (w->spoilt) return;
+  if (step->rank_rates) settings.lr *= step->rank_rates[plan_worker_rank(work->plan, w->index)];
+  settings.gradient_scale = w->scale;
+  kern_adamw_step(w->kern, &settings, p->trained_count, p->values, p->gradients, p->first, p->second);
+  if (p->means) kern_ema(w->kern, p->trained_count, (float)step->means_decay, p->values, p->means);
+}
+
+const exec_device_kind exec_device_cpu = {.name = "cpu",
+                                          .math = &exec_math_cpu,
+                                          .workspace = workspace,
+                                          .check = check,
+                                          .open = open_device,
+                                          .allocate = allocate,
+                                          .release = release,
+                                          .start = start,
+                                          .close = close_device,
+                                          .read = read_values,
+                                          .write = write_values,
+                                          .zero = zero,
+                                          .prepare = prepare,
+                                          .feed = feed,
+                                          .look = look,
+                                          .loss = take_loss,
+                                          .norm = norm,
+                                          .optimize = optimize,
+                                          .begin = begin,
+                                          .collect = collect};
