@@ -45,6 +45,7 @@ libkernels_a_SOURCES += kernels/cuda/conv_columns.c kernels/cuda/conv_gather.cu
 libkernels_a_SOURCES += kernels/cuda/conv_plan.c
 libkernels_a_SOURCES += kernels/cuda/products.c kernels/cuda/products.h
 libkernels_a_SOURCES += kernels/cuda/separable.c
+libkernels_a_SOURCES += kernels/cuda/scalars.cu
 endif
 # Loops become vector instructions also where CFLAGS asks for less; roundings stay those of the source.
 libkernels_a_CFLAGS = $(AM_CFLAGS) $(KERNELS_CFLAGS)

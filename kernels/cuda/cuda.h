@@ -213,6 +213,8 @@ void kern_cuda_fill(kern_cuda *context, kern_dtype dtype, int64_t n, float value
 void kern_cuda_convert(kern_cuda *context, int64_t n, kern_dtype from, const void *x, kern_dtype to, void *y);
 void kern_cuda_copy(kern_cuda *context, int64_t n, const void *x, void *y); /* of the context's dtype */
 void kern_cuda_axpy(kern_cuda *context, kern_dtype dtype, int64_t n, float factor, const void *x, void *y); /* y += */
+/* In their order; values may be mapped memory of the host. */
+void kern_cuda_sum(kern_cuda *context, int n, const double *values, double *sum);
 /* *flag |= 1 where x holds something not finite. */
 void kern_cuda_find_not_finite(kern_cuda *context, int64_t n, const void *x, uint32_t *flag);
 
