@@ -68,7 +68,7 @@ typedef struct exec_device_kind {
                uint32_t to_worker, void *to);
   void (*clear)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
   void (*add_gradients)(struct exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
-  void (*share_norms)(struct exec_pipeline *p, uint32_t lane);
+  void (*share_norms)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction);
   /* When all has been put there: waits, and times of all instructions here by the host's clock. */
   dp_status (*finish_lanes)(struct exec_pipeline *p, dp_error *error);
 } exec_device_kind;

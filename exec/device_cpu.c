@@ -95,8 +95,10 @@ static dp_status collect(const exec_work *work, exec_worker *w, dp_error *error)
 static void look(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
                  uint32_t at) {
   if (w->trouble.at || exec_chunk_is_finite(chunk, memory)) return;
+  const int unit = exec_chunk_find_not_finite(chunk, memory);
   w->trouble = (exec_trouble){.at = (int64_t)at + 1,
-                              .unit = exec_chunk_find_not_finite(chunk, memory),
+                              .unit = unit,
+                              .last_unit = unit,
                               .microbatch = (int32_t)work->program->instructions[at].microbatch};
 }
 

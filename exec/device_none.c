@@ -2,9 +2,10 @@
 #include "exec/device.h"
 
 dp_status exec_device_cuda_there(dp_error *error) {
-  return dp_fail(error, DP_UNSUPPORTED,
-                 "this build knows no CUDA devices: found no CUDA Toolkit with cuBLAS and cuDNN when it was configured, "
-                 "allowed: cpu");
+  return dp_fail(
+      error, DP_UNSUPPORTED,
+      "this build knows no CUDA devices: found no CUDA Toolkit with cuBLAS and cuDNN when it was configured, "
+      "allowed: cpu");
 }
 
 static dp_status check(const struct exec_work *work, dp_error *error) {

@@ -44,6 +44,7 @@ struct exec_pipeline {
   /* [2 * workers] and [2 * workers * samples of a replica]: all workers', and then this process's */
   exec_report *reports;
   double *squares;
+  void *device; /* the kind's queues; NULL: it has none */
   dp_arena arena;
 };
 

@@ -11,7 +11,7 @@ libexec_a_SOURCES += \
 	exec/chunk.c exec/chunk.h \
 	exec/lanes.c exec/lanes.h \
 	exec/layout.c exec/layout.h \
-	exec/ops.c exec/ops.h \
+	exec/ops.c exec/ops.h exec/ops_sizes.c exec/ops_sizes.h \
 	exec/parameters.c exec/parameters.h \
 	exec/pipeline.c exec/pipeline.h \
 	exec/reduce.c \
@@ -37,11 +37,11 @@ AM_CPPFLAGS += $(MPI_CFLAGS)
 libexec_a_SOURCES += exec/worker.c exec/worker.h
 libexec_a_SOURCES += exec/device.h exec/device_cpu.c
 if HAVE_CUDA_BACKEND
-libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/ops_cuda.c
+libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_part.c exec/ops_cuda.c
 else
 libexec_a_SOURCES += exec/device_none.c
 endif
 EXTRA_DIST += exec/device_none.c
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 libexec_a_SOURCES += exec/measure.c exec/measure.h exec/measure_machine.c exec/measure_store.c exec/measure_store.h
-EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(MPI_LIBS) $(ZLIB_LIBS)
+EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(CUDA_BACKEND_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(MPI_LIBS) $(ZLIB_LIBS)

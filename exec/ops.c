@@ -1,118 +1,70 @@
-#include "exec/ops.h"
+#include "exec/ops_sizes.h"
 
 #include <math.h>
 
-int64_t exec_channels(const graph_tensor *t) { return t->dims[graph_tensor_channel_axis(t)]; }
-
-int64_t exec_positions(const graph_tensor *t) {
-  int64_t positions = 1;
-  for (int i = 1; i < t->rank; i++)
-    if (i != graph_tensor_channel_axis(t)) positions *= t->dims[i];
-  return positions;
-}
-
 static int64_t elements(const graph_tensor *t) { return graph_tensor_elements(t); }
-static int64_t rows(const graph_tensor *t) { return elements(t) / exec_channels(t); }
 
 /* ---- products ---- */
 
-static kern_linear linear_of(const exec_call *c) {
-  return (kern_linear){.rows = rows(c->in[0]), .in = exec_channels(c->in[0]), .out = exec_channels(c->out[0])};
-}
-
-/* statistics: what the adapter's first half makes. */
-static kern_lora lora_of(const exec_call *c) {
-  return (kern_lora){.rows = rows(c->in[0]),
-                     .in = exec_channels(c->in[0]),
-                     .out = exec_channels(c->out[0]),
-                     .rank = c->adapter->rank,
-                     .scale = c->adapter->scale};
-}
-
 static void linear_forward(const exec_call *c) {
-  const kern_linear size = linear_of(c);
+  const kern_linear size = exec_linear_size(c);
   kern_linear_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], c->y[0]);
   if (!c->adapter) return;
-  const kern_lora lora = lora_of(c);
+  const kern_lora lora = exec_lora_size(c);
   kern_lora_forward(c->kern, &lora, c->x[0], c->adapter->a, c->adapter->b, c->statistics, c->y[0]);
 }
 
 static void linear_backward_input(const exec_call *c) {
-  const kern_linear size = linear_of(c);
+  const kern_linear size = exec_linear_size(c);
   if (c->dx[0]) kern_linear_input_gradient(c->kern, &size, c->w[0], c->dy[0], c->dx[0], c->add[0]);
   if (!c->adapter) return;
-  const kern_lora lora = lora_of(c);
+  const kern_lora lora = exec_lora_size(c);
   kern_lora_input_gradient(c->kern, &lora, c->adapter->a, c->adapter->b, c->dy[0], c->hidden_gradient, c->dx[0]);
 }
 
 static void linear_backward_weight(const exec_call *c) {
-  const kern_linear size = linear_of(c);
+  const kern_linear size = exec_linear_size(c);
   if (c->dw[0] || c->dw[1]) kern_linear_weight_gradient(c->kern, &size, c->x[0], c->dy[0], c->dw[0], c->dw[1]);
   if (!c->adapter || !c->adapter->da) return;
-  const kern_lora lora = lora_of(c);
+  const kern_lora lora = exec_lora_size(c);
   kern_lora_weight_gradient(c->kern, &lora, c->x[0], c->dy[0], c->statistics, c->hidden_gradient, c->adapter->da,
                             c->adapter->db);
 }
 
 static size_t linear_workspace(const exec_call *c, int threads) {
-  const kern_linear size = linear_of(c);
+  const kern_linear size = exec_linear_size(c);
   return kern_linear_workspace(&size, threads);
 }
 
-static kern_conv2d conv_of(const exec_call *c) {
-  const graph_attributes *a = &c->op->attributes;
-  return (kern_conv2d){.batch = c->in[0]->dims[0],
-                       .height = c->in[0]->dims[2],
-                       .width = c->in[0]->dims[3],
-                       .in = a->in_channels,
-                       .out = a->out_channels,
-                       .kernel_height = a->kernel[1],
-                       .kernel_width = a->kernel[2],
-                       .stride_height = a->stride[1],
-                       .stride_width = a->stride[2],
-                       .padding_height = a->padding[1],
-                       .padding_width = a->padding[2]};
-}
-
 static void conv_forward(const exec_call *c) {
-  const kern_conv2d size = conv_of(c);
+  const kern_conv2d size = exec_conv_size(c);
   kern_conv2d_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], c->y[0]);
 }
 
 static void conv_backward_input(const exec_call *c) {
-  const kern_conv2d size = conv_of(c);
+  const kern_conv2d size = exec_conv_size(c);
   if (c->dx[0]) kern_conv2d_input_gradient(c->kern, &size, c->w[0], c->dy[0], c->dx[0], c->add[0]);
 }
 
 static void conv_backward_weight(const exec_call *c) {
-  const kern_conv2d size = conv_of(c);
+  const kern_conv2d size = exec_conv_size(c);
   if (c->dw[0] || c->dw[1]) kern_conv2d_weight_gradient(c->kern, &size, c->x[0], c->dy[0], c->dw[0], c->dw[1]);
 }
 
 static size_t conv_workspace(const exec_call *c, int threads) {
-  const kern_conv2d size = conv_of(c);
+  const kern_conv2d size = exec_conv_size(c);
   return kern_conv2d_workspace(&size, threads);
 }
 
 /* ---- attention; statistics: log of the sums of exponentials ---- */
 
-static kern_attention attention_of(const exec_call *c) {
-  const graph_attributes *a = &c->op->attributes;
-  return (kern_attention){.batch = c->in[0]->dims[0],
-                          .heads = a->heads,
-                          .head_dim = a->head_dim,
-                          .q_tokens = c->in[0]->dims[1],
-                          .k_tokens = c->in[1]->dims[1],
-                          .scale = 1 / sqrtf((float)a->head_dim)};
-}
-
 static void attention_forward(const exec_call *c) {
-  const kern_attention size = attention_of(c);
+  const kern_attention size = exec_attention_size(c);
   kern_attention_forward(c->kern, &size, c->x[0], c->x[1], c->x[2], c->y[0], c->statistics);
 }
 
 static void attention_backward(const exec_call *c) {
-  const kern_attention size = attention_of(c);
+  const kern_attention size = exec_attention_size(c);
   bool add = false; /* then for all: what has nothing yet gets zeros */
   for (int i = 0; i < 3; i++) add = add || (c->dx[i] && c->add[i]);
   for (int i = 0; i < 3; i++)
@@ -122,132 +74,112 @@ static void attention_backward(const exec_call *c) {
 }
 
 static size_t attention_workspace(const exec_call *c, int threads) {
-  const kern_attention size = attention_of(c);
+  const kern_attention size = exec_attention_size(c);
   return kern_attention_workspace(&size, threads);
 }
 
 /* ---- norms; statistics: means and reciprocal deviations ---- */
 
-static kern_group_norm group_norm_of(const exec_call *c) {
-  return (kern_group_norm){.batch = c->in[0]->dims[0],
-                           .positions = exec_positions(c->in[0]),
-                           .channels = exec_channels(c->in[0]),
-                           .groups = c->op->attributes.groups,
-                           .epsilon = (float)c->op->attributes.epsilon};
-}
-
 static void group_norm_forward(const exec_call *c) {
-  const kern_group_norm size = group_norm_of(c);
+  const kern_group_norm size = exec_group_norm_size(c);
   kern_group_norm_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], c->y[0], c->statistics);
 }
 
 static void group_norm_again(const exec_call *c) {
-  const kern_group_norm size = group_norm_of(c);
+  const kern_group_norm size = exec_group_norm_size(c);
   kern_group_norm_again(c->kern, &size, c->x[0], c->w[0], c->w[1], c->statistics, c->y[0]);
 }
 
 static void group_norm_backward_input(const exec_call *c) {
-  const kern_group_norm size = group_norm_of(c);
+  const kern_group_norm size = exec_group_norm_size(c);
   if (c->dx[0])
     kern_group_norm_backward(c->kern, &size, c->x[0], c->w[0], c->statistics, c->dy[0], c->dx[0], c->add[0], NULL,
                              NULL);
 }
 
 static void group_norm_backward_weight(const exec_call *c) {
-  const kern_group_norm size = group_norm_of(c);
+  const kern_group_norm size = exec_group_norm_size(c);
   if (c->dw[0])
     kern_group_norm_backward(c->kern, &size, c->x[0], c->w[0], c->statistics, c->dy[0], NULL, false, c->dw[0],
                              c->dw[1]);
 }
 
 static size_t group_norm_workspace(const exec_call *c, int threads) {
-  const kern_group_norm size = group_norm_of(c);
+  const kern_group_norm size = exec_group_norm_size(c);
   return kern_group_norm_workspace(&size, threads);
 }
 
-/* Each row, or each head of a row. */
-static kern_row_norm row_norm_of(const exec_call *c) {
-  const int64_t head_dim = c->op->attributes.head_dim, channels = head_dim ? head_dim : exec_channels(c->in[0]);
-  return (kern_row_norm){
-      .rows = elements(c->in[0]) / channels, .channels = channels, .epsilon = (float)c->op->attributes.epsilon};
-}
-
 static void layer_norm_forward(const exec_call *c) {
-  const kern_row_norm size = row_norm_of(c);
+  const kern_row_norm size = exec_row_norm_size(c);
   kern_layer_norm_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], c->y[0], c->statistics);
 }
 
 static void layer_norm_again(const exec_call *c) {
-  const kern_row_norm size = row_norm_of(c);
+  const kern_row_norm size = exec_row_norm_size(c);
   kern_layer_norm_again(c->kern, &size, c->x[0], c->w[0], c->w[1], c->statistics, c->y[0]);
 }
 
 static void layer_norm_backward_input(const exec_call *c) {
-  const kern_row_norm size = row_norm_of(c);
+  const kern_row_norm size = exec_row_norm_size(c);
   if (c->dx[0])
     kern_layer_norm_backward(c->kern, &size, c->x[0], c->w[0], c->statistics, c->dy[0], c->dx[0], c->add[0], NULL,
                              NULL);
 }
 
 static void layer_norm_backward_weight(const exec_call *c) {
-  const kern_row_norm size = row_norm_of(c);
+  const kern_row_norm size = exec_row_norm_size(c);
   if (c->dw[0])
     kern_layer_norm_backward(c->kern, &size, c->x[0], c->w[0], c->statistics, c->dy[0], NULL, false, c->dw[0],
                              c->dw[1]);
 }
 
 static void rms_norm_forward(const exec_call *c) {
-  const kern_row_norm size = row_norm_of(c);
+  const kern_row_norm size = exec_row_norm_size(c);
   kern_rms_norm_forward(c->kern, &size, c->x[0], c->w[0], c->y[0], c->statistics);
 }
 
 static void rms_norm_again(const exec_call *c) {
-  const kern_row_norm size = row_norm_of(c);
+  const kern_row_norm size = exec_row_norm_size(c);
   kern_rms_norm_again(c->kern, &size, c->x[0], c->w[0], c->statistics, c->y[0]);
 }
 
 static void rms_norm_backward_input(const exec_call *c) {
-  const kern_row_norm size = row_norm_of(c);
+  const kern_row_norm size = exec_row_norm_size(c);
   if (c->dx[0])
     kern_rms_norm_backward(c->kern, &size, c->x[0], c->w[0], c->statistics, c->dy[0], c->dx[0], c->add[0], NULL);
 }
 
 static void rms_norm_backward_weight(const exec_call *c) {
-  const kern_row_norm size = row_norm_of(c);
+  const kern_row_norm size = exec_row_norm_size(c);
   if (c->dw[0])
     kern_rms_norm_backward(c->kern, &size, c->x[0], c->w[0], c->statistics, c->dy[0], NULL, false, c->dw[0]);
 }
 
 static size_t row_norm_workspace(const exec_call *c, int threads) {
-  const kern_row_norm size = row_norm_of(c);
+  const kern_row_norm size = exec_row_norm_size(c);
   return kern_row_norm_workspace(&size, threads);
 }
 
 /* ---- activations ---- */
 
-static kern_activation activation_of(const exec_call *c) {
-  return c->op->kind == GRAPH_SILU ? KERN_SILU : KERN_GELU_TANH;
-}
-
 static void activation_forward(const exec_call *c) {
-  kern_activation_forward(c->kern, activation_of(c), elements(c->in[0]), c->x[0], c->y[0]);
+  kern_activation_forward(c->kern, exec_activation_of(c), elements(c->in[0]), c->x[0], c->y[0]);
 }
 
 static void activation_backward(const exec_call *c) {
   if (c->dx[0])
-    kern_activation_backward(c->kern, activation_of(c), elements(c->in[0]), c->x[0], c->dy[0], c->dx[0], c->add[0]);
+    kern_activation_backward(c->kern, exec_activation_of(c), elements(c->in[0]), c->x[0], c->dy[0], c->dx[0],
+                             c->add[0]);
 }
 
-static kern_gated gated_of(const exec_call *c) { return c->op->kind == GRAPH_GEGLU ? KERN_GEGLU : KERN_SWIGLU; }
-
 static void gated_forward(const exec_call *c) {
-  kern_gated_forward(c->kern, gated_of(c), rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->y[0]);
+  kern_gated_forward(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->y[0]);
 }
 
 static void gated_backward(const exec_call *c) {
   if (c->dx[0])
-    kern_gated_backward(c->kern, gated_of(c), rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0], c->dx[0],
-                        c->add[0]);
+    kern_gated_backward(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0],
+                        c->dx[0], c->add[0]);
 }
 
 /* ---- sums ---- */
@@ -259,17 +191,11 @@ static void move(const exec_call *c, int64_t n, const float *from, float *to, bo
     kern_copy(c->kern, n, from, to);
 }
 
-static bool is_vector_of(const graph_tensor *x, const graph_tensor *y) { return y->rank == 2 && x->rank > 2; }
-
-static kern_broadcast broadcast_of(const graph_tensor *x) {
-  return (kern_broadcast){.batch = x->dims[0], .positions = exec_positions(x), .channels = exec_channels(x)};
-}
-
 /* The second operand: alike; one value a channel; or the same for every sample. */
 static void add_forward(const exec_call *c) {
   const int64_t n = elements(c->in[0]), m = elements(c->in[1]);
-  if (is_vector_of(c->in[0], c->in[1])) {
-    const kern_broadcast size = broadcast_of(c->in[0]);
+  if (exec_is_vector_of(c->in[0], c->in[1])) {
+    const kern_broadcast size = exec_broadcast_size(c->in[0]);
     kern_add_vector_forward(c->kern, &size, c->x[0], c->x[1], c->y[0]);
     return;
   }
@@ -283,8 +209,8 @@ static void add_backward(const exec_call *c) {
   if (c->dx[0]) move(c, n, c->dy[0], c->dx[0], c->add[0]);
   if (!c->dx[1]) return;
   const bool same = c->dx[0] == c->dx[1]; /* x + x */
-  if (is_vector_of(c->in[0], c->in[1])) {
-    const kern_broadcast size = broadcast_of(c->in[0]);
+  if (exec_is_vector_of(c->in[0], c->in[1])) {
+    const kern_broadcast size = exec_broadcast_size(c->in[0]);
     kern_add_vector_backward(c->kern, &size, c->dy[0], c->dx[1], c->add[1]);
     return;
   }
@@ -293,25 +219,14 @@ static void add_backward(const exec_call *c) {
 }
 
 static size_t broadcast_workspace(const exec_call *c, int threads) {
-  const kern_broadcast size = broadcast_of(c->in[0]);
+  const kern_broadcast size = exec_broadcast_size(c->in[0]);
   return kern_broadcast_workspace(&size, threads);
 }
 
 /* ---- pieces ---- */
 
-/* In memory, a tensor is `outer` rows of which a piece along the axis has a width. */
-static int64_t outer_of(const graph_tensor *t, int axis) {
-  int64_t outer = t->dims[0];
-  if (axis == 0) return 1;
-  if (axis != graph_tensor_channel_axis(t)) { /* tokens, of [B, T, C] */
-    for (int i = 1; i < axis; i++) outer *= t->dims[i];
-    return outer;
-  }
-  return rows(t);
-}
-
 static void concat_forward(const exec_call *c) {
-  const int64_t outer = outer_of(c->out[0], (int)c->op->attributes.axis);
+  const int64_t outer = exec_outer_of(c->out[0], (int)c->op->attributes.axis);
   int64_t widths[GRAPH_MAX_INPUTS];
   const float *pieces[GRAPH_MAX_INPUTS];
   for (int i = 0; i < c->op->input_count; i++) {
@@ -322,7 +237,7 @@ static void concat_forward(const exec_call *c) {
 }
 
 static void concat_backward(const exec_call *c) {
-  const int64_t outer = outer_of(c->out[0], (int)c->op->attributes.axis);
+  const int64_t outer = exec_outer_of(c->out[0], (int)c->op->attributes.axis);
   int64_t widths[GRAPH_MAX_INPUTS];
   for (int i = 0; i < c->op->input_count; i++) widths[i] = elements(c->in[i]) / outer;
   for (int add = 0; add < 2; add++) {
@@ -338,7 +253,7 @@ static void concat_backward(const exec_call *c) {
 }
 
 static void split_forward(const exec_call *c) {
-  const int64_t outer = outer_of(c->in[0], (int)c->op->attributes.axis);
+  const int64_t outer = exec_outer_of(c->in[0], (int)c->op->attributes.axis);
   int64_t widths[GRAPH_MAX_PIECES];
   float *pieces[GRAPH_MAX_PIECES];
   for (int i = 0; i < c->op->output_count; i++) {
@@ -349,7 +264,7 @@ static void split_forward(const exec_call *c) {
 }
 
 static void split_backward(const exec_call *c) {
-  const int64_t outer = outer_of(c->in[0], (int)c->op->attributes.axis);
+  const int64_t outer = exec_outer_of(c->in[0], (int)c->op->attributes.axis);
   int64_t widths[GRAPH_MAX_PIECES];
   const float *pieces[GRAPH_MAX_PIECES];
   bool whole = true;
@@ -372,65 +287,42 @@ static void reshape_backward(const exec_call *c) {
 
 /* ---- images ---- */
 
-static kern_resample resample_of(const exec_call *c) {
-  return (kern_resample){.batch = c->in[0]->dims[0],
-                         .height = c->in[0]->dims[2],
-                         .width = c->in[0]->dims[3],
-                         .channels = c->in[0]->dims[1],
-                         .factor = c->op->attributes.scale};
-}
-
 static void upsample_forward(const exec_call *c) {
-  const kern_resample size = resample_of(c);
+  const kern_resample size = exec_resample_size(c);
   kern_upsample_forward(c->kern, &size, c->x[0], c->y[0]);
 }
 static void upsample_backward(const exec_call *c) {
-  const kern_resample size = resample_of(c);
+  const kern_resample size = exec_resample_size(c);
   if (c->dx[0]) kern_upsample_backward(c->kern, &size, c->dy[0], c->dx[0], c->add[0]);
 }
 static void downsample_forward(const exec_call *c) {
-  const kern_resample size = resample_of(c);
+  const kern_resample size = exec_resample_size(c);
   kern_downsample_forward(c->kern, &size, c->x[0], c->y[0]);
 }
 static void downsample_backward(const exec_call *c) {
-  const kern_resample size = resample_of(c);
+  const kern_resample size = exec_resample_size(c);
   if (c->dx[0]) kern_downsample_backward(c->kern, &size, c->dy[0], c->dx[0], c->add[0]);
 }
 
-/* A token's values are patch row, patch column, channel: SD 3's output. */
-static kern_patches patches_of(const exec_call *c) {
-  const graph_attributes *a = &c->op->attributes;
-  return (kern_patches){.batch = c->out[0]->dims[0],
-                        .height = c->out[0]->dims[2],
-                        .width = c->out[0]->dims[3],
-                        .channels = c->out[0]->dims[1],
-                        .patch = a->patch[1]};
-}
 static void unpatchify_forward(const exec_call *c) {
-  const kern_patches size = patches_of(c);
+  const kern_patches size = exec_patches_size(c);
   kern_unpatchify(c->kern, &size, c->x[0], c->y[0], false);
 }
 static void unpatchify_backward(const exec_call *c) {
-  const kern_patches size = patches_of(c);
+  const kern_patches size = exec_patches_size(c);
   if (c->dx[0]) kern_patchify(c->kern, &size, c->dy[0], c->dx[0], c->add[0]);
 }
 
 /* ---- conditioning ---- */
 
 static void time_embedding_forward(const exec_call *c) {
-  const graph_attributes *a = &c->op->attributes;
-  const kern_time_embedding size = {.n = elements(c->in[0]),
-                                    .channels = a->out_channels,
-                                    .flip_sin_to_cos = !a->sines_first,
-                                    .freq_shift = a->frequency_shift,
-                                    .scale = a->time_factor > 0 ? a->time_factor : 1,
-                                    .max_period = 10000};
+  const kern_time_embedding size = exec_time_embedding_size(c);
   kern_time_embedding_forward(c->kern, &size, c->x[0], c->y[0]);
 }
 
 /* x (1 + scale) + shift, or with two inputs x gate */
 static void modulate_forward(const exec_call *c) {
-  const kern_broadcast size = broadcast_of(c->in[0]);
+  const kern_broadcast size = exec_broadcast_size(c->in[0]);
   if (c->op->input_count == 2)
     kern_gate_forward(c->kern, &size, c->x[0], c->x[1], c->y[0]);
   else
@@ -438,7 +330,7 @@ static void modulate_forward(const exec_call *c) {
 }
 
 static void modulate_backward(const exec_call *c) {
-  const kern_broadcast size = broadcast_of(c->in[0]);
+  const kern_broadcast size = exec_broadcast_size(c->in[0]);
   for (int i = 0; i < c->op->input_count; i++) { /* one by one: each adds or overwrites */
     if (!c->dx[i]) continue;
     float *dx[3] = {NULL, NULL, NULL};
@@ -450,19 +342,13 @@ static void modulate_backward(const exec_call *c) {
   }
 }
 
-/* The table holds cosines, then sines. */
-static kern_rotary rotary_of(const exec_call *c) {
-  const graph_attributes *a = &c->op->attributes;
-  return (kern_rotary){
-      .batch = c->in[0]->dims[0], .tokens = c->in[0]->dims[1], .heads = a->heads, .head_dim = a->head_dim};
-}
 static void rotary_forward(const exec_call *c) {
-  const kern_rotary size = rotary_of(c);
+  const kern_rotary size = exec_rotary_size(c);
   const float *cosines = c->x[1];
   kern_rotary_forward(c->kern, &size, c->x[0], cosines, cosines + size.tokens * size.head_dim, c->y[0]);
 }
 static void rotary_backward(const exec_call *c) {
-  const kern_rotary size = rotary_of(c);
+  const kern_rotary size = exec_rotary_size(c);
   const float *cosines = c->x[1];
   if (c->dx[0])
     kern_rotary_backward(c->kern, &size, c->dy[0], cosines, cosines + size.tokens * size.head_dim, c->dx[0], c->add[0]);

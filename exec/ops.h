@@ -35,8 +35,4 @@ typedef struct exec_op_row {
  * that shows its input is never run. */
 extern const exec_op_row exec_op_rows[GRAPH_OP_KIND_COUNT]; /* the CPU's */
 
-/* Positions of a tensor: all but batch and channels. */
-int64_t exec_positions(const graph_tensor *tensor);
-int64_t exec_channels(const graph_tensor *tensor);
-
 #endif

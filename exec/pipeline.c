@@ -251,8 +251,14 @@ static dp_status share(exec_pipeline *p, const void *mine, size_t each, void *al
 static dp_status tell_trouble(const exec_pipeline *p, const exec_trouble *trouble, dp_error *error) {
   const uint32_t at = (uint32_t)(trouble->at - 1);
   const uint32_t worker = p->work.program->lanes[p->lane_of[at]].worker;
+  const graph_unit *units = p->work.graph->units.items;
+  const char *first = units[trouble->unit < 0 ? 0 : trouble->unit].name;
+  if (trouble->last_unit > trouble->unit)
+    return dp_fail(error, DP_RUN_FAILED,
+                   "one of the units %s to %s, microbatch %d on worker %u, is the first whose output is not finite",
+                   first, units[trouble->last_unit].name, trouble->microbatch, worker);
   return dp_fail(error, DP_RUN_FAILED, "unit %s, microbatch %d on worker %u, is the first whose output is not finite",
-                 p->work.graph->units.items[trouble->unit < 0 ? 0 : trouble->unit].name, trouble->microbatch, worker);
+                 first, trouble->microbatch, worker);
 }
 
 static dp_status tell(const exec_pipeline *p, const exec_report *reports, exec_step_result *result, dp_error *error) {

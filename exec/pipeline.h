@@ -30,8 +30,16 @@ typedef struct exec_feed {
   void *data;
 } exec_feed;
 
+/* Where a worker computes: a GPU by its number in this process, whole, or one of so many equal parts of it. */
+typedef struct exec_place {
+  int gpu, part, parts;
+} exec_place;
+
 typedef struct exec_pipeline_options {
-  bool cuda;   /* on CUDA devices, else on the host's processors */
+  bool cuda; /* on CUDA devices, else on the host's processors */
+  /* cuda: [worker_count]; NULL: the workers of this process are dealt out over its GPUs, in order, and share them in
+   * equal parts where they are more. */
+  const exec_place *places;
   int threads; /* of each worker's kernels; 0: 1 */
   exec_feed feed;
   /* NULL: all workers are in this process. Else they are dealt out in equal runs: worker w is with process

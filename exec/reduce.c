@@ -95,7 +95,7 @@ static dp_status lead_norm(exec_pipeline *p, uint32_t at, dp_error *error) {
   exec_transport *t = p->work.options.transport;
   double *norms = p->workers[0].norms;
   if (p->work.kind->deferred) {
-    p->work.kind->share_norms(p, p->lane_of[at]);
+    p->work.kind->share_norms(p, p->lane_of[at], at);
     return DP_OK;
   }
   for (uint32_t w = 0; w < workers; w++) {

@@ -173,12 +173,13 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
   DP_TRY(work->kind->allocate(w, memory->layout_bytes, &w->base, error));
   DP_TRY(exec_layout_init(work->program, work->graph, memory, w->index, w->base, &w->layout, error));
   DP_TRY(make_parameters(work, shared, extras, extra_count, w, error));
+  DP_TRY(make_output(work, w, arena, error));
   DP_TRY(work->kind->start(work, w, error));
   if (!shared) work->kind->zero(w, memory->resting_bytes, w->base);
   for (int i = 0; i < work->program->compressor_count; i++)
     if (w->squeezes[i].here)
       DP_TRY(make_squeeze(work, w, &work->program->compressors[i], &w->squeezes[i], arena, error));
-  return make_output(work, w, arena, error);
+  return DP_OK;
 }
 
 dp_status exec_worker_init(const exec_work *work, int index, const exec_worker *shared, dp_arena *arena, exec_worker *w,

@@ -9,8 +9,9 @@
 
 /* Where something first was not finite. */
 typedef struct exec_trouble {
-  int64_t at; /* the instruction, plus 1: the least counts; 0: none */
-  int32_t unit, microbatch;
+  int64_t at;              /* the instruction, plus 1: the least counts; 0: none */
+  int32_t unit, last_unit; /* it is one of these */
+  int32_t microbatch;
 } exec_trouble;
 
 /* What came of a worker's step, as processes send it. */
@@ -52,6 +53,7 @@ typedef struct exec_work {
   int output;   /* tensor */
   bool fitting; /* this step gathers what the fit of compressed skips needs */
   plan_memory memory;
+  void *lanes; /* the kind's queues: exec_pipeline.device */
   const exec_step *step;
 } exec_work;
 

@@ -1,0 +1,91 @@
+/* Workers on CUDA devices, or on parts of one; internal to exec/. */
+#ifndef DP_EXEC_DEVICE_CUDA_H
+#define DP_EXEC_DEVICE_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "exec/lanes.h"
+#include "kernels/cuda/context.h"
+
+/* What a compute instruction put in the queue, to be played again; and which gradients had begun when it had run. */
+typedef struct exec_cuda_record {
+  cudaGraphExec_t graph; /* NULL: none yet */
+  uint8_t *begun;        /* [tensor] of its microbatch */
+} exec_cuda_record;
+
+/* Pinned memory of the host that an input of a microbatch is filled into. */
+typedef struct exec_cuda_slot {
+  void *host;
+  int64_t bytes;
+} exec_cuda_slot;
+
+/* What the host reads when a step has ended; the first is filled by the device, the second by the host. */
+typedef struct exec_cuda_scalars {
+  double *loss;        /* sum over the microbatches */
+  double *square;      /* of the norm of this worker's gradients */
+  double *norm_square; /* of those that clipping goes by */
+  double *squares;     /* [microbatches * microbatch_size] */
+  uint32_t *flags;     /* [compute instruction] something was not finite */
+  int64_t bytes;       /* all of them, from loss on */
+} exec_cuda_scalars;
+
+typedef struct exec_cuda {
+  int gpu, sm_count;
+  void *green; /* CUgreenCtx of its part; NULL: the whole device */
+  cudaStream_t stream;
+  kern_cuda *kernels;
+  exec_cuda_scalars device, host;
+  float *weights;               /* [microbatches * microbatch_size] of losses, on the device */
+  exec_cuda_slot *slots;        /* [tensor * microbatches + microbatch] what is fed */
+  exec_cuda_slot *weigh;        /* [microbatch] */
+  float *filled;                /* of the host: the largest input in fp32 */
+  exec_cuda_record *records[2]; /* [compute instruction] of steps that train, and that evaluate */
+  uint32_t instructions;
+  int64_t steps; /* that have ended */
+  bool recording;
+  int microbatches;
+  size_t tensors;
+} exec_cuda;
+
+/* A process's lanes: each has a queue, and each instruction an event at its start and one at its end. */
+typedef struct exec_cuda_lanes {
+  cudaStream_t *streams;    /* [lane] a compute lane's is its worker's */
+  cudaEvent_t *start, *end; /* [instruction] */
+  uint32_t *marker;         /* [instruction] whose end event marks it */
+  uint32_t *doer;           /* [instruction] in whose lane's queue it was put */
+  cudaEvent_t base[16];     /* [gpu] when the step began */
+  bool has_base[16];
+  double base_s;
+  double *norms;       /* [worker] mapped memory of the host */
+  cudaEvent_t *normed; /* [worker] */
+} exec_cuda_lanes;
+
+enum { EXEC_CUDA_MAX_GPUS = 16 };
+
+static inline exec_cuda *exec_cuda_of(const exec_worker *w) { return w->device; }
+static inline kern_dtype exec_cuda_dtype(const kern_cuda *kernels) { return kernels->options.dtype; }
+
+extern const exec_math exec_math_cuda;
+
+/* device_cuda_part.c: a stream on a part of a device's multiprocessors. parts 1: on all of them. */
+dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, dp_error *error);
+void exec_cuda_part_close(exec_cuda *device);
+
+/* device_cuda_lanes.c */
+dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error);
+void exec_cuda_close_lanes(exec_pipeline *p);
+void exec_cuda_begin_lanes(exec_pipeline *p);
+void exec_cuda_enter(exec_pipeline *p, uint32_t lane, uint32_t instruction);
+dp_status exec_cuda_leave(exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
+void exec_cuda_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
+                    uint32_t to_worker, void *to);
+void exec_cuda_clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
+void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
+void exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction);
+dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error);
+
+/* A status from a call of the runtime. */
+dp_status exec_cuda_check(cudaError_t result, const char *what, dp_error *error);
+#define EXEC_CUDA_TRY(call, error) DP_TRY(exec_cuda_check((call), #call, (error)))
+
+#endif

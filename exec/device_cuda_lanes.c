@@ -1,0 +1,231 @@
+/* Lanes as queues of CUDA devices. What the host's threads do one after another is only to put work there; the devices
+ * keep the order by events. An instruction's queue first waits for the ends of all that the program has it wait for; an
+ * instruction that does the work of others, too (both ends of a transfer, all members of a collective), also for what
+ * those wait for, and for what comes before them in their lanes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "exec/device_cuda.h"
+
+static exec_cuda_lanes *lanes_of(const exec_pipeline *p) { return p->device; }
+static exec_cuda *worker_device(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
+static uint32_t worker_of(const exec_pipeline *p, uint32_t lane) { return p->work.program->lanes[lane].worker; }
+
+static void note(exec_pipeline *p, uint32_t worker, cudaError_t result, const char *what) {
+  (void)kern_cuda_check(worker_device(p, worker)->kernels, result, what);
+}
+#define NOTE(p, worker, call) note((p), (worker), (call), #call)
+
+/* ---- making them ---- */
+
+static dp_status make_queue(exec_pipeline *p, uint32_t lane, dp_error *error) {
+  exec_cuda *device = worker_device(p, worker_of(p, lane));
+  EXEC_CUDA_TRY(cudaSetDevice(device->gpu), error);
+  const plan_lane *of = &p->work.program->lanes[lane];
+  if (of->kind == PLAN_LANE_COMPUTE)
+    lanes_of(p)->streams[lane] = device->stream;
+  else
+    EXEC_CUDA_TRY(cudaStreamCreateWithFlags(&lanes_of(p)->streams[lane], cudaStreamNonBlocking), error);
+  for (uint32_t i = of->first; i < of->first + of->count; i++) {
+    EXEC_CUDA_TRY(cudaEventCreate(&lanes_of(p)->start[i]), error);
+    EXEC_CUDA_TRY(cudaEventCreate(&lanes_of(p)->end[i]), error);
+  }
+  return DP_OK;
+}
+
+dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error) {
+  const plan_program *program = p->work.program;
+  const size_t n = program->instruction_count;
+  exec_cuda_lanes *l = DP_ARENA_NEW(&p->arena, exec_cuda_lanes, 1);
+  if (!l) return dp_fail_memory(error);
+  p->device = p->work.lanes = l;
+  l->streams = DP_ARENA_NEW(&p->arena, cudaStream_t, program->lane_count);
+  l->start = DP_ARENA_NEW(&p->arena, cudaEvent_t, n);
+  l->end = DP_ARENA_NEW(&p->arena, cudaEvent_t, n);
+  l->marker = DP_ARENA_NEW(&p->arena, uint32_t, n);
+  l->doer = DP_ARENA_NEW(&p->arena, uint32_t, n);
+  l->normed = DP_ARENA_NEW(&p->arena, cudaEvent_t, (size_t)program->worker_count);
+  if (!l->streams || !l->start || !l->end || !l->marker || !l->doer || !l->normed) return dp_fail_memory(error);
+  EXEC_CUDA_TRY(cudaHostAlloc((void **)&l->norms, (size_t)program->worker_count * sizeof *l->norms,
+                              cudaHostAllocMapped | cudaHostAllocPortable),
+                error);
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) DP_TRY(make_queue(p, lane, error));
+  for (int w = p->first_worker; w < p->end_worker; w++) {
+    const int gpu = worker_device(p, (uint32_t)w)->gpu;
+    EXEC_CUDA_TRY(cudaSetDevice(gpu), error);
+    EXEC_CUDA_TRY(cudaEventCreateWithFlags(&l->normed[w], cudaEventDisableTiming), error);
+    if (l->has_base[gpu]) continue;
+    EXEC_CUDA_TRY(cudaEventCreate(&l->base[gpu]), error);
+    l->has_base[gpu] = true;
+    for (int other = p->first_worker; other < p->end_worker; other++) { /* copies straight from device to device */
+      const int peer = worker_device(p, (uint32_t)other)->gpu;
+      int can = 0;
+      if (peer == gpu) continue;
+      EXEC_CUDA_TRY(cudaDeviceCanAccessPeer(&can, gpu, peer), error);
+      if (can) {
+        const cudaError_t result = cudaDeviceEnablePeerAccess(peer, 0);
+        if (result == cudaErrorPeerAccessAlreadyEnabled)
+          (void)cudaGetLastError();
+        else
+          DP_TRY(exec_cuda_check(result, "cudaDeviceEnablePeerAccess", error));
+      }
+    }
+  }
+  return DP_OK;
+}
+
+void exec_cuda_close_lanes(exec_pipeline *p) {
+  exec_cuda_lanes *l = lanes_of(p);
+  const plan_program *program = p->work.program;
+  if (!l) return;
+  for (uint32_t lane = p->first_lane; l->streams && lane < p->end_lane; lane++) {
+    if (program->lanes[lane].kind != PLAN_LANE_COMPUTE && l->streams[lane]) (void)cudaStreamDestroy(l->streams[lane]);
+    for (uint32_t i = program->lanes[lane].first; i < program->lanes[lane].first + program->lanes[lane].count; i++) {
+      if (l->start && l->start[i]) (void)cudaEventDestroy(l->start[i]);
+      if (l->end && l->end[i]) (void)cudaEventDestroy(l->end[i]);
+    }
+  }
+  for (int w = p->first_worker; l->normed && w < p->end_worker; w++)
+    if (l->normed[w]) (void)cudaEventDestroy(l->normed[w]);
+  for (int g = 0; g < EXEC_CUDA_MAX_GPUS; g++)
+    if (l->has_base[g]) (void)cudaEventDestroy(l->base[g]);
+  if (l->norms) (void)cudaFreeHost(l->norms);
+  p->device = NULL;
+}
+
+/* ---- a step ---- */
+
+void exec_cuda_begin_lanes(exec_pipeline *p) {
+  exec_cuda_lanes *l = lanes_of(p);
+  for (int g = 0; g < EXEC_CUDA_MAX_GPUS; g++) {
+    if (!l->has_base[g]) continue;
+    (void)cudaSetDevice(g);
+    for (int w = p->first_worker; w < p->end_worker; w++) /* what the step begins with has been done */
+      if (worker_device(p, (uint32_t)w)->gpu == g)
+        NOTE(p, (uint32_t)w, cudaStreamSynchronize(worker_device(p, (uint32_t)w)->stream));
+    (void)cudaEventRecord(l->base[g], 0);
+    (void)cudaEventSynchronize(l->base[g]);
+  }
+  l->base_s = dp_clock_s();
+}
+
+static void wait_end(exec_pipeline *p, uint32_t lane, uint32_t j) {
+  const exec_cuda_lanes *l = lanes_of(p);
+  if (l->doer[j] == lane) return; /* the queue's own order */
+  NOTE(p, worker_of(p, lane), cudaStreamWaitEvent(l->streams[lane], l->end[l->marker[j]], 0));
+}
+
+static void wait_all(exec_pipeline *p, uint32_t lane, uint32_t i) {
+  const plan_program *program = p->work.program;
+  for (uint32_t w = program->wait_first[i]; w < program->wait_first[i + 1]; w++) wait_end(p, lane, program->waits[w]);
+  if (i > program->lanes[p->lane_of[i]].first) wait_end(p, lane, i - 1);
+}
+
+/* The instructions whose work this one does, itself among them: calls f for each. */
+static void each_partner(exec_pipeline *p, uint32_t lane, uint32_t i,
+                         void (*f)(exec_pipeline *p, uint32_t lane, uint32_t i, uint32_t partner)) {
+  const plan_program *program = p->work.program;
+  const uint32_t peer = program->instructions[i].peer;
+  f(p, lane, i, i);
+  if (program->instructions[i].opcode == PLAN_RECV) f(p, lane, i, peer);
+  if (program->lanes[p->lane_of[i]].kind != PLAN_LANE_COLLECTIVE) return;
+  for (uint32_t m = p->groups.first[peer]; m < p->groups.first[peer + 1]; m++)
+    if (p->groups.ids[m] != i) f(p, lane, i, p->groups.ids[m]);
+}
+
+static void wait_partner(exec_pipeline *p, uint32_t lane, uint32_t i, uint32_t partner) {
+  (void)i;
+  wait_all(p, lane, partner);
+}
+
+void exec_cuda_enter(exec_pipeline *p, uint32_t lane, uint32_t i) {
+  const uint32_t worker = worker_of(p, lane);
+  NOTE(p, worker, cudaSetDevice(worker_device(p, worker)->gpu));
+  each_partner(p, lane, i, wait_partner);
+  NOTE(p, worker, cudaEventRecord(lanes_of(p)->start[i], lanes_of(p)->streams[lane]));
+}
+
+static void mark(exec_pipeline *p, uint32_t lane, uint32_t i, uint32_t partner) {
+  lanes_of(p)->marker[partner] = i;
+  lanes_of(p)->doer[partner] = lane;
+}
+
+dp_status exec_cuda_leave(exec_pipeline *p, uint32_t lane, uint32_t i, dp_error *error) {
+  const uint32_t worker = worker_of(p, lane);
+  NOTE(p, worker, cudaEventRecord(lanes_of(p)->end[i], lanes_of(p)->streams[lane]));
+  each_partner(p, lane, i, mark);
+  return kern_cuda_status(worker_device(p, worker)->kernels, error);
+}
+
+void exec_cuda_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
+                    uint32_t to_worker, void *to) {
+  const int source = worker_device(p, from_worker)->gpu, target = worker_device(p, to_worker)->gpu;
+  cudaStream_t stream = lanes_of(p)->streams[lane];
+  if (source == target)
+    NOTE(p, worker_of(p, lane), cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, stream));
+  else
+    NOTE(p, worker_of(p, lane), cudaMemcpyPeerAsync(to, target, from, source, (size_t)bytes, stream));
+}
+
+void exec_cuda_clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at) {
+  NOTE(p, worker_of(p, lane), cudaMemsetAsync(at, 0, (size_t)bytes, lanes_of(p)->streams[lane]));
+}
+
+/* It needs no workspace. */
+void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to) {
+  const exec_parameters *parameters = &p->workers[worker].parameters;
+  kern_cuda view = *worker_device(p, worker)->kernels; /* on another queue */
+  view.stream = lanes_of(p)->streams[lane];
+  view.trouble = (dp_error)DP_ERROR_INIT;
+  kern_cuda_axpy(&view, parameters->gradient_dtype == GRAPH_BF16 ? KERN_BF16 : KERN_FP32, n, 1, from, to);
+  if (kern_cuda_failed(&view))
+    kern_cuda_fail(worker_device(p, worker)->kernels, view.trouble.status, "%s", view.trouble.text);
+}
+
+/* Every worker's square by its own queue, once its gradients are complete; then the lane's queue goes on. */
+void exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction) {
+  exec_cuda_lanes *l = lanes_of(p);
+  const uint32_t group = p->work.program->instructions[instruction].peer;
+  for (uint32_t m = p->groups.first[group]; m < p->groups.first[group + 1]; m++) {
+    const uint32_t id = p->groups.ids[m], worker = worker_of(p, p->lane_of[id]);
+    exec_cuda *device = worker_device(p, worker);
+    const uint32_t compute = p->work.program->worker_lane[worker];
+    (void)cudaSetDevice(device->gpu);
+    wait_all(p, compute, id);
+    p->work.kind->norm(&p->workers[worker]);
+    NOTE(p, worker,
+         cudaMemcpyAsync(&l->norms[worker], device->device.square, sizeof *l->norms, cudaMemcpyDeviceToHost,
+                         device->stream));
+    NOTE(p, worker, cudaEventRecord(l->normed[worker], device->stream));
+    NOTE(p, worker, cudaStreamWaitEvent(l->streams[lane], l->normed[worker], 0));
+  }
+  (void)cudaSetDevice(worker_device(p, worker_of(p, lane))->gpu);
+}
+
+static dp_status take_time(exec_pipeline *p, uint32_t i, dp_error *error) {
+  const exec_cuda_lanes *l = lanes_of(p);
+  const uint32_t by = l->marker[i];
+  const int gpu = worker_device(p, worker_of(p, l->doer[i]))->gpu;
+  float start_ms = 0, end_ms = 0;
+  EXEC_CUDA_TRY(cudaEventElapsedTime(&start_ms, l->base[gpu], l->start[by]), error);
+  EXEC_CUDA_TRY(cudaEventElapsedTime(&end_ms, l->base[gpu], l->end[by]), error);
+  p->start_s[i] = l->base_s + start_ms * 1e-3;
+  p->end_s[i] = l->base_s + end_ms * 1e-3;
+  return DP_OK;
+}
+
+dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error) {
+  const exec_cuda_lanes *l = lanes_of(p);
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
+    EXEC_CUDA_TRY(cudaSetDevice(worker_device(p, worker_of(p, lane))->gpu), error);
+    EXEC_CUDA_TRY(cudaStreamSynchronize(l->streams[lane]), error);
+  }
+  for (int w = p->first_worker; w < p->end_worker; w++)
+    DP_TRY(kern_cuda_status(worker_device(p, (uint32_t)w)->kernels, error));
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
+    const plan_lane *of = &p->work.program->lanes[lane];
+    for (uint32_t i = of->first; i < of->first + of->count; i++) DP_TRY(take_time(p, i, error));
+  }
+  return DP_OK;
+}
