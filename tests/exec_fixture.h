@@ -18,20 +18,22 @@
 typedef struct exec_fixture {
   const char *model;
   int height, width, text_tokens, global_batch;
-  const char *task; /* further lines of [task]; NULL: none */
-  const char *plan; /* lines of [plan]; microbatches have one sample where they do not say otherwise */
+  const char *precision; /* NULL: fp32 */
+  const char *task;      /* further lines of [task]; NULL: none */
+  const char *plan;      /* lines of [plan]; microbatches have one sample where they do not say otherwise */
 } exec_fixture;
 
-/* fp32, on eight cards of one node. */
+/* On eight cards of one node. */
 static inline dp_status exec_fixture_scenario(const exec_fixture *f, plan_scenario *scenario, dp_error *error) {
   char text[8192];
   (void)snprintf(text, sizeof text,
                  "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = %d\nwidth = %d\n"
-                 "text_tokens = %d\nprecision = \"fp32\"\n[task]\nglobal_batch = %d\n%s\n"
+                 "text_tokens = %d\nprecision = \"%s\"\n[task]\nglobal_batch = %d\n%s\n"
                  "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 8\n"
                  "[plan]\n%s%s\n",
-                 fixture_path(f->model, "config.json"), f->height, f->width, f->text_tokens, f->global_batch,
-                 f->task ? f->task : "", strstr(f->plan, "microbatch_size") ? "" : "microbatch_size = 1\n", f->plan);
+                 fixture_path(f->model, "config.json"), f->height, f->width, f->text_tokens,
+                 f->precision ? f->precision : "fp32", f->global_batch, f->task ? f->task : "",
+                 strstr(f->plan, "microbatch_size") ? "" : "microbatch_size = 1\n", f->plan);
   return plan_scenario_parse(text, strlen(text), "fixture.toml", scenario, error);
 }
 

@@ -1,0 +1,189 @@
+/* Steps of a model on CUDA devices under a plan, by random weights and inputs: how long a training step and a forward
+ * take, how busy each worker is, what memory was taken.
+ *
+ * usage: bench_cuda_step NAME=VALUE...
+ *   model=sdxl_unet  of scenarios/models   height=1024 width=1024 tokens=77   pixels, text tokens
+ *   batch=8   samples a step   precision=bf16   lora=0   rank of adapters; 0: all weights are trained
+ *   plan="stages = 1"   lines of [plan], apart by semicolons   steps=7   measured, after two   evaluate=1   a forward,
+ * too
+ */
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/median.h"
+#include "base/random.h"
+#include "exec/device.h"
+#include "exec/pipeline.h"
+#include "graph/op_table.h"
+#include "plan/scenario.h"
+#include "plan/timeline.h"
+#include "sim/predict.h"
+
+enum { NOISE = 1 << 20, MOST_STEPS = 100 };
+
+static dp_error error = DP_ERROR_INIT;
+static float noise[NOISE];
+
+static void must(dp_status status) {
+  if (status == DP_OK) return;
+  fprintf(stderr, "bench_cuda_step: %s\n", error.text);
+  exit(1);
+}
+
+static const char *value_of(int argc, char **argv, const char *name, const char *otherwise) {
+  const size_t n = strlen(name);
+  for (int i = 1; i < argc; i++)
+    if (strncmp(argv[i], name, n) == 0 && argv[i][n] == '=') return argv[i] + n + 1;
+  return otherwise;
+}
+
+static long number_of(int argc, char **argv, const char *name, const char *otherwise) {
+  return strtol(value_of(argc, argv, name, otherwise), NULL, 10);
+}
+
+static void read_scenario(int argc, char **argv, plan_scenario *scenario) {
+  char text[4096], plan[2048], lora[64] = "";
+  (void)snprintf(plan, sizeof plan, "%s", value_of(argc, argv, "plan", "stages = 1"));
+  for (char *c = plan; *c; c++)
+    if (*c == ';') *c = '\n';
+  if (number_of(argc, argv, "lora", "0") > 0)
+    (void)snprintf(lora, sizeof lora, "trainable = \"lora\"\nlora_rank = %ld\n", number_of(argc, argv, "lora", "0"));
+  (void)snprintf(
+      text, sizeof text,
+      "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"models/%s.json\"\nheight = %ld\n"
+      "width = %ld\ntext_tokens = %ld\nprecision = \"%s\"\n[task]\nglobal_batch = %ld\n%s"
+      "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\ncount = 8\n[plan]\n%s\n",
+      value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "height", "1024"),
+      number_of(argc, argv, "width", "1024"), number_of(argc, argv, "tokens", "77"),
+      value_of(argc, argv, "precision", "bf16"), number_of(argc, argv, "batch", "8"), lora, plan);
+  must(plan_scenario_parse(text, strlen(text), "bench.toml", scenario, &error));
+  scenario->global_norm = true;
+}
+
+/* Products keep the scale of what they are given; gains are 1. */
+static void load(exec_pipeline *pipeline, const sim_prediction *p) {
+  const graph *g = &p->graph;
+  int64_t most = 1;
+  for (size_t w = 0; w < g->weights.count; w++)
+    if (g->weights.items[w].parameters > most) most = g->weights.items[w].parameters;
+  for (size_t t = 0; t < g->tensors.count; t++)
+    if (g->tensors.items[t].is_constant && graph_tensor_elements(&g->tensors.items[t]) > most)
+      most = graph_tensor_elements(&g->tensors.items[t]);
+  float *file = malloc((size_t)most * sizeof *file);
+  if (!file) must(dp_fail_memory(&error));
+  for (size_t w = 0; w < g->weights.count; w++) {
+    const graph_weight *weight = &g->weights.items[w];
+    const bool gain = weight->rank == 1 && strstr(weight->name, "norm") && strstr(weight->name, ".weight");
+    const float scale =
+        weight->rank > 1 ? (float)sqrt(3 / ((double)weight->parameters / (double)weight->dims[0])) : 0.02f;
+    for (int64_t i = 0; i < weight->parameters; i++)
+      file[i] = gain ? 1 : scale * noise[(size_t)(i + 7919 * (int64_t)w) % NOISE];
+    for (int k = 0; k < p->program.worker_count; k++)
+      if (exec_parameters_value(exec_pipeline_parameters(pipeline, k), (int)w))
+        must(exec_pipeline_write_weight(pipeline, k, EXEC_VALUES, (int)w, file, &error));
+  }
+  for (size_t t = 0; t < g->tensors.count; t++) {
+    if (!g->tensors.items[t].is_constant) continue;
+    for (int64_t i = 0; i < graph_tensor_elements(&g->tensors.items[t]); i++) file[i] = noise[(size_t)i % NOISE];
+    for (int k = 0; k < p->program.worker_count; k++)
+      if (exec_pipeline_constant(pipeline, k, (int)t))
+        must(exec_pipeline_write_constant(pipeline, k, (int)t, file, &error));
+  }
+  free(file);
+}
+
+static void fill(void *data, int replica, int microbatch, int tensor, float *out) {
+  const graph *g = data;
+  const graph_tensor *t = &g->tensors.items[tensor];
+  const bool time = strcmp(t->name, "timestep") == 0;
+  const int64_t n = graph_tensor_elements(t), from = 104729 * (1 + tensor + 31 * microbatch + 977 * replica);
+  for (int64_t i = 0; i < n; i++) {
+    const float x = noise[(size_t)(from + i) % NOISE];
+    out[i] = time ? 500 + 400 * x : x;
+  }
+}
+
+int main(int argc, char **argv) {
+  plan_scenario scenario;
+  sim_prediction p;
+  sim_efficiency *efficiency = NULL;
+  exec_pipeline *pipeline = NULL;
+  plan_timeline timeline;
+  plan_metrics metrics = {0};
+  double seconds[MOST_STEPS], forward[MOST_STEPS];
+  const long steps = number_of(argc, argv, "steps", "7");
+  size_t before = 0, after = 0, all = 0;
+  if (exec_device_cuda_there(&error) != DP_OK) {
+    printf("%s\n", error.text);
+    return 77;
+  }
+  for (int64_t i = 0; i < NOISE; i++) noise[i] = (float)((i * 7919 + 13) % 65521) / 32760.5f - 1;
+  read_scenario(argc, argv, &scenario);
+  must(sim_efficiency_read(NULL, &efficiency, &error));
+  must(sim_predict(&scenario, efficiency, &p, &error));
+  const exec_pipeline_options options = {.cuda = true, .feed = {.fill = fill, .data = &p.graph}};
+  (void)cudaMemGetInfo(&before, &all);
+  const double began_s = dp_clock_s();
+  must(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
+  const double made_s = dp_clock_s();
+  load(pipeline, &p);
+  const double loaded_s = dp_clock_s();
+  must(plan_timeline_init(&p.program, &timeline, &error));
+  exec_step step = {.clip_norm = 1,
+                    .adamw = {.lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
+  exec_step_result result = {.squares = NULL};
+  double busy_s = 0;
+  for (int s = 0; s < steps + 2; s++) {
+    step.adamw.step = s + 1;
+    const double start_s = dp_clock_s();
+    must(exec_pipeline_step(pipeline, &step, &result, &timeline, &error));
+    if (s >= 2) seconds[s - 2] = dp_clock_s() - start_s;
+    if (s < 2 || s == steps + 1)
+      printf("step %d: %.1f ms, loss %.5f, norm %.4f\n", s + 1, (dp_clock_s() - start_s) * 1e3, result.loss,
+             result.gradient_norm);
+  }
+  must(plan_metrics_of(&timeline, &metrics, &error));
+  for (int w = 0; w < metrics.worker_count; w++) busy_s += metrics.workers[w].compute_s / metrics.worker_count;
+  step.evaluate = true;
+  for (int s = 0; s < steps + 2; s++) {
+    const double start_s = dp_clock_s();
+    must(exec_pipeline_step(pipeline, &step, &result, NULL, &error));
+    if (s >= 2) forward[s - 2] = dp_clock_s() - start_s;
+  }
+  (void)cudaMemGetInfo(&after, &all);
+  int64_t planned = 0;
+  for (int w = 0; w < p.program.worker_count; w++) planned += exec_pipeline_memory(pipeline, w)->layout_bytes;
+  printf("made in %.1f s, loaded in %.1f s\n", made_s - began_s, loaded_s - made_s);
+  printf(
+      "{\"model\": \"%s\", \"batch\": %ld, \"plan\": \"%s\", \"workers\": %d, \"step_ms\": %.2f, \"forward_ms\": %.2f, "
+      "\"timeline_ms\": %.2f, \"bubble\": %.4f, \"busy_ms\": %.2f, \"planned_gb\": %.3f, \"taken_gb\": %.3f, "
+      "\"predicted_step_ms\": "
+      "%.2f}\n",
+      value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "batch", "8"),
+      value_of(argc, argv, "plan", "stages = 1"), p.program.worker_count, dp_median(seconds, (size_t)steps) * 1e3,
+      dp_median(forward, (size_t)steps) * 1e3, timeline.step_s * 1e3, metrics.bubble_ratio, busy_s * 1e3,
+      (double)planned / 1e9, (double)(before - after) / 1e9, p.timeline.step_s * 1e3);
+  for (uint32_t l = 0; l < p.program.lane_count; l++) {
+    double sum[PLAN_OPCODE_COUNT] = {0};
+    int count[PLAN_OPCODE_COUNT] = {0};
+    const plan_lane *lane = &p.program.lanes[l];
+    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+      sum[p.program.instructions[i].opcode] += timeline.end_s[i] - timeline.start_s[i];
+      count[p.program.instructions[i].opcode]++;
+    }
+    for (int o = 0; o < PLAN_OPCODE_COUNT; o++)
+      if (count[o] && lane->kind == PLAN_LANE_COMPUTE)
+        printf("  worker %u %s: %d, %.2f ms\n", lane->worker, plan_opcode_names[o], count[o], sum[o] * 1e3);
+  }
+  plan_metrics_free(&metrics);
+  exec_pipeline_free(pipeline);
+  plan_timeline_free(&timeline);
+  sim_prediction_free(&p);
+  plan_scenario_free(&scenario);
+  sim_efficiency_free(efficiency);
+  return 0;
+}

@@ -1,0 +1,215 @@
+/* Programs on a CUDA device against the CPU's lone worker: every schedule on 1, 2, 4 and 8 parts of the device, in fp32
+ * and bf16, with memory poisoned outside the lives that the plan gives it, and played again from graphs. Ends with `N
+ * passed, N failed`; exits with 77 where there is no device.
+ *
+ * usage: test_cuda_exec [MODEL [FIRST [COUNT]]]   of the fixtures; plans, from 0
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/device.h"
+#include "sim/predict.h"
+#include "tests/exec_fixture.h"
+#include "tests/timeline_order.h"
+
+enum { SAMPLES = 8, STEPS = 4 };
+
+static dp_error error = DP_ERROR_INIT;
+static int passed, failed;
+static sim_efficiency *efficiency;
+
+typedef struct outcome {
+  double loss[STEPS], evaluated;
+  float *gradients; /* of all weights, in the order of the graph, of the last step */
+  int64_t count;
+} outcome;
+
+typedef struct how {
+  bool cuda, poison, bf16;
+} how;
+
+static void check(bool right, const char *format, ...) {
+  va_list arguments;
+  if (right) {
+    passed++;
+    return;
+  }
+  failed++;
+  va_start(arguments, format);
+  printf("FAIL ");
+  (void)vprintf(format, arguments);
+  va_end(arguments);
+  printf("\n");
+  (void)fflush(stdout);
+}
+
+static dp_status keep_gradients(exec_pipeline *pipeline, const graph *g, outcome *o) {
+  o->count = g->parameters;
+  o->gradients = malloc((size_t)o->count * sizeof *o->gradients);
+  if (!o->gradients) return dp_fail_memory(&error);
+  float *next = o->gradients;
+  for (size_t k = 0; k < g->weights.count; k++) {
+    int owner = 0;
+    while (!exec_parameters_value(exec_pipeline_parameters(pipeline, owner), (int)k)) owner++;
+    DP_TRY(exec_pipeline_read_weight(pipeline, owner, EXEC_GRADIENTS, (int)k, next, &error));
+    next += g->weights.items[k].parameters;
+  }
+  return DP_OK;
+}
+
+/* Steps, the last without an update, so that its gradients are of the weights that gave its loss; then an evaluation.
+ */
+static dp_status train(exec_pipeline *pipeline, const sim_prediction *p, plan_timeline *timeline, outcome *o) {
+  exec_step step = {.clip_norm = 0.5,
+                    .adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
+  exec_step_result result = {.squares = NULL};
+  for (int s = 0; s < STEPS; s++) {
+    step.adamw.step = s + 1;
+    DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
+    o->loss[s] = result.loss;
+    if (!timeline_is_ordered(timeline)) return dp_fail(&error, DP_INTERNAL, "the timeline of step %d has no order", s);
+  }
+  DP_TRY(keep_gradients(pipeline, &p->graph, o));
+  step.evaluate = true;
+  DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
+  DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
+  o->evaluated = result.loss;
+  return DP_OK;
+}
+
+static dp_status run_in(const char *model, const sim_prediction *p, how h, outcome *o) {
+  exec_weights weights = {0};
+  dp_document config = {0};
+  exec_pipeline *pipeline = NULL;
+  plan_timeline timeline = {0};
+  exec_fixture_feed feed = {.graph = &p->graph, .microbatches = p->plan.microbatches};
+  const exec_pipeline_options options = {
+      .cuda = h.cuda, .threads = 1, .feed = {.fill = exec_fixture_fill, .data = &feed}, .poison = h.poison};
+  dp_status status = exec_weights_open(fixture_path(model, ""), &p->graph, &weights, &error);
+  if (status == DP_OK) status = dp_document_read(fixture_path(model, "config.json"), &config, &error);
+  if (status == DP_OK) status = plan_timeline_init(&p->program, &timeline, &error);
+  if (status == DP_OK) status = exec_pipeline_create(&p->program, &p->graph, &options, &pipeline, &error);
+  if (status == DP_OK) status = exec_fixture_load(pipeline, &p->program, &p->graph, &weights, config.root, &error);
+  if (status == DP_OK) status = train(pipeline, p, &timeline, o);
+  exec_pipeline_free(pipeline);
+  plan_timeline_free(&timeline);
+  dp_document_free(&config);
+  exec_weights_close(&weights);
+  return status;
+}
+
+/* False: the model has too few units for that plan, or it failed and was told. */
+static bool run(const char *model, const char *plan, how h, outcome *o) {
+  const exec_fixture job = {.model = model,
+                            .height = 128,
+                            .width = 192,
+                            .text_tokens = 7,
+                            .global_batch = SAMPLES,
+                            .precision = h.bf16 ? "bf16" : "fp32",
+                            .plan = plan};
+  plan_scenario scenario;
+  sim_prediction p;
+  *o = (outcome){.count = 0};
+  error = (dp_error)DP_ERROR_INIT;
+  dp_status status = exec_fixture_scenario(&job, &scenario, &error);
+  if (status != DP_OK) {
+    check(false, "%s, %s: %s", model, plan, error.text);
+    return false;
+  }
+  scenario.global_norm = true;
+  status = sim_predict(&scenario, efficiency, &p, &error);
+  const bool few = status != DP_OK && strstr(error.text, "units, the model has");
+  if (status == DP_OK) {
+    status = run_in(model, &p, h, o);
+    sim_prediction_free(&p);
+  }
+  if (!few)
+    check(status == DP_OK, "%s, %s, %s%s%s: %s", model, plan, h.cuda ? "CUDA " : "CPU ", h.bf16 ? "bf16" : "fp32",
+          h.poison ? ", poisoned" : "", error.text);
+  plan_scenario_free(&scenario);
+  return status == DP_OK;
+}
+
+static double distance(const outcome *a, const outcome *b) {
+  double square = 0, off = 0;
+  for (int64_t i = 0; i < a->count; i++) {
+    const double d = (double)a->gradients[i] - b->gradients[i];
+    square += (double)b->gradients[i] * b->gradients[i];
+    off += d * d;
+  }
+  return sqrt(off / square);
+}
+
+static const char *const plans[] = {
+    "stages = 1",
+    "stages = 2\nschedule = \"1f1b\"",
+    "stages = 4\nschedule = \"gpipe\"",
+    "stages = 2\nschedule = \"interleaved\"\nchunks = 3",
+    "stages = 2\nschedule = \"folded\"",
+    "stages = 4\nschedule = \"folded\"\nsplit = \"even\"",
+    "stages = 4\nschedule = \"zb-h1\"",
+    "stages = 2\nschedule = \"zb-v\"",
+    "stages = 8\nschedule = \"1f1b\"",
+    "stages = 1\ndata_parallel = 4",
+    "stages = 2\nschedule = \"zb-v\"\ndata_parallel = 2\ngradient_buckets = 3",
+    "stages = 4\nschedule = \"1f1b\"\nskip_policy = \"relay\"\ndata_parallel = 2",
+    "stages = 2\nschedule = \"1f1b\"\nrecompute = \"all\"",
+    "stages = 2\nschedule = \"zb-v\"\nrecompute = \"all\"",
+    "stages = 2\nschedule = \"1f1b\"\nmicrobatch_size = 4",
+};
+enum { PLANS = sizeof plans / sizeof *plans };
+
+/* fp32: sums in other orders, over some thousand terms and four steps. bf16: each of some hundred ops rounds its output
+ * by up to 2^-9, at random, so that a loss is off by a few thousandths and gradients by some hundredths. */
+static const double loss_bound[] = {2e-5, 2e-2}, gradient_bound[] = {2e-4, 0.12};
+
+static void compare(const char *model, const char *plan, how h, const outcome *one) {
+  outcome o;
+  double worst = 0;
+  if (run(model, plan, h, &o)) {
+    for (int s = 0; s < STEPS; s++) worst = fmax(worst, fabs(o.loss[s] / one->loss[s] - 1));
+    worst = fmax(worst, fabs(o.evaluated / one->evaluated - 1));
+    const double off = distance(&o, one);
+    char line[128];
+    (void)snprintf(line, sizeof line, "%s", plan);
+    for (char *c = line; *c; c++)
+      if (*c == '\n') *c = ' ';
+    printf("%-9s %s%s  loss %.2e  gradients %.2e  %s\n", model, h.bf16 ? "bf16" : "fp32",
+           h.poison ? " poisoned" : " graphs  ", worst, off, line);
+    (void)fflush(stdout);
+    check(worst < loss_bound[h.bf16], "%s, %s: losses off by %.3g", model, plan, worst);
+    check(off < gradient_bound[h.bf16], "%s, %s: gradients off by %.3g", model, plan, off);
+  }
+  free(o.gradients);
+}
+
+int main(int argc, char **argv) {
+  static const char *const models[] = {"sd15", "sdxl", "sd3", "flux-dev"};
+  const int first = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0,
+            count = argc > 3 ? (int)strtol(argv[3], NULL, 10) : PLANS;
+  if (exec_device_cuda_there(&error) != DP_OK) {
+    printf("%s\n", error.text);
+    return 77;
+  }
+  if (sim_efficiency_read(NULL, &efficiency, &error) != DP_OK) {
+    printf("%s\n", error.text);
+    return 1;
+  }
+  for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+    outcome one;
+    if (argc > 1 && strcmp(argv[1], models[m]) != 0) continue;
+    if (!run(models[m], "stages = 1", (how){.cuda = false}, &one)) continue;
+    for (int i = first; i < PLANS && i < first + count; i++) {
+      compare(models[m], plans[i], (how){.cuda = true, .poison = true}, &one);
+      compare(models[m], plans[i], (how){.cuda = true}, &one);
+      compare(models[m], plans[i], (how){.cuda = true, .bf16 = true}, &one);
+    }
+    free(one.gradients);
+  }
+  sim_efficiency_free(efficiency);
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed > 0;
+}
