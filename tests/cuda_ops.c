@@ -13,6 +13,15 @@ static void linear_run(const cuda_call *c, const void *const *in, const void *re
   kern_cuda_linear_forward(c->c, &s, in[0], in[1], c->z[3] ? in[2] : NULL, residual, c->out);
 }
 static void linear_forward(const cuda_call *c) { linear_run(c, c->in, NULL); }
+/* Of y = product + bias + residual: the product, or it and one of two others. NULL: there is no such term. */
+static double largest_part(double y, const float *bias, const float *residual) {
+  const double b = bias ? *bias : 0, r = residual ? *residual : 0, product = fabs(y - b - r);
+  if (!bias && !residual) return 0;
+  return bias && residual ? fmax(product, fmax(fabs(y - b), fabs(y - r))) : product;
+}
+static double linear_before(const int64_t *z, const float *const *in, int64_t i, double y) {
+  return largest_part(y, z[3] ? in[2] + i % (z[2] + z[4]) : NULL, NULL);
+}
 static void linear_back(const cuda_call *c, const void *const *in, void *const *d) {
   const kern_linear s = linear_of(c->z);
   void *const dbias = c->z[3] ? d[2] : NULL;
@@ -25,6 +34,8 @@ static const cuda_ops_kind linear = {.rows = &ops_linear,
                                      .weights = 6,
                                      .subsets = {1, 2, 4},
                                      .tunes = true,
+                                     .before = linear_before,
+                                     .products = 3,
                                      .workspace = linear_workspace,
                                      .forward = linear_forward,
                                      .backward = linear_backward};
@@ -60,11 +71,16 @@ static const ops_kind linear_residual_kind = {"linear+residual",    linear_resid
                                               linear_residual_cpu,  linear_residual_cpu_back};
 static void linear_residual_forward(const cuda_call *c) { linear_run(c, c->in + 1, c->in[0]); }
 static void linear_residual_backward(const cuda_call *c) { linear_back(c, c->in + 1, c->d + 1); }
+static double linear_residual_before(const int64_t *z, const float *const *in, int64_t i, double y) {
+  return largest_part(y, z[3] ? in[3] + i % (z[2] + z[4]) : NULL, in[0] + i);
+}
 static const cuda_ops_kind linear_residual = {.rows = &ops_linear,
                                               .cpu = &linear_residual_kind,
                                               .weights = 12,
                                               .y_on = 1,
                                               .tunes = true,
+                                              .before = linear_residual_before,
+                                              .products = 6,
                                               .workspace = linear_workspace,
                                               .forward = linear_residual_forward,
                                               .backward = linear_residual_backward};
@@ -105,6 +121,9 @@ static void conv_run(const cuda_call *c, const void *const *in, const void *resi
   kern_cuda_conv2d_forward(c->c, &s, in[0], in[1], c->z[10] ? in[2] : NULL, residual, c->out);
 }
 static void conv_forward(const cuda_call *c) { conv_run(c, c->in, NULL); }
+static double conv_before(const int64_t *z, const float *const *in, int64_t i, double y) {
+  return largest_part(y, z[10] ? in[2] + i % z[4] : NULL, NULL);
+}
 static void conv_back(const cuda_call *c, const void *const *in, void *const *d) {
   const kern_conv2d s = conv_of(c->z);
   void *const dbias = c->z[10] ? d[2] : NULL;
@@ -119,6 +138,7 @@ static const cuda_ops_kind conv = {.rows = &ops_conv,
                                    .subsets = {1, 2, 4},
                                    .tunes = true,
                                    .between_back = 1,
+                                   .before = conv_before,
                                    .workspace = conv_workspace,
                                    .forward = conv_forward,
                                    .backward = conv_backward};
@@ -139,12 +159,16 @@ static const ops_kind conv_residual_kind = {"conv2d+residual",       conv_residu
                                             conv_residual_reference, conv_residual_cpu,    conv_residual_cpu_back};
 static void conv_residual_forward(const cuda_call *c) { conv_run(c, c->in + 1, c->in[0]); }
 static void conv_residual_backward(const cuda_call *c) { conv_back(c, c->in + 1, c->d + 1); }
+static double conv_residual_before(const int64_t *z, const float *const *in, int64_t i, double y) {
+  return largest_part(y, z[10] ? in[3] + i % z[4] : NULL, in[0] + i);
+}
 static const cuda_ops_kind conv_residual = {.rows = &ops_conv,
                                             .cpu = &conv_residual_kind,
                                             .weights = 12,
                                             .y_on = 1,
                                             .tunes = true,
                                             .between_back = 1,
+                                            .before = conv_residual_before,
                                             .workspace = conv_workspace,
                                             .forward = conv_residual_forward,
                                             .backward = conv_residual_backward};

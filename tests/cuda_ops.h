@@ -37,6 +37,10 @@ typedef struct cuda_ops_kind {
   /* Roundings to the dtype of what lies between inputs and output, and inputs and gradients, each relative to the
    * largest value of the result: see compare() of tests/cuda_trial.c */
   int between, between_back;
+  /* Where a sum may be rounded to bf16 before the rest is added: the largest magnitude, of value i of the output, that
+   * is rounded so; and which gradients are products that may be, before they are added to what lies there. */
+  double (*before)(const int64_t *z, const float *const *in, int64_t i, double y); /* NULL: none */
+  unsigned products;
   size_t (*workspace)(const int64_t *z, kern_dtype dtype); /* NULL: none */
   void (*forward)(const cuda_call *c);
   void (*backward)(const cuda_call *c); /* NULL: none */

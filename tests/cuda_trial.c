@@ -30,8 +30,8 @@ typedef struct trial {
 } trial;
 
 static double stretch(const trial *t) { return t->job->kind->stretch > 0 ? t->job->kind->stretch : 1; }
-static kern_dtype in_dtype(const trial *t, kern_dtype dtype, int i) {
-  return t->job->kind->wide >> i & 1 ? KERN_FP32 : t->job->kind->given >> i & 1 ? t->job->mode.gradient : dtype;
+static kern_dtype in_dtype(const trial *t, kern_dtype dtype, kern_dtype gradient, int i) {
+  return t->job->kind->wide >> i & 1 ? KERN_FP32 : t->job->kind->given >> i & 1 ? gradient : dtype;
 }
 static kern_dtype d_dtype(const trial *t, kern_dtype dtype, kern_dtype gradient, int i) {
   return t->job->kind->weights >> i & 1 ? gradient : dtype;
@@ -39,7 +39,9 @@ static kern_dtype d_dtype(const trial *t, kern_dtype dtype, kern_dtype gradient,
 static size_t host_bytes(const trial *t, int i) { return (size_t)t->a.n[i] * sizeof(float); }
 /* Exactly what an array has, so that its guard is next to it; where fp32 is run first, room for that. */
 static size_t in_bytes(const trial *t, int i) {
-  return t->job->large ? host_bytes(t, i) : (size_t)(t->a.n[i] * kern_dtype_bytes(in_dtype(t, t->job->mode.dtype, i)));
+  return t->job->large
+             ? host_bytes(t, i)
+             : (size_t)(t->a.n[i] * kern_dtype_bytes(in_dtype(t, t->job->mode.dtype, t->job->mode.gradient, i)));
 }
 static size_t d_bytes(const trial *t, int i) {
   return t->job->large
@@ -202,7 +204,7 @@ static float *fetch_d(const trial *t, kern_dtype dtype, kern_dtype gradient, int
 static void upload_all(trial *t, kern_dtype dtype, kern_dtype gradient) {
   for (int i = 0; i < t->a.count; i++) {
     const double factor = i == 0 ? stretch(t) : 1;
-    upload(in_dtype(t, dtype, i), t->a.n[i], factor, t->in[i], t->dev_in[i]);
+    upload(in_dtype(t, dtype, gradient, i), t->a.n[i], factor, t->in[i], t->dev_in[i]);
     if (t->dev_d[i]) upload(d_dtype(t, dtype, gradient, i), t->a.n[i], 1 / factor, t->start[i], t->dev_start[i]);
   }
   upload(dtype, t->a.out, 1, t->dy, t->dev_dy);
@@ -478,7 +480,7 @@ static bool device_reference(trial *t) {
 static void draw_all(trial *t, uint64_t seed) {
   uint64_t state = seed;
   for (int i = 0; i < t->a.count; i++) {
-    const kern_dtype in = in_dtype(t, t->job->mode.dtype, i);
+    const kern_dtype in = in_dtype(t, t->job->mode.dtype, t->job->mode.gradient, i);
     const kern_dtype d = d_dtype(t, t->job->mode.dtype, t->job->mode.gradient, i);
     t->in[i] = cuda_suite_host(host_bytes(t, i));
     t->start[i] = cuda_suite_host(host_bytes(t, i));

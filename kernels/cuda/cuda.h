@@ -7,7 +7,8 @@
  * log-sum-exps, moments and master weights are fp32; sums of squares are double. Activations and weights begin on a
  * boundary of 16 bytes; strides and channels need not be multiples of anything, but multiples of 8 are fast.
  * - Sums and softmax are in fp32 whatever the dtype, norms' moments too; a value is rounded to the dtype when it is
- *   written, once.
+ *   written, once. In bf16 a product may be rounded once more before something of bf16 is added to it (a bias, a
+ *   residual, what lies there), and a convolution before anything is.
  * - Gradients of weights are added to what lies there. Gradients of inputs are added where `accumulate` is set, else
  * they overwrite. Forward outputs overwrite. A gradient pointer that may be NULL says so: NULL is not computed.
  * - An output may not overlap an input, unless "in place" is said: then it may be exactly that input.

@@ -3,7 +3,9 @@
  * algorithm are made once.
  *
  * Split sums are kept to the scheme that adds parts in fp32 in a fixed order: in place would depend on which block
- * comes first, and parts in C's dtype would be rounded more than once.
+ * comes first, and parts in C's dtype would be rounded more than once. On an H200 a product in bf16 that is added where
+ * it lies, with beta 1 and rows on boundaries of 16 bytes, is rounded to bf16 before it is added all the same, and
+ * there is no attribute by which to ask for other algorithms; from another array it is added in fp32.
  */
 #include "kernels/cuda/products.h"
 
