@@ -105,11 +105,15 @@ static float *floats_of(const void *raw, kern_dtype dtype, int64_t n, double fac
 /* Rounding to bf16 is off by at most 2^-8 of a value, and by less than 1.25 * 2^-9 of a norm over many values; an fp32
  * sum as ops_tolerance says, once more for the CPU's own where that is what is compared with. A result may be a small
  * difference of values around 1, as a norm's, or a gradient. Roundings between input and result are of many terms of a
- * sum, mostly, and are counted as so many of the largest result. */
+ * sum, mostly, and are counted as so many of the largest result.
+ *
+ * before: NULL, or the magnitude of what is rounded before the rest of a value is added. With u = 2^-8 that is off by
+ * u before, and the value then by u (|want| + u before) more; over many values the two roundings are independent, so
+ * that the squares of their norms add. */
 static void compare(const trial *t, const char *what, int64_t n, const float *got, const double *want,
-                    kern_dtype stored, int between, bool gradient, bool strict_gaps) {
+                    kern_dtype stored, int between, const double *before, bool gradient, bool strict_gaps) {
   const double rounded = stored == KERN_BF16 ? 1 : 0, exact = ops_tolerance(t->job->longest) * (gradient ? 2 : 1);
-  double largest = 1e-3, errors = 0, norm = 0, worst = -1;
+  double largest = 1e-3, errors = 0, squares = 0, norm = 0, worst = -1;
   int64_t at = 0, missing = 0, touched = 0, first_missing = 0, first_touched = 0;
   if (t->job->mode.dtype == KERN_FP32) between = 0;
   for (int64_t i = 0; i < n; i++)
@@ -124,12 +128,15 @@ static void compare(const trial *t, const char *what, int64_t n, const float *go
       if (missing++ == 0) first_missing = i;
       continue;
     }
-    const double error = fabs(got[i] - want[i]), share = error / (ldexp(rounded, -8) * fabs(want[i]) + all);
+    const double error = fabs(got[i] - want[i]), first = before ? before[i] * (1 + ldexp(1, -8)) : 0;
+    const double share = error / (ldexp(rounded, -8) * fabs(want[i]) + ldexp(first, -8) + all);
     errors += error * error;
     norm += want[i] * want[i];
+    squares += rounded * want[i] * want[i] + first * first;
     if (share > worst) worst = share, at = i;
   }
-  const double allowed_norm = ldexp(1.25 * rounded + between, -9) * sqrt(norm) + exact * (sqrt(norm) + sqrt((double)n));
+  const double allowed_norm =
+      ldexp(1.25, -9) * sqrt(squares) + ldexp(between, -9) * sqrt(norm) + exact * (sqrt(norm) + sqrt((double)n));
   if (missing > 0)
     cuda_suite_fail(what, "%lld of %lld are NaN or not written, the first at %lld (expected %.6g)", (long long)missing,
                     (long long)n, (long long)first_missing, want[first_missing]);
@@ -145,10 +152,10 @@ static void compare(const trial *t, const char *what, int64_t n, const float *go
     cuda_suite_pass();
 }
 static void compare_floats(const trial *t, const char *what, int64_t n, const float *got, const float *want,
-                           kern_dtype stored, int between, bool gradient) {
+                           kern_dtype stored, int between, const double *before, bool gradient) {
   double *wide = cuda_suite_host((size_t)n * sizeof *wide);
   for (int64_t i = 0; i < n; i++) wide[i] = want[i];
-  compare(t, what, n, got, wide, stored, between, gradient, true);
+  compare(t, what, n, got, wide, stored, between, before, gradient, true);
   free(wide);
 }
 
@@ -254,7 +261,14 @@ static void check_bits(const char *what, const void *first, const void *second, 
 static void check_out(const trial *t, const char *what, const void *raw, bool strict_gaps) {
   float *got = fetch_out(t, raw, t->job->mode.dtype);
   const kern_dtype stored = t->job->kind->wide_out ? KERN_FP32 : t->job->mode.dtype;
-  compare(t, what, t->a.out, got, t->want, stored, t->job->kind->between, false, strict_gaps);
+  double *before = NULL;
+  if (t->job->kind->before && stored == KERN_BF16) {
+    before = cuda_suite_host((size_t)t->a.out * sizeof *before);
+    for (int64_t i = 0; i < t->a.out; i++)
+      before[i] = isnan(t->want[i]) ? 0 : t->job->kind->before(t->job->z, (const float *const *)t->in, i, t->want[i]);
+  }
+  compare(t, what, t->a.out, got, t->want, stored, t->job->kind->between, before, false, strict_gaps);
+  free(before);
   free(got);
 }
 
@@ -268,7 +282,7 @@ static bool forward(trial *t) {
   check_out(t, "y", first, true);
   if (t->want_kept) {
     void *raw = download(t->kept, (size_t)t->a.kept * sizeof(float));
-    compare_floats(t, "kept", t->a.kept, raw, t->want_kept, KERN_FP32, 0, true);
+    compare_floats(t, "kept", t->a.kept, raw, t->want_kept, KERN_FP32, 0, NULL, true);
     free(raw);
   }
   call.out = t->other;
@@ -324,8 +338,15 @@ static void check_gradients(const trial *t, bool accumulate, unsigned asked, con
     char what[64];
     (void)snprintf(what, sizeof what, "d%d%s%s", i, how, accumulate ? ", added" : "");
     float *got = fetch_d(t, t->job->mode.dtype, t->job->mode.gradient, i);
-    compare_floats(t, what, t->a.n[i], got, t->want_d[accumulate][i],
-                   d_dtype(t, t->job->mode.dtype, t->job->mode.gradient, i), t->job->kind->between_back, true);
+    const kern_dtype stored = d_dtype(t, t->job->mode.dtype, t->job->mode.gradient, i);
+    const float *want = t->want_d[accumulate][i];
+    double *before = NULL;
+    if (t->job->kind->products >> i & 1 && stored == KERN_BF16 && (accumulate || t->a.role[i] == OPS_WEIGHT)) {
+      before = cuda_suite_host((size_t)t->a.n[i] * sizeof *before);
+      for (int64_t j = 0; j < t->a.n[i]; j++) before[j] = fabs((double)want[j] - t->start[i][j]);
+    }
+    compare_floats(t, what, t->a.n[i], got, want, stored, t->job->kind->between_back, before, true);
+    free(before);
     free(got);
   }
 }
