@@ -4,6 +4,7 @@
 
 dp_status cli_efficiency_read(sim_efficiency **efficiency, dp_error *error) {
   DP_TRY(sim_efficiency_read(NULL, efficiency, error));
-  sim_efficiency_use_library(*efficiency, exec_library_workspace);
+  sim_efficiency_use_library(*efficiency, "cpu", exec_library_workspace(false));
+  sim_efficiency_use_library(*efficiency, "cuda", exec_library_workspace(true));
   return DP_OK;
 }

@@ -27,10 +27,14 @@ enum {
   SLOT_EVAL,
   SLOT_OUT,
   SLOT_NO_PLOTS,
+  SLOT_BACKEND,
   SLOT_THREADS,
   SLOT_TRUST_CACHE,
   SLOT_JSON
 };
+
+enum { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
+static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_SET(SLOT_SET),
@@ -56,10 +60,17 @@ static const cli_option options[] = {
      .type = CLI_FLAG,
      .help = "write the figures of the plots but do not draw them",
      .slot = SLOT_NO_PLOTS},
+    {.name = "backend",
+     .type = CLI_CHOICE,
+     .argument = "NAME",
+     .help = "what the workers run on",
+     .fallback = "auto",
+     .slot = SLOT_BACKEND,
+     .choices = backends},
     {.name = "threads",
      .type = CLI_INTEGER,
      .argument = "N",
-     .help = "of each worker's kernels",
+     .help = "of each worker on processors",
      .fallback = "train.threads, else a device's cores",
      .slot = SLOT_THREADS,
      .min = 1,
@@ -111,6 +122,7 @@ typedef struct run {
   cli_processes *processes;
   exec_transport *transport; /* theirs; NULL: one process */
   exec_session *session;
+  bool cuda; /* on CUDA devices */
   const char *folder;
   int64_t steps; /* to be done in all */
   int64_t first; /* done when this command began */
@@ -297,7 +309,8 @@ static dp_status open_and_work(run *r, dp_error *error) {
       .transport = r->transport,
       .folder = r->folder,
       .steps = r->steps,
-      .observer = &r->units.observer,
+      .observer = r->cuda ? NULL : &r->units.observer,
+      .cuda = r->cuda,
       .threads = given(r, SLOT_THREADS) ? (int)r->values->slots[SLOT_THREADS].integer : 0};
   dp_status status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
   if (status == DP_OK) status = cli_run_units_init(predicted->graph, predicted->program, &r->units, error);
@@ -373,7 +386,7 @@ static dp_status note_profile(const cli_values *values, const plan_scenario *sce
 
 static dp_status run_prediction(const cli_values *values, const cli_run_source *source, const plan_scenario *scenario,
                                 const sim_efficiency *efficiency, const sim_prediction *prediction,
-                                const cli_run_sizes *sizes, cli_processes *processes, dp_error *error) {
+                                const cli_run_sizes *sizes, bool cuda, cli_processes *processes, dp_error *error) {
   cli_folder_view view;
   dp_arena arena = {0};
   cli_values as_read = *values; /* what the reports name: the scenario, with all assignments */
@@ -394,6 +407,7 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
            .processes = processes,
            .transport = processes->transport,
            .scenario = scenario,
+           .cuda = cuda,
            .predicted = &view,
            .sizes = sizes,
            .unit_costs = &unit_costs,
@@ -412,10 +426,29 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   return status;
 }
 
+/* By itself: a cluster of processors, or an implementation for them, runs on processors; any other on CUDA devices
+ * where this machine has one. What runs is predicted: the plan's memory is then the executor's. */
+static dp_status choose_backend(const cli_values *values, bool speak, plan_scenario *scenario, bool *cuda,
+                                dp_error *error) {
+  const int64_t wanted = values->slots[SLOT_BACKEND].given ? values->slots[SLOT_BACKEND].integer : BACKEND_AUTO;
+  dp_error why = DP_ERROR_INIT;
+  *cuda = wanted == BACKEND_CUDA;
+  if (wanted == BACKEND_CUDA) DP_TRY(exec_device_cuda_there(error));
+  if (wanted == BACKEND_AUTO && strcmp(scenario->implementation, "cpu") != 0 &&
+      !plan_device_is_processor(scenario->cluster.devices.items[0].model)) {
+    *cuda = exec_device_cuda_there(&why) == DP_OK;
+    if (!*cuda && speak) fprintf(stderr, "diffpipe: note: the workers run on processors: %s\n", why.text);
+  }
+  if (*cuda) scenario->implementation = "cuda";
+  return DP_OK;
+}
+
 static dp_status run_scenario(const cli_values *values, const cli_run_source *source, plan_scenario *scenario,
                               cli_processes *processes, dp_error *error) {
   sim_efficiency *efficiency = NULL;
   sim_prediction prediction;
+  bool cuda;
+  DP_TRY(choose_backend(values, cli_processes_speak(processes), scenario, &cuda, error));
   if (values->slots[SLOT_TRUST_CACHE].given) scenario->data.trust_cache = true;
   DP_TRY(plan_scenario_find_training(scenario, error));
   DP_TRY(cli_efficiency_read(&efficiency, error));
@@ -424,7 +457,7 @@ static dp_status run_scenario(const cli_values *values, const cli_run_source *so
     cli_run_sizes sizes;
     status = cli_run_sizes_of(scenario, efficiency, &prediction, &sizes, error);
     if (status == DP_OK) {
-      status = run_prediction(values, source, scenario, efficiency, &prediction, &sizes, processes, error);
+      status = run_prediction(values, source, scenario, efficiency, &prediction, &sizes, cuda, processes, error);
       cli_run_sizes_free(&sizes);
     }
     sim_prediction_free(&prediction);

@@ -10,6 +10,7 @@
 #define DP_EXEC_DEVICE_H
 
 #include "exec/ops.h"
+#include "exec/pipeline.h"
 #include "plan/memory.h"
 
 struct exec_work;
@@ -75,7 +76,5 @@ typedef struct exec_device_kind {
 
 extern const exec_device_kind exec_device_cpu, exec_device_cuda;
 int64_t exec_trained_floats(const plan_program *program, const graph *graph, int rank); /* compressors' too */
-/* Why this build or machine cannot use CUDA devices; DP_OK: it can. */
-dp_status exec_device_cuda_there(dp_error *error);
 
 #endif

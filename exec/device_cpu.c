@@ -22,6 +22,9 @@ static int64_t workspace(const plan_program *program, const graph *g, int rank, 
 }
 
 static dp_status check(const exec_work *work, dp_error *error) {
+  if (work->graph->precision != GRAPH_FP32)
+    return dp_fail(error, DP_UNSUPPORTED, "the executor on processors knows no %s, allowed: fp32",
+                   graph_dtype_name(work->graph->precision));
   return exec_chunk_check(&exec_math_cpu, work->graph, error);
 }
 

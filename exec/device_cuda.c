@@ -15,11 +15,18 @@ dp_status exec_cuda_check(cudaError_t result, const char *what, dp_error *error)
 dp_status exec_device_cuda_there(dp_error *error) {
   int count = 0;
   const cudaError_t result = cudaGetDeviceCount(&count);
+  const char *why = cudaGetErrorString(result);
+  if (result == cudaSuccess) why = "there is none";
+  if (result == cudaErrorInsufficientDriver) why = "no NVIDIA driver, or one older than this build's CUDA runtime";
   if (result != cudaSuccess || count == 0)
     return dp_fail(error, DP_UNSUPPORTED,
-                   "found no CUDA device that can be used (%s), allowed: a machine with one, or cpu",
-                   result == cudaSuccess ? "there is none" : cudaGetErrorString(result));
+                   "found no CUDA device that can be used (%s), allowed: a machine with one, or cpu", why);
   return DP_OK;
+}
+
+int exec_device_cuda_count(void) {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
 /* ---- before anything is made ---- */

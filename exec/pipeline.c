@@ -166,8 +166,8 @@ exec_parameters *exec_pipeline_parameters(exec_pipeline *p, int w) { return &p->
 kern_context *exec_pipeline_kernels(exec_pipeline *p, int w) { return p->workers[w].kern; }
 void *exec_pipeline_constant(exec_pipeline *p, int w, int tensor) { return p->workers[w].layout.constants[tensor]; }
 const plan_worker_memory *exec_pipeline_memory(const exec_pipeline *p, int w) { return &p->work.memory.workers[w]; }
-int64_t exec_library_workspace(const plan_program *program, const graph *g, int rank, int threads) {
-  return exec_device_cpu.workspace(program, g, rank, threads);
+plan_library_workspace exec_library_workspace(bool cuda) {
+  return cuda ? exec_device_cuda.workspace : exec_device_cpu.workspace;
 }
 
 /* ---- arrays of the parameters ---- */

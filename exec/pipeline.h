@@ -85,8 +85,12 @@ dp_status exec_pipeline_write_weight(exec_pipeline *pipeline, int worker, exec_a
 /* Of any worker, here or not: its layout_bytes are what it has allocated. */
 const plan_worker_memory *exec_pipeline_memory(const exec_pipeline *pipeline, int worker);
 
-/* What the kernels of a rank's workers need: a plan_library_workspace, for who lays memory out as the executor does. */
-int64_t exec_library_workspace(const plan_program *program, const graph *graph, int rank, int threads);
+/* What the kernels of a rank's workers need, for who lays memory out as the executor does, on CUDA devices or on the host.
+ * NULL: this build does not know it. */
+plan_library_workspace exec_library_workspace(bool cuda);
+/* Why this build or machine cannot use CUDA devices; DP_OK: it can. And how many there are. */
+dp_status exec_device_cuda_there(dp_error *error);
+int exec_device_cuda_count(void);
 
 /* What one step is to do. */
 typedef struct exec_step {

@@ -76,7 +76,7 @@ static dp_status check(const exec_session *s, dp_error *error) {
                       "task.kind: found \"sample\", allowed: \"train\"");
   if (scenario->optimizer != PLAN_ADAMW)
     return dp_fail_at(error, plan_scenario_node(scenario, "task", "optimizer"),
-                      "task.optimizer: found \"%s\", allowed: \"adamw\" on the CPU",
+                      "task.optimizer: found \"%s\", allowed: \"adamw\" in a run",
                       plan_optimizer_names[scenario->optimizer]);
   if (train->stage_rates && (int)train->stage_rate_count != s->plan->ranks)
     return dp_fail_at(error, plan_scenario_node(scenario, "train", "stage_rates"),
@@ -151,13 +151,39 @@ static dp_status open_data(exec_session *s, dp_error *error) {
   return exec_dataset_open(&options, &s->dataset, error);
 }
 
+/* The cluster's devices are the machine's, card by card and part by part, where it has as many. NULL: it has fewer. */
+static dp_status place_workers(const exec_session *s, exec_place **places, dp_error *error) {
+  const plan_cluster *cluster = &s->options.scenario->cluster;
+  const int workers = s->program->worker_count, gpus = exec_device_cuda_count();
+  *places = NULL;
+  exec_place *made = calloc((size_t)workers, sizeof *made);
+  if (!made) return dp_fail_memory(error);
+  bool enough = true;
+  for (int w = 0; w < workers; w++) {
+    const plan_device *device = &cluster->devices.items[s->plan->devices[w]];
+    made[w] = (exec_place){.gpu = device->card, .parts = device->parts};
+    for (const plan_device *other = cluster->devices.items; other < device; other++)
+      made[w].part += other->card == device->card;
+    enough = enough && device->card < gpus;
+  }
+  if (enough)
+    *places = made;
+  else
+    free(made);
+  return DP_OK;
+}
+
 /* The base first: the others take its parameters. */
 static dp_status make_pipelines(exec_session *s, dp_error *error) {
   const plan_train *train = &s->options.scenario->train;
-  for (size_t i = 0; i < s->options.size_count; i++) {
+  exec_place *places = NULL;
+  dp_status status = s->options.cuda ? place_workers(s, &places, error) : DP_OK;
+  for (size_t i = 0; status == DP_OK && i < s->options.size_count; i++) {
     const size_t at = i == 0 ? s->base : i <= s->base ? i - 1 : i;
     exec_session_lane *lane = &s->lanes[at];
-    const exec_pipeline_options options = {.threads = threads_of(s),
+    const exec_pipeline_options options = {.cuda = s->options.cuda,
+                                           .places = places,
+                                           .threads = threads_of(s),
                                            .feed = exec_objective_feed(&lane->objective),
                                            .transport = s->options.transport,
                                            .lora_alpha = train->lora_alpha,
@@ -165,10 +191,11 @@ static dp_status make_pipelines(exec_session *s, dp_error *error) {
                                            .observer = at == s->base ? s->options.observer : NULL,
                                            .shared = s->pipeline};
     const exec_session_size *size = &s->options.sizes[at];
-    DP_TRY(exec_pipeline_create(size->program, size->graph, &options, &lane->pipeline, error));
-    if (at == s->base) s->pipeline = lane->pipeline;
+    status = exec_pipeline_create(size->program, size->graph, &options, &lane->pipeline, error);
+    if (status == DP_OK && at == s->base) s->pipeline = lane->pipeline;
   }
-  return DP_OK;
+  free(places);
+  return status;
 }
 
 /* Compressed skips begin fitted to what the first batch brings. All that can fail on one process alone. */

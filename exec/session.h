@@ -32,7 +32,8 @@ typedef struct exec_session_options {
   exec_transport *transport; /* NULL: one process */
   const char *folder;        /* of the run; NULL: nothing is saved */
   int64_t steps;             /* of the whole job, for the learning rate; >= 1 */
-  int threads; /* of each worker's kernels; 0: train.threads, else a device's cores; of a GPU, the processors shared
+  bool cuda;   /* on CUDA devices */
+  int threads; /* of each worker's kernels on processors; 0: train.threads, else a device's cores; of a GPU, the processors shared
                   evenly */
   const exec_observer *observer; /* of the ops of steps of the model's own size; NULL: none */
 } exec_session_options;

@@ -186,7 +186,7 @@ double sim_cost_source_band(const sim_cost_context *context, plan_source source)
 
 plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int peers) {
   const bool unfused = !context->implementation->fuses;
-  const plan_library_workspace library = unfused ? context->efficiency->library_workspace : NULL;
+  const plan_library_workspace library = context->implementation->library_workspace;
   return (plan_memory_options){.runtime_bytes = sim_cost_runtime_bytes(context, peers),
                                .workspace_bytes = library ? 0 : sim_cost_workspace_bytes(context),
                                .library_workspace = library,

@@ -32,9 +32,10 @@ typedef struct sim_implementation sim_implementation;
 /* folder NULL: the installed catalogue. */
 dp_status sim_efficiency_read(const char *folder, sim_efficiency **efficiency, dp_error *error);
 void sim_efficiency_free(sim_efficiency *efficiency);
-/* What the kernels of an implementation that fuses nothing need, in place of the file's workspace: the executor's own
- * figure, so that what is predicted is what it allocates. */
-void sim_efficiency_use_library(sim_efficiency *efficiency, plan_library_workspace workspace);
+/* What the kernels of an implementation of that name need, in place of the file's workspace: the executor's own figure, so
+ * that what is predicted is what it allocates. NULL: not known. */
+void sim_efficiency_use_library(sim_efficiency *efficiency, const char *implementation,
+                                plan_library_workspace workspace);
 /* DP_BAD_INPUT listing the known names when there is none of that name; `node` may be NULL. */
 dp_status sim_efficiency_implementation(const sim_efficiency *efficiency, const char *name, const dp_node *node,
                                         const sim_implementation **implementation, dp_error *error);

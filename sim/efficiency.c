@@ -358,8 +358,11 @@ dp_status sim_efficiency_read(const char *folder, sim_efficiency **out, dp_error
   return DP_OK;
 }
 
-void sim_efficiency_use_library(sim_efficiency *efficiency, plan_library_workspace workspace) {
-  efficiency->library_workspace = workspace;
+void sim_efficiency_use_library(sim_efficiency *efficiency, const char *implementation,
+                                plan_library_workspace workspace) {
+  for (size_t i = 0; i < efficiency->implementations.count; i++)
+    if (strcmp(efficiency->implementations.items[i].name, implementation) == 0)
+      efficiency->implementations.items[i].library_workspace = workspace;
 }
 
 void sim_efficiency_free(sim_efficiency *efficiency) {

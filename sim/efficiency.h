@@ -36,6 +36,7 @@ struct sim_implementation {
   double optimizer_efficiency;
   double context_bytes, communicator_bytes, workspace_bytes;
   double kernel_share[GRAPH_OP_KIND_COUNT];
+  plan_library_workspace library_workspace; /* instead of workspace_bytes; NULL: not known */
 };
 
 struct sim_efficiency {
@@ -48,7 +49,6 @@ struct sim_efficiency {
   int partition_points;
   double partition_share[SIM_MAX_POINTS], partition_factor[GRAPH_CLASS_COUNT][SIM_MAX_POINTS];
   double band_reference, band_other, band_recalled, band_unmeasured, band_measured;
-  plan_library_workspace library_workspace; /* of those that fuse nothing, instead of workspace_bytes; NULL: not known */
 };
 
 /* Seconds for work whose ideal time is ideal_s: the logarithm of the time is linear in that of ideal_s between points;

@@ -12,7 +12,7 @@
 static inline void predict_memory_of_cpu(plan_scenario *scenario, sim_efficiency *efficiency) {
   scenario->implementation = "cpu";
   scenario->train.threads = 1;
-  sim_efficiency_use_library(efficiency, exec_library_workspace);
+  sim_efficiency_use_library(efficiency, "cpu", exec_library_workspace(false));
 }
 
 /* What is predicted of the CPU is what it allocates, buffer by buffer. */

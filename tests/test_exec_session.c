@@ -428,7 +428,7 @@ START_TEST(what_cannot_be_trained_is_refused) {
   static const struct {
     const char *task, *lines, *says;
   } cases[] = {
-      {"optimizer = \"sgd\"", FULL, "world.toml:16: task.optimizer: found \"sgd\", allowed: \"adamw\" on the CPU"},
+      {"optimizer = \"sgd\"", FULL, "world.toml:16: task.optimizer: found \"sgd\", allowed: \"adamw\" in a run"},
       {"kind = \"sample\"", DATA, "world.toml:16: task.kind: found \"sample\", allowed: \"train\""},
       {"", "[train]\nseed = 1\n", "world.toml:1: data: the key \"path\" is missing, needed: a data set's folder"},
       {"", DATA "[train]\nstage_rates = [1, 1]\n[plan]\nstages = 1\n",

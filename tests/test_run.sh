@@ -153,6 +153,15 @@ one 'another seed is refused' fails 2 'found the seed 6, allowed: 5, that of the
   --set train.seed=6
 one 'no data' refuses '^diffpipe: .*nowhere", which cannot be opened' run small.toml --set data.path=nowhere --out none
 
+one 'processors compute in fp32' fails 1 'the executor on processors knows no bf16, allowed: fp32$' --out none --backend cpu \
+  --set cluster.file=clusters/4xrtx4090.toml --set task.implementation=fused --set model.precision=bf16
+
+without_device() {
+  "$diffpipe" version | grep -qE '^CUDA devices: [0-9]' && return 0
+  fails 1 '^diffpipe: (found no CUDA device that can be used|this build knows no CUDA devices).*, allowed: ' --out none --backend cuda
+}
+one 'what is missing for CUDA is one line' without_device
+
 two_runs() {
   "$diffpipe" run small.toml --no-plots --out shared --set train.checkpoint_every=0 >out1 2>err1 &
   local process=$! status=0

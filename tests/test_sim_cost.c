@@ -151,7 +151,7 @@ START_TEST(unknown_implementation_lists_the_known) {
   dp_error error = DP_ERROR_INIT;
   ck_assert_int_eq(sim_efficiency_implementation(efficiency, "magic", NULL, &implementation, &error), DP_BAD_INPUT);
   ck_assert_ptr_nonnull(strstr(error.text, "\"magic\""));
-  ck_assert_ptr_nonnull(strstr(error.text, "fused, pytorch-eager, cpu"));
+  ck_assert_ptr_nonnull(strstr(error.text, "fused, pytorch-eager, cuda, cpu"));
   ck_assert_ptr_null(implementation);
 }
 END_TEST
