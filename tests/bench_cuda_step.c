@@ -157,14 +157,19 @@ int main(int argc, char **argv) {
   (void)cudaMemGetInfo(&after, &all);
   int64_t planned = 0;
   for (int w = 0; w < p.program.worker_count; w++) planned += exec_pipeline_memory(pipeline, w)->layout_bytes;
+  char plan[512]; /* in JSON */
+  (void)snprintf(plan, sizeof plan, "%s", value_of(argc, argv, "plan", "stages = 1"));
+  for (char *c = plan; *c; c++)
+    if (*c == '"') *c = '\'';
   printf("made in %.1f s, loaded in %.1f s\n", made_s - began_s, loaded_s - made_s);
   printf(
-      "{\"model\": \"%s\", \"batch\": %ld, \"plan\": \"%s\", \"workers\": %d, \"step_ms\": %.2f, \"forward_ms\": %.2f, "
+      "{\"model\": \"%s\", \"batch\": %ld, \"lora\": %ld, \"plan\": \"%s\", \"workers\": %d, \"step_ms\": %.2f, "
+      "\"forward_ms\": %.2f, "
       "\"timeline_ms\": %.2f, \"bubble\": %.4f, \"busy_ms\": %.2f, \"planned_gb\": %.3f, \"taken_gb\": %.3f, "
       "\"predicted_step_ms\": "
       "%.2f}\n",
       value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "batch", "8"),
-      value_of(argc, argv, "plan", "stages = 1"), p.program.worker_count, dp_median(seconds, (size_t)steps) * 1e3,
+      number_of(argc, argv, "lora", "0"), plan, p.program.worker_count, dp_median(seconds, (size_t)steps) * 1e3,
       dp_median(forward, (size_t)steps) * 1e3, timeline.step_s * 1e3, metrics.bubble_ratio, busy_s * 1e3,
       (double)planned / 1e9, (double)(before - after) / 1e9, p.timeline.step_s * 1e3);
   for (uint32_t l = 0; l < p.program.lane_count; l++) {

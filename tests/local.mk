@@ -265,16 +265,14 @@ SCRIPT_TESTS += tests/test_exec_mpi.sh
 EXTRA_DIST += tests/exec_mpi.sh
 if HAVE_CUDA_BACKEND
 # CUDA's kernels on a device; skipped without one. Plain programs: the machine with the GPU need not have Check.
-check_PROGRAMS += tests/test_cuda_kernels
-TESTS += tests/test_cuda_kernels
-CUDA_SUITES = tests/test_cuda_exec
+check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec
+TESTS += tests/test_cuda_kernels tests/test_cuda_exec
 tests_test_cuda_exec_SOURCES = tests/test_cuda_exec.c tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
 tests_test_cuda_exec_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
-EXTRA_PROGRAMS += tests/test_cuda_exec tests/bench_cuda_step
+EXTRA_PROGRAMS += tests/bench_cuda_step
 tests_bench_cuda_step_SOURCES = tests/bench_cuda_step.c
 tests_bench_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_bench_cuda_step_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
-EXTRA_PROGRAMS += tests/test_cuda_kernels
 tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h tests/cuda_special.c tests/cuda_suite.h tests/cuda_trial.c $(OPS_TABLE)
 tests_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_kernels_LDADD = $(KERNELS_LIBS)
@@ -283,6 +281,6 @@ EXTRA_PROGRAMS += tests/bench_cuda_kernels
 tests_bench_cuda_kernels_SOURCES = tests/bench_cuda_kernels.c tests/bench.h tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h $(OPS_TABLE)
 tests_bench_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_bench_cuda_kernels_LDADD = $(KERNELS_LIBS)
-CLEANFILES += tests/bench_cuda_kernels
+CLEANFILES += tests/bench_cuda_kernels tests/bench_cuda_step
 endif
 EXTRA_DIST += tests/gpu
