@@ -1,6 +1,7 @@
 #include "exec/chunk.h"
 
 #include "base/clock.h"
+#include "exec/fusion.h"
 #include "exec/ops.h"
 
 /* Shapes and attributes alone. */
@@ -83,12 +84,21 @@ static void look_up_inputs(const exec_memory *memory, const plan_place *gradient
   }
 }
 
+static const plan_place *gradients_of(const plan_pass_places *pass, const plan_action *action, const graph_op *op) {
+  return &pass->places[action->first_place] + op->input_count + op->output_count;
+}
+
+static void begin_inputs(const exec_memory *memory, const exec_call *c) {
+  for (int i = 0; i < c->op->input_count; i++)
+    if (c->dx[i]) memory->begun[plan_places_root(c->graph, c->op->inputs[i])] = 1;
+}
+
 /* False: no gradient has come that far. */
 static bool run_action(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
                        const plan_action *action) {
   exec_call c = call_of(chunk, memory, pass, action);
   const exec_op_row *row = &math_of(chunk)->rows[c.op->kind];
-  const plan_place *gradients = &pass->places[action->first_place] + c.op->input_count + c.op->output_count;
+  const plan_place *gradients = gradients_of(pass, action, c.op);
   switch (action->kind) {
     case PLAN_ACTION_FORWARD:
       row->forward(&c);
@@ -100,8 +110,7 @@ static bool run_action(const exec_chunk *chunk, const exec_memory *memory, const
       if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return false;
       look_up_inputs(memory, gradients, &c);
       row->backward_input(&c);
-      for (int i = 0; i < c.op->input_count; i++)
-        if (c.dx[i]) memory->begun[plan_places_root(c.graph, c.op->inputs[i])] = 1;
+      begin_inputs(memory, &c);
       return true;
     default:
       if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return false;
@@ -121,6 +130,65 @@ static double tell(const exec_chunk *chunk, const plan_action *action, double st
   return dp_clock_s();
 }
 
+/* ---- groups of actions: exec/fusion.h ---- */
+
+/* `actions` are a norm's gradients, of its input, its weights or both, by the gradient of what it, or the SiLU behind
+ * it, puts out. */
+static void run_norm_backward(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                              const plan_action *actions, int count, const void *dy, exec_fusion_kind kind) {
+  exec_call c = call_of(chunk, memory, pass, &actions[0]);
+  c.dy[0] = dy;
+  if (actions[0].kind == PLAN_ACTION_INPUT_GRADIENT) look_up_inputs(memory, gradients_of(pass, &actions[0], c.op), &c);
+  if (actions[count - 1].kind != PLAN_ACTION_WEIGHT_GRADIENT)
+    for (int w = 0; w < c.op->weight_count; w++) c.dw[w] = NULL;
+  math_of(chunk)->fused[kind](&c);
+  begin_inputs(memory, &c);
+}
+
+/* The product reads the sum's gradient, of which its own would be a copy. */
+static void run_sum_backward(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                             const plan_action *actions, const exec_group *group, exec_call *sum) {
+  look_up_inputs(memory, gradients_of(pass, &actions[0], sum->op), sum);
+  sum->dx[group->input] = NULL;
+  math_of(chunk)->rows[sum->op->kind].backward_input(sum);
+  begin_inputs(memory, sum);
+  for (int a = 1; a < group->count; a++) {
+    exec_call c = call_of(chunk, memory, pass, &actions[a]);
+    const exec_op_row *row = &math_of(chunk)->rows[c.op->kind];
+    c.dy[0] = sum->dy[0];
+    if (actions[a].kind == PLAN_ACTION_INPUT_GRADIENT) {
+      look_up_inputs(memory, gradients_of(pass, &actions[a], c.op), &c);
+      row->backward_input(&c);
+      begin_inputs(memory, &c);
+    } else {
+      row->backward_weight(&c);
+    }
+  }
+}
+
+static void run_group(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                      const plan_action *actions, const exec_group *group) {
+  const bool backward = actions[group->count - 1].kind != PLAN_ACTION_FORWARD;
+  if (backward && actions[0].kind == PLAN_ACTION_AGAIN) { /* nobody else reads it */
+    const exec_group rest = {.kind = group->kind, .count = (uint8_t)(group->count - 1)};
+    run_group(chunk, memory, pass, actions + 1, &rest);
+    return;
+  }
+  exec_call c = call_of(chunk, memory, pass, &actions[0]);
+  if (backward && !look_up_outputs(memory, gradients_of(pass, &actions[0], c.op) + c.op->input_count, &c)) return;
+  if (!backward) {
+    const exec_call next = call_of(chunk, memory, pass, &actions[1]);
+    c.y[0] = next.y[0];
+    if (group->kind == EXEC_FUSION_PRODUCT_ADD) c.residual = next.x[1 - group->input];
+    math_of(chunk)->fused[group->kind](&c);
+  } else if (group->kind == EXEC_FUSION_SUM_BACKWARD) {
+    run_sum_backward(chunk, memory, pass, actions, group, &c);
+  } else {
+    const int skip = group->kind == EXEC_FUSION_SILU_NORM_BACKWARD;
+    run_norm_backward(chunk, memory, pass, actions + skip, group->count - skip, c.dy[0], group->kind);
+  }
+}
+
 /* ---- passes ---- */
 
 /* The places of the workspace whose life begins, or ends, with an action. */
@@ -137,6 +205,16 @@ static void poison(const exec_chunk *chunk, const exec_memory *memory, const pla
 static void run_actions(const exec_chunk *chunk, const exec_memory *memory, int which, uint32_t begin, uint32_t end) {
   const plan_pass_places *pass = &chunk->places->passes[which];
   const bool observed = chunk->observer && chunk->observer->on;
+  if (chunk->fusion && !observed && !chunk->poison) {
+    const exec_group *groups = chunk->fusion->groups[which];
+    for (uint32_t a = begin; a < end; a += groups[a].count) {
+      if (groups[a].count > 1)
+        run_group(chunk, memory, pass, &pass->actions[a], &groups[a]);
+      else
+        (void)run_action(chunk, memory, pass, &pass->actions[a]);
+    }
+    return;
+  }
   double start_s = observed ? dp_clock_s() : 0;
   for (uint32_t a = begin; a < end; a++) {
     if (a > 0 || which != PLAN_PASS_BACKWARD) poison(chunk, memory, pass, a, true); /* else begin_backward has */

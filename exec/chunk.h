@@ -18,6 +18,8 @@ typedef struct exec_observer {
   void *data;
 } exec_observer;
 
+struct exec_call; /* exec/ops.h, as exec_op_row */
+
 /* A device's arithmetic, as chunks need it. */
 typedef struct exec_math {
   const char *name;               /* "the CPU" */
@@ -25,8 +27,13 @@ typedef struct exec_math {
   /* n values of the graph's precision, put or added. */
   void (*move)(void *kern, int64_t n, const void *from, void *to, bool add);
   void (*spoil)(void *kern, int64_t bytes, void *at); /* for tests: NaN */
+  /* What groups of actions do in one call, by exec_fusion_kind (exec/fusion.h); NULL: it runs every action by itself.
+   */
+  void (*const *fused)(const struct exec_call *call);
 } exec_math;
 extern const exec_math exec_math_cpu;
+
+typedef struct exec_fusion exec_fusion; /* exec/fusion.h */
 
 typedef struct exec_chunk {
   const graph *graph;
@@ -37,6 +44,7 @@ typedef struct exec_chunk {
   const exec_observer *observer; /* NULL: nobody looks */
   int worker;                    /* what the observer is told */
   bool poison;                   /* for tests: places of the workspace are NaN before and after their life */
+  const exec_fusion *fusion;     /* NULL, or where an observer looks or poison is laid: no two actions are one call */
 } exec_chunk;
 
 /* Of one microbatch. */

@@ -234,28 +234,36 @@ static dp_status make_records(exec_cuda *d, dp_error *error) {
   return DP_OK;
 }
 
-/* Every size that the worker will meet is met once, on whatever lies in memory: libraries build what they need and the
- * fastest ways are found before anything counts. */
+/* What the worker will call for a chunk, on whatever lies in memory. */
+static void meet(const exec_work *work, exec_worker *w, int c, const exec_fusion *fusion) {
+  const exec_cuda *d = exec_cuda_of(w);
+  const plan_places *places = &w->layout.places[c];
+  const exec_chunk chunk = {.graph = work->graph,
+                            .places = places,
+                            .parameters = &w->parameters,
+                            .math = &exec_math_cuda,
+                            .kern = d->kernels,
+                            .worker = w->index,
+                            .fusion = fusion};
+  const exec_memory *memory = &w->layout.memory[c * w->layout.microbatches];
+  memset(memory->begun, 0, d->tensors);
+  exec_chunk_forward(&chunk, memory);
+  for (int i = 0; i < places->arrival_count; i++) memory->begun[places->arrivals[i].tensor] = 1;
+  exec_chunk_begin_backward(&chunk, memory);
+  exec_chunk_backward(&chunk, memory, places->first_unit, places->unit_count);
+  if (plan_splits_backward(work->plan))
+    exec_chunk_backward_weight(&chunk, memory, places->first_unit, places->unit_count);
+}
+
+/* Every size that the worker will meet is met once: libraries build what they need and the fastest ways are found
+ * before anything counts. */
 static dp_status warm_up(const exec_work *work, exec_worker *w, dp_error *error) {
   exec_cuda *d = exec_cuda_of(w);
   kern_cuda_tune(d->kernels, true);
   for (int c = 0; c < work->plan->chunk_count; c++) {
-    const plan_places *places = &w->layout.places[c];
-    if (places->unit_count == 0) continue;
-    const exec_chunk chunk = {.graph = work->graph,
-                              .places = places,
-                              .parameters = &w->parameters,
-                              .math = &exec_math_cuda,
-                              .kern = d->kernels,
-                              .worker = w->index};
-    const exec_memory *memory = &w->layout.memory[c * w->layout.microbatches];
-    memset(memory->begun, 0, d->tensors);
-    exec_chunk_forward(&chunk, memory);
-    for (int i = 0; i < places->arrival_count; i++) memory->begun[places->arrivals[i].tensor] = 1;
-    exec_chunk_begin_backward(&chunk, memory);
-    exec_chunk_backward(&chunk, memory, places->first_unit, places->unit_count);
-    if (plan_splits_backward(work->plan))
-      exec_chunk_backward_weight(&chunk, memory, places->first_unit, places->unit_count);
+    if (w->layout.places[c].unit_count == 0) continue;
+    if (w->fusions) meet(work, w, c, &w->fusions[c]);
+    if (!w->fusions || work->options.observer) meet(work, w, c, NULL);
   }
   kern_cuda_tune(d->kernels, false);
   EXEC_CUDA_TRY(cudaStreamSynchronize(d->stream), error);

@@ -9,6 +9,7 @@ libexec_a_SOURCES += \
 	exec/checkpoint_model.c exec/checkpoint_model.h exec/checkpoint_model_write.c
 libexec_a_SOURCES += \
 	exec/chunk.c exec/chunk.h \
+	exec/fusion.c exec/fusion.h \
 	exec/lanes.c exec/lanes.h \
 	exec/layout.c exec/layout.h \
 	exec/ops.c exec/ops.h exec/ops_sizes.c exec/ops_sizes.h \

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "exec/device_cuda.h"
+#include "exec/fusion.h"
 #include "exec/ops_sizes.h"
 
 #define elements graph_tensor_elements
@@ -12,7 +13,7 @@ static kern_dtype dtype_of(const exec_call *c) { return c->graph->precision == G
 
 static void linear_forward(const exec_call *c) {
   const kern_linear size = exec_linear_size(c);
-  kern_cuda_linear_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], NULL, c->y[0]);
+  kern_cuda_linear_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], c->residual, c->y[0]);
   if (!c->adapter) return;
   const kern_lora lora = exec_lora_size(c);
   kern_cuda_lora_forward(c->kern, &lora, c->x[0], c->adapter->a, c->adapter->b, c->statistics, c->y[0]);
@@ -52,7 +53,7 @@ static size_t linear_workspace(const exec_call *c, int threads) {
 
 static void conv_forward(const exec_call *c) {
   const kern_conv2d size = exec_conv_size(c);
-  kern_cuda_conv2d_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], NULL, c->y[0]);
+  kern_cuda_conv2d_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], c->residual, c->y[0]);
 }
 
 static void conv_backward_input(const exec_call *c) {
@@ -396,6 +397,42 @@ static const exec_op_row rows[GRAPH_OP_KIND_COUNT] = {
     [GRAPH_RESHAPE] = {reshape_forward, reshape_backward, NULL, NULL, NULL},
 };
 
+/* ---- groups of actions ---- */
+
+static void norm_silu(const exec_call *c) {
+  const kern_group_norm size = exec_group_norm_size(c);
+  kern_cuda_group_norm_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], true, c->y[0], c->statistics);
+}
+
+static void product_add(const exec_call *c) { rows[c->op->kind].forward(c); } /* c->residual */
+
+static void silu_norm_backward(const exec_call *c) {
+  const kern_group_norm size = exec_group_norm_size(c);
+  kern_cuda_group_norm_backward(c->kern, &size, c->x[0], c->w[0], c->w[1], c->statistics, c->dy[0], true, c->dx[0],
+                                c->add[0], c->dw[0], c->dw[1]);
+}
+
+static void norm_backward(const exec_call *c) {
+  const kern_group_norm groups = exec_group_norm_size(c);
+  const kern_row_norm size = exec_row_norm_size(c);
+  if (c->op->kind == GRAPH_GROUP_NORM)
+    kern_cuda_group_norm_backward(c->kern, &groups, c->x[0], c->w[0], c->w[1], c->statistics, c->dy[0], false, c->dx[0],
+                                  c->add[0], c->dw[0], c->dw[1]);
+  else if (c->op->kind == GRAPH_LAYER_NORM)
+    kern_cuda_layer_norm_backward(c->kern, &size, c->x[0], c->w[0], c->statistics, c->dy[0], c->dx[0], c->add[0],
+                                  c->dw[0], c->dw[1]);
+  else
+    kern_cuda_rms_norm_backward(c->kern, &size, c->x[0], c->w[0], c->statistics, c->dy[0], c->dx[0], c->add[0],
+                                c->dw[0]);
+}
+
+static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
+    [EXEC_FUSION_NORM_SILU] = norm_silu,
+    [EXEC_FUSION_PRODUCT_ADD] = product_add,
+    [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
+    [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
+};
+
 /* ---- what chunks need beside ops ---- */
 
 static void move_values(void *context, int64_t n, const void *from, void *to, bool add) {
@@ -409,4 +446,4 @@ static void spoil(void *context, int64_t bytes, void *at) {
   kern_cuda_fill(context, KERN_FP32, bytes / (int64_t)sizeof(float), NAN, at); /* NaN in either dtype */
 }
 
-const exec_math exec_math_cuda = {.name = "CUDA", .rows = rows, .move = move_values, .spoil = spoil};
+const exec_math exec_math_cuda = {.name = "CUDA", .rows = rows, .move = move_values, .spoil = spoil, .fused = fused};

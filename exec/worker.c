@@ -156,6 +156,15 @@ static dp_status make_parameters(const exec_work *work, const exec_worker *share
   return DP_OK;
 }
 
+static dp_status make_fusions(const exec_work *work, exec_worker *w, dp_error *error) {
+  if (!work->kind->math->fused || work->options.poison) return DP_OK;
+  w->fusions = DP_ARENA_NEW(&w->layout.arena, exec_fusion, (size_t)work->plan->chunk_count);
+  if (!w->fusions) return dp_fail_memory(error);
+  for (int c = 0; c < work->plan->chunk_count; c++)
+    DP_TRY(exec_fusion_of(work->graph, &w->layout.places[c], &w->layout.arena, &w->fusions[c], error));
+  return DP_OK;
+}
+
 static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena *arena, exec_worker *w,
                       dp_error *error) {
   const plan_plan *plan = work->plan;
@@ -172,6 +181,7 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
   DP_TRY(work->kind->open(work, w, error));
   DP_TRY(work->kind->allocate(w, memory->layout_bytes, &w->base, error));
   DP_TRY(exec_layout_init(work->program, work->graph, memory, w->index, w->base, &w->layout, error));
+  DP_TRY(make_fusions(work, w, error));
   DP_TRY(make_parameters(work, shared, extras, extra_count, w, error));
   DP_TRY(make_output(work, w, arena, error));
   DP_TRY(work->kind->start(work, w, error));
@@ -303,7 +313,8 @@ static exec_chunk chunk_of(const exec_work *work, exec_worker *w, const plan_ins
                       .kern = w->context,
                       .observer = work->options.observer,
                       .worker = w->index,
-                      .poison = work->options.poison};
+                      .poison = work->options.poison,
+                      .fusion = w->fusions ? &w->fusions[instruction->chunk] : NULL};
 }
 
 static void run(const exec_work *work, exec_worker *w, uint32_t at) {

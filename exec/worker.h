@@ -4,6 +4,7 @@
 
 #include "exec/compress.h"
 #include "exec/device.h"
+#include "exec/fusion.h"
 #include "exec/layout.h"
 #include "exec/pipeline.h"
 
@@ -30,6 +31,7 @@ typedef struct exec_worker {
   void *context;      /* what the kernels of the kind work on: `kern`, or a kern_cuda */
   char *base;         /* the one allocation, on the device */
   exec_layout layout;
+  exec_fusion *fusions;   /* [chunk] of those of this worker; NULL: every action runs by itself */
   uint8_t *here;          /* [unit] */
   exec_squeeze *squeezes; /* [compressor of the program] */
   float *weights;         /* of a microbatch's losses, where the output is made */

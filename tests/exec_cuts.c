@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "exec/fusion.h"
 #include "graph/op_table.h"
 
 static void *zeros(exec_cuts *c, size_t count, size_t size) {
@@ -83,6 +84,17 @@ void exec_cuts_make(const graph *g, const int *cuts, int count, const uint8_t *r
   for (size_t t = 0; t < g->tensors.count; t++)
     if (g->tensors.items[t].is_output) c->output_tensor = (int)t;
   c->output = zeros(c, (size_t)elements(c, c->output_tensor), sizeof(float));
+}
+
+void exec_cuts_fuse(exec_cuts *c, const exec_math *math) {
+  dp_error error = DP_ERROR_INIT;
+  for (int k = 0; k < c->plan.chunk_count; k++) {
+    exec_fusion *fusion = zeros(c, 1, sizeof *fusion);
+    ck_assert_int_eq(exec_fusion_of(c->graph, &c->places[k], &c->arena, fusion, &error), DP_OK);
+    c->chunks[k].math = math;
+    c->chunks[k].fusion = fusion;
+    c->chunks[k].poison = false;
+  }
 }
 
 void exec_cuts_free(exec_cuts *c) {

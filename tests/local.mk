@@ -186,8 +186,12 @@ tests_bench_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(OPENBLAS_CFLAGS)
 tests_bench_kernels_LDADD = $(KERNELS_LIBS)
 endif
 CHECK_SUITES += tests/test_exec_model
-tests_test_exec_model_SOURCES = tests/test_exec_model.c tests/exec_cuts.c tests/exec_cuts.h tests/fixtures.h tests/suite.h
+tests_test_exec_model_SOURCES = tests/test_exec_model.c tests/exec_cuts.c tests/exec_cuts.h \
+	tests/exec_fused.c tests/exec_fused.h tests/fixtures.h tests/suite.h
 tests_test_exec_model_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_exec_fusion
+tests_test_exec_fusion_SOURCES = tests/test_exec_fusion.c tests/fixtures.h tests/suite.h
+tests_test_exec_fusion_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_exec_step
 tests_test_exec_step_SOURCES = tests/test_exec_step.c tests/exec_fixture.h tests/exec_memory.h tests/fixtures.h tests/sim_efficiency.h tests/suite.h
 tests_test_exec_step_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)

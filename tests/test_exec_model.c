@@ -12,6 +12,7 @@
 #include "graph/model.h"
 #include "graph/op_table.h"
 #include "tests/exec_cuts.h"
+#include "tests/exec_fused.h"
 #include "tests/fixtures.h"
 #include "tests/suite.h"
 
@@ -194,8 +195,19 @@ END_TEST
 
 static int64_t random_below(dp_random *random, int64_t n) { return (int64_t)dp_random_below(random, (uint64_t)n); }
 
-/* However the model is cut, whatever is made again and whether or not the weight backward comes apart: gradients are
- * handed from chunk to chunk as one chunk adds them up. */
+static void assert_step_is(exec_cuts *c, double loss, const float *right, const char *model, int round,
+                           const char *how) {
+  kern_fill(kern, parameters.trained_count, 0, parameters.gradients);
+  const double found = exec_cuts_step(c);
+  ck_assert_msg(found == loss, "%s, round %d%s: loss %.9g, whole %.9g", model, round, how, found, loss);
+  for (int64_t i = 0; i < parameters.trained_count; i++)
+    if (parameters.gradients[i] != right[i])
+      ck_abort_msg("%s, round %d%s: gradient %" PRId64 " is %.9g, whole %.9g", model, round, how, i,
+                   parameters.gradients[i], right[i]);
+}
+
+/* However the model is cut, whatever is made again, whether or not the weight backward comes apart, and whether actions
+ * run by themselves or in groups: gradients are handed from chunk to chunk as one chunk adds them up. */
 static void assert_same_bits(const char *model, dp_random *random, int rounds) {
   const int units = (int)g.units.count;
   const double loss = exec_cuts_step(&whole);
@@ -214,13 +226,9 @@ static void assert_same_bits(const char *model, dp_random *random, int rounds) {
     }
     exec_cuts c;
     cut(cuts, count, recompute, round % 2 == 1, &c);
-    kern_fill(kern, parameters.trained_count, 0, parameters.gradients);
-    const double found = exec_cuts_step(&c);
-    ck_assert_msg(found == loss, "%s, round %d: loss %.9g, whole %.9g", model, round, found, loss);
-    for (int64_t i = 0; i < parameters.trained_count; i++)
-      if (parameters.gradients[i] != right[i])
-        ck_abort_msg("%s, round %d: gradient %" PRId64 " is %.9g, whole %.9g", model, round, i, parameters.gradients[i],
-                     right[i]);
+    assert_step_is(&c, loss, right, model, round, "");
+    exec_cuts_fuse(&c, &exec_math_fused);
+    assert_step_is(&c, loss, right, model, round, ", in groups");
     exec_cuts_free(&c);
   }
   free(right);

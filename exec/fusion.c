@@ -1,0 +1,183 @@
+#include "exec/fusion.h"
+
+#include "graph/op_table.h"
+
+typedef struct finder {
+  const graph *graph;
+  const plan_pass_places *pass;
+} finder;
+
+/* An operand of an action. bytes: of the workspace alone, where places begin and end anywhere. */
+typedef struct spot {
+  plan_place place;
+  int64_t bytes;
+  uint32_t begin, end;
+} spot;
+
+static const plan_action *action_at(const finder *f, uint32_t a) { return &f->pass->actions[a]; }
+static const graph_op *op_at(const finder *f, uint32_t a) { return &f->graph->ops.items[action_at(f, a)->op]; }
+
+static bool is(const finder *f, uint32_t a, plan_action_kind kind, graph_op_kind op) {
+  return a < f->pass->action_count && action_at(f, a)->kind == kind && op_at(f, a)->kind == op;
+}
+
+static bool is_product(const finder *f, uint32_t a) {
+  return a < f->pass->action_count && (op_at(f, a)->kind == GRAPH_LINEAR || op_at(f, a)->kind == GRAPH_CONV2D);
+}
+
+/* Both are actions of one unit. */
+static bool are_together(const finder *f, uint32_t a, uint32_t b) {
+  return b < f->pass->action_count && op_at(f, a)->unit == op_at(f, b)->unit;
+}
+
+/* `operand` as plan_action counts them. */
+static spot spot_of(const finder *f, uint32_t a, int operand) {
+  spot s = {.place = f->pass->places[action_at(f, a)->first_place + (uint32_t)operand]};
+  for (uint32_t l = 0; s.place.block == PLAN_BLOCK_WORKSPACE && l < f->pass->life_count; l++) {
+    const plan_life *life = &f->pass->lives[l];
+    if (life->at != s.place.at || a < life->begin || a > life->end || life->bytes < s.bytes) continue;
+    s.bytes = life->bytes;
+    s.begin = life->begin;
+    s.end = life->end;
+  }
+  return s;
+}
+
+static spot input_of(const finder *f, uint32_t a, int i) { return spot_of(f, a, i); }
+static spot output_of(const finder *f, uint32_t a) { return spot_of(f, a, op_at(f, a)->input_count); }
+static spot input_gradient_of(const finder *f, uint32_t a, int i) {
+  const graph_op *op = op_at(f, a);
+  return spot_of(f, a, op->input_count + op->output_count + i);
+}
+static spot output_gradient_of(const finder *f, uint32_t a) {
+  const graph_op *op = op_at(f, a);
+  return spot_of(f, a, 2 * op->input_count + op->output_count);
+}
+static spot statistics_of(const finder *f, uint32_t a) {
+  const graph_op *op = op_at(f, a);
+  return spot_of(f, a, 2 * (op->input_count + op->output_count));
+}
+static spot hidden_of(const finder *f, uint32_t a) {
+  const graph_op *op = op_at(f, a);
+  return spot_of(f, a, 2 * (op->input_count + op->output_count) + 1);
+}
+
+static bool are_same(spot a, spot b) { return a.place.block == b.place.block && a.place.at == b.place.at; }
+
+static bool meet(spot a, spot b) {
+  if (a.place.block == PLAN_BLOCK_NONE || a.place.block != b.place.block) return false;
+  if (a.place.block != PLAN_BLOCK_WORKSPACE) return a.place.at == b.place.at;
+  return a.place.at < b.place.at + b.bytes && b.place.at < a.place.at + a.bytes;
+}
+
+static bool meet_unless_in_place(spot a, spot b) { return meet(a, b) && !(are_same(a, b) && a.bytes == b.bytes); }
+
+/* Nothing but these actions, first and last among them, has to do with it. */
+static bool lives_for(spot s, uint32_t first, uint32_t last) {
+  return s.place.block == PLAN_BLOCK_WORKSPACE && s.begin == first && s.end == last;
+}
+
+/* Both inputs are of the output's shape, so that the sum's gradients are that of the output. */
+static bool is_plain_sum(const finder *f, uint32_t a) {
+  const graph_tensor *t = f->graph->tensors.items;
+  const graph_op *op = op_at(f, a);
+  const graph_tensor *x = &t[op->inputs[0]], *y = &t[op->inputs[1]], *sum = &t[op->outputs[0]];
+  const int64_t n = graph_tensor_elements(sum);
+  return graph_tensor_elements(x) == n && graph_tensor_elements(y) == n && x->dtype == sum->dtype &&
+         y->dtype == sum->dtype;
+}
+
+static bool is_of(const finder *f, uint32_t a, plan_action_kind kind, int op) {
+  return a < f->pass->action_count && action_at(f, a)->kind == kind && action_at(f, a)->op == op;
+}
+
+/* The actions from `a` on that are an op's input gradients and its weight gradients, or one of them. */
+static uint32_t gradients_of(const finder *f, uint32_t a, int op) {
+  uint32_t count = is_of(f, a, PLAN_ACTION_INPUT_GRADIENT, op);
+  return count + is_of(f, a + count, PLAN_ACTION_WEIGHT_GRADIENT, op);
+}
+
+/* ---- the kinds: what begins with action `a`; count 1: it does not ---- */
+
+static const exec_group alone = {.count = 1};
+
+static exec_group norm_silu(const finder *f, uint32_t a) {
+  if (!is(f, a, PLAN_ACTION_FORWARD, GRAPH_GROUP_NORM) || !is(f, a + 1, PLAN_ACTION_FORWARD, GRAPH_SILU)) return alone;
+  const spot between = output_of(f, a), y = output_of(f, a + 1);
+  if (!are_same(between, input_of(f, a + 1, 0)) || !lives_for(between, a, a + 1) ||
+      meet_unless_in_place(y, input_of(f, a, 0)) || meet(y, statistics_of(f, a)))
+    return alone;
+  return (exec_group){.kind = EXEC_FUSION_NORM_SILU, .count = 2};
+}
+
+static exec_group product_add(const finder *f, uint32_t a) {
+  if (!is_product(f, a) || action_at(f, a)->kind != PLAN_ACTION_FORWARD ||
+      !is(f, a + 1, PLAN_ACTION_FORWARD, GRAPH_ADD) || !is_plain_sum(f, a + 1))
+    return alone;
+  const spot between = output_of(f, a), y = output_of(f, a + 1);
+  const int input = are_same(between, input_of(f, a + 1, 1));
+  if (!are_same(between, input_of(f, a + 1, input)) || are_same(between, input_of(f, a + 1, 1 - input)) ||
+      !lives_for(between, a, a + 1) || meet(y, input_of(f, a, 0)) || meet(y, statistics_of(f, a)))
+    return alone;
+  return (exec_group){.kind = EXEC_FUSION_PRODUCT_ADD, .count = 2, .input = (uint8_t)input};
+}
+
+static exec_group norm_backward(const finder *f, uint32_t a) {
+  if (action_at(f, a)->kind != PLAN_ACTION_INPUT_GRADIENT || !graph_op_has(op_at(f, a), GRAPH_OP_NORM) ||
+      gradients_of(f, a, action_at(f, a)->op) != 2)
+    return alone;
+  return (exec_group){.kind = EXEC_FUSION_NORM_BACKWARD, .count = 2};
+}
+
+static exec_group silu_norm_backward(const finder *f, uint32_t a) {
+  const bool again = is(f, a, PLAN_ACTION_AGAIN, GRAPH_GROUP_NORM);
+  const uint32_t silu = a + again, first = silu + 1;
+  if (!is(f, silu, PLAN_ACTION_INPUT_GRADIENT, GRAPH_SILU)) return alone;
+  const int norm = f->graph->tensors.items[plan_places_root(f->graph, op_at(f, silu)->inputs[0])].producer_op;
+  if (norm == GRAPH_NONE || f->graph->ops.items[norm].kind != GRAPH_GROUP_NORM) return alone;
+  const uint32_t last = silu + gradients_of(f, first, norm);
+  if (last == silu) return alone;
+  const spot between = input_gradient_of(f, silu, 0);
+  if (!are_same(between, output_gradient_of(f, last)) || !lives_for(between, silu, last)) return alone;
+  if (again && (action_at(f, a)->op != norm || !are_same(output_of(f, a), input_of(f, silu, 0)) ||
+                !lives_for(output_of(f, a), a, silu)))
+    return alone;
+  if (meet_unless_in_place(input_gradient_of(f, first, 0), output_gradient_of(f, silu))) return alone;
+  return (exec_group){.kind = EXEC_FUSION_SILU_NORM_BACKWARD, .count = (uint8_t)(last - a + 1)};
+}
+
+static exec_group sum_backward(const finder *f, uint32_t a) {
+  if (!is(f, a, PLAN_ACTION_INPUT_GRADIENT, GRAPH_ADD) || !is_plain_sum(f, a) || !is_product(f, a + 1)) return alone;
+  const uint32_t last = a + gradients_of(f, a + 1, action_at(f, a + 1)->op);
+  if (last == a) return alone;
+  const spot copy = output_gradient_of(f, last), from = output_gradient_of(f, a);
+  const int input = are_same(copy, input_gradient_of(f, a, 1));
+  if (!are_same(copy, input_gradient_of(f, a, input)) || are_same(copy, input_gradient_of(f, a, 1 - input)) ||
+      !lives_for(copy, a, last))
+    return alone;
+  for (uint32_t b = a + 1; b <= last; b++)
+    if (meet(from, input_gradient_of(f, b, 0)) || meet(from, hidden_of(f, b))) return alone;
+  return (exec_group){.kind = EXEC_FUSION_SUM_BACKWARD, .count = (uint8_t)(last - a + 1), .input = (uint8_t)input};
+}
+
+static exec_group group_at(const finder *f, uint32_t a) {
+  static exec_group (*const kinds[])(const finder *f, uint32_t a) = {norm_silu, product_add, silu_norm_backward,
+                                                                     sum_backward, norm_backward};
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    const exec_group group = kinds[k](f, a);
+    if (group.count > 1 && are_together(f, a, a + group.count - 1)) return group;
+  }
+  return alone;
+}
+
+dp_status exec_fusion_of(const graph *g, const plan_places *places, dp_arena *arena, exec_fusion *fusion,
+                         dp_error *error) {
+  for (int p = 0; p < PLAN_PASS_COUNT; p++) {
+    const finder f = {.graph = g, .pass = &places->passes[p]};
+    exec_group *groups = DP_ARENA_NEW(arena, exec_group, f.pass->action_count);
+    if (!groups) return dp_fail_memory(error);
+    for (uint32_t a = 0; a < f.pass->action_count; a += groups[a].count) groups[a] = group_at(&f, a);
+    fusion->groups[p] = groups;
+  }
+  return DP_OK;
+}

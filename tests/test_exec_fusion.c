@@ -1,0 +1,171 @@
+/* Which actions of the small models in tests/fixtures are one call on a device that fuses: how many of each kind, and
+ * that what a group does not write is read by nobody else. (That groups leave every bit as it is: test_exec_model.) */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/fusion.h"
+#include "graph/model.h"
+#include "graph/op_table.h"
+#include "tests/fixtures.h"
+#include "tests/suite.h"
+
+static dp_error error;
+static graph g;
+static dp_arena arena;
+static plan_plan plan;
+static plan_places places;
+static exec_fusion fusion;
+
+static void setup(void) { error = (dp_error)DP_ERROR_INIT; }
+static void teardown(void) {
+  graph_free(&g);
+  dp_arena_free(&arena);
+}
+
+#define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
+
+typedef enum how { TRAINED, RECOMPUTED, APART, ADAPTED, EVALUATED } how;
+
+static void open_model(const char *model, how h) {
+  graph_model_options options;
+  graph_model_options_default(&options);
+  options.batch = 2;
+  options.height = 128;
+  options.width = 192;
+  options.text_tokens = 7;
+  if (h == ADAPTED) {
+    options.trainable = GRAPH_TRAIN_LORA;
+    options.lora_rank = 3;
+    options.lora_all_linear = true;
+  }
+  OK(graph_model_read(fixture_path(model, "config.json"), &options, &g, &error));
+  const int units = (int)g.units.count;
+  plan = (plan_plan){.training = h != EVALUATED,
+                     .ranks = 1,
+                     .chunks_per_rank = 1,
+                     .replicas = 1,
+                     .microbatches = 1,
+                     .chunk_count = 1,
+                     .chunks = DP_ARENA_NEW(&arena, plan_chunk, 1),
+                     .recompute = DP_ARENA_NEW(&arena, uint8_t, (size_t)units)};
+  plan.chunks[0] = (plan_chunk){0, units, 0};
+  memset(plan.recompute, h == RECOMPUTED, (size_t)units);
+  OK(plan_places_of(&plan, &g, 0, h == APART, &arena, &places, &error));
+  OK(exec_fusion_of(&g, &places, &arena, &fusion, &error));
+}
+
+/* ---- counts ---- */
+
+static const struct {
+  const char *model;
+  how how;
+  int counts[EXEC_FUSION_COUNT]; /* over all passes, as exec_fusion_kind orders them */
+} cases[] = {
+    {"sd15", TRAINED, {0, 29, 54, 40, 29, 43}},
+    {"sd15", RECOMPUTED, {0, 44, 75, 40, 29, 34}},
+    {"sd15", APART, {0, 29, 54, 0, 0, 0}},
+    {"sd15", ADAPTED, {0, 28, 45, 0, 28, 36}},
+    {"sd15", EVALUATED, {0, 17, 43, 0, 0, 0}},
+    {"sdxl", TRAINED, {0, 35, 80, 62, 35, 60}},
+    {"sdxl", RECOMPUTED, {0, 53, 108, 62, 35, 54}},
+    {"sdxl", APART, {0, 35, 80, 0, 0, 0}},
+    {"sdxl", ADAPTED, {0, 34, 79, 0, 34, 39}},
+    {"sdxl", EVALUATED, {0, 20, 60, 0, 0, 0}},
+    {"sd3", TRAINED, {0, 0, 1, 0, 0, 1}},
+    {"sd3", RECOMPUTED, {0, 0, 1, 0, 0, 1}},
+    {"sd3", APART, {0, 0, 1, 0, 0, 0}},
+    {"sd3", ADAPTED, {0, 0, 1, 0, 0, 0}},
+    {"sd3", EVALUATED, {0, 0, 1, 0, 0, 0}},
+    {"flux-dev", TRAINED, {0, 0, 2, 12, 0, 1}},
+    {"flux-dev", RECOMPUTED, {0, 0, 1, 12, 0, 1}},
+    {"flux-dev", APART, {0, 0, 2, 0, 0, 0}},
+    {"flux-dev", ADAPTED, {0, 0, 1, 0, 0, 0}},
+    {"flux-dev", EVALUATED, {0, 0, 1, 0, 0, 0}},
+};
+
+START_TEST(kinds_are_counted) {
+  int counts[EXEC_FUSION_COUNT] = {0};
+  open_model(cases[_i].model, cases[_i].how);
+  for (int p = 0; p < PLAN_PASS_COUNT; p++)
+    for (uint32_t a = 0; a < places.passes[p].action_count; a += fusion.groups[p][a].count) {
+      ck_assert_int_ge(fusion.groups[p][a].count, 1);
+      ck_assert_int_eq(fusion.groups[p][a].count > 1, fusion.groups[p][a].kind != EXEC_FUSION_NONE);
+      counts[fusion.groups[p][a].kind] += fusion.groups[p][a].kind != EXEC_FUSION_NONE;
+    }
+  for (int k = 0; k < EXEC_FUSION_COUNT; k++)
+    ck_assert_msg(counts[k] == cases[_i].counts[k], "%s (%d): {0, %d, %d, %d, %d, %d}", cases[_i].model,
+                  (int)cases[_i].how, counts[1], counts[2], counts[3], counts[4], counts[5]);
+}
+END_TEST
+
+/* ---- nobody reads what is not written ---- */
+
+static plan_place place_of(const plan_pass_places *pass, uint32_t a, int operand) {
+  return pass->places[pass->actions[a].first_place + (uint32_t)operand];
+}
+
+/* The place of the workspace that lives at an action where `place` begins: an index into lives. */
+static int life_at(const plan_pass_places *pass, uint32_t a, plan_place place) {
+  ck_assert_int_eq(place.block, PLAN_BLOCK_WORKSPACE);
+  for (uint32_t l = 0; l < pass->life_count; l++)
+    if (pass->lives[l].at == place.at && pass->lives[l].begin <= a && a <= pass->lives[l].end) return (int)l;
+  ck_abort_msg("action %u: an operand has no life", a);
+}
+
+/* Actions outside the group that have an operand there have another one, which lives at another time. */
+static void assert_forgotten(const plan_pass_places *pass, uint32_t a, uint32_t count, uint32_t writer, int operand) {
+  const plan_place place = place_of(pass, writer, operand);
+  const int life = life_at(pass, writer, place);
+  int within = 0;
+  for (uint32_t b = 0; b < pass->action_count; b++) {
+    const graph_op *op = &g.ops.items[pass->actions[b].op];
+    for (int i = 0; i < 2 * (op->input_count + op->output_count + 1); i++) {
+      const plan_place other = place_of(pass, b, i);
+      if (other.block != place.block || other.at != place.at) continue;
+      if (b >= a && b < a + count)
+        within++;
+      else
+        ck_assert_int_ne(life_at(pass, b, other), life);
+    }
+  }
+  ck_assert_int_ge(within, 2);
+}
+
+static void check_group(const plan_pass_places *pass, uint32_t a, const exec_group *group) {
+  const graph_op *op = &g.ops.items[pass->actions[a].op];
+  const bool again = pass->actions[a].kind == PLAN_ACTION_AGAIN;
+  const int unit = op->unit;
+  for (uint32_t b = a; b < a + group->count; b++) ck_assert_int_eq(g.ops.items[pass->actions[b].op].unit, unit);
+  switch (group->kind) {
+    case EXEC_FUSION_NORM_SILU:
+    case EXEC_FUSION_PRODUCT_ADD:
+      assert_forgotten(pass, a, group->count, a, op->input_count);
+      return;
+    case EXEC_FUSION_SILU_NORM_BACKWARD:
+      if (again) assert_forgotten(pass, a, group->count, a, op->input_count);
+      assert_forgotten(pass, a, group->count, a + again, 2); /* of x, y, dx, dy */
+      return;
+    case EXEC_FUSION_SUM_BACKWARD:
+      assert_forgotten(pass, a, group->count, a, 3 + group->input); /* of x, x, y, dx, dx, dy */
+      return;
+    default:
+      return;
+  }
+}
+
+START_TEST(what_is_not_written_is_read_by_nobody) {
+  open_model(cases[_i].model, cases[_i].how);
+  for (int p = 0; p < PLAN_PASS_COUNT; p++)
+    for (uint32_t a = 0; a < places.passes[p].action_count; a += fusion.groups[p][a].count)
+      if (fusion.groups[p][a].count > 1) check_group(&places.passes[p], a, &fusion.groups[p][a]);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("exec_fusion");
+  TCase *tcase = suite_case(suite, "exec_fusion", setup, teardown, 60);
+  tcase_add_loop_test(tcase, kinds_are_counted, 0, sizeof cases / sizeof *cases);
+  tcase_add_loop_test(tcase, what_is_not_written_is_read_by_nobody, 0, sizeof cases / sizeof *cases);
+  return suite_finish(suite);
+}
