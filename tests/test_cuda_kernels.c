@@ -81,8 +81,9 @@ typedef struct failure {
 } failure;
 typedef struct board {
   atomic_int next, passed, failed, kept, begun;
-  int running[64]; /* the job of each worker; -1: none */
-  char part[256];  /* why there is no part, or its size */
+  int running[64];     /* the job of each worker; -1: none */
+  char part[256];      /* why there is no part, or its size */
+  char libraries[256]; /* as kern_cuda_describe */
   failure failures[MAX_FAILURES];
 } board;
 static board *found;
@@ -187,6 +188,7 @@ kern_cuda *cuda_suite_context(int place, kern_dtype dtype, kern_dtype gradient, 
       cuda_suite_fail("context", "%s", error.text);
       return NULL;
     }
+    if (!found->libraries[0]) kern_cuda_describe(*c, found->libraries);
   }
   (*c)->options.workspace_bytes = workspace_bytes; /* no more than this op says that it needs */
   (void)cudaMemsetAsync(w->workspace, 0xff, workspace_bytes, at->stream);
@@ -339,6 +341,7 @@ static int report(double seconds) {
     if (before == 0)
       printf("%4d of %s %s: (%s) %s %s: %.140s\n", count, f->name, f->mode, f->sizes, f->place, f->what, f->text);
   }
+  if (found->libraries[0]) printf("libraries: %s\n", found->libraries);
   printf("%d of %d entries in %.1f s; %s\n", atomic_load(&found->begun), job_count, seconds, found->part);
   printf("%d passed, %d failed\n", atomic_load(&found->passed), failed);
   return failed > 0 || atomic_load(&found->passed) == 0;

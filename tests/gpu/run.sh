@@ -1,31 +1,41 @@
 #!/usr/bin/env bash
-# What runs on a machine with a GPU: CUDA's kernels against references, their speed, and PyTorch beside them. Writes what
-# each part said, and machine.txt (date, card, driver, libraries, commit) into OUTDIR; a part that fails or takes too
-# long does not end the others. The last line is `N parts passed, N failed, N skipped`.
+# What runs on a machine with a GPU: CUDA's kernels and programs against references, their speed, and PyTorch beside
+# them. Writes what each part said, machine.txt (date, card, driver, libraries, commit) and summary.md, one table of
+# times with ratios, into OUTDIR. A part that fails or takes too long does not end the others; what passed with the same
+# program and arguments is not run again when OUTDIR is the same, so that a run that was stopped goes on where it was.
+# The last line is `N parts passed, N failed, N skipped, N done before, N left`.
 #
 # usage: tests/gpu/run.sh OUTDIR [PART...]
-#   kernels     tests/test_cuda_kernels                              (limit 300 s)
-#   sanitizer   the same under compute-sanitizer, on small sizes    (400 s)
-#   bench       tests/bench_cuda_kernels: bench.txt, bench.jsonl     (300 s)
-#   peer        tests/gpu/torch_peer.py, eager, and single ops       (400 s)
-#   compile     the same with torch.compile, batch 8                 (600 s)
-# Without PART: kernels, bench, peer.
-#   BUILDDIR=build/dev       where the programs were built: make tests/test_cuda_kernels tests/bench_cuda_kernels
+#   kernels     tests/test_cuda_kernels                                       (limit 300 s)
+#   exec        tests/test_cuda_exec, each model                              (300 s each)
+#   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (200 s each)
+#   bench       tests/bench_cuda_kernels: bench.txt, bench.jsonl              (300 s)
+#   steps       tests/bench_cuda_step: whole models, one worker and pipelines (200 s each)
+#   peer        tests/gpu/torch_peer.py, eager, at the same batches           (200 s each)
+#   compile     the same with torch.compile, batch 8                          (500 s each)
+#   ops         single ops of PyTorch                                         (200 s)
+# Without PART: kernels, exec, steps, peer, bench. Parts `exec`, `steps`, `peer` and `compile` may name one case, as in
+# steps:sdxl-train-8 or exec:sd15: those that begin with that.
+#   BUILDDIR=build/dev       where the programs were built: make tests/test_cuda_kernels tests/test_cuda_exec
+#                            tests/bench_cuda_kernels tests/bench_cuda_step
 #   COMMIT=...               what was built, where this is no git work tree
 #   PYTHON=python3           one that has PyTorch; diffusers may come by PYTHONPATH
 #   LIMIT_S=N                another limit for every part
-#   KERNELS_ARGS, BENCH_ARGS, PEER_ARGS, COMPILE_ARGS
-#                            more arguments for the program of that part, as in PEER_ARGS='sdxl:train:8 sdxl:forward:8'
+#   TOTAL_S=N                no part runs longer than so long after the start
+#   FORCE=1                  also what passed before
+#   KERNELS_ARGS, EXEC_ARGS, BENCH_ARGS, STEPS_ARGS, PEER_ARGS, COMPILE_ARGS
+#                            more arguments for the program of that part
 # Libraries are found as the system, or LD_LIBRARY_PATH, says.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 [ $# -ge 1 ] || { sed -n '2,/^set/{/^#/p}' "$0" >&2; exit 2; }
-mkdir -p "$1" || exit 2
+mkdir -p "$1/state" || exit 2
 out=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- kernels bench peer
+[ $# -gt 0 ] || set -- kernels exec steps peer bench
 python=${PYTHON:-python3}
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 before=0 left=0
+export SRCDIR=$top DIFFPIPE_DATA_DIR=$top/scenarios
 
 if [ -z "${BUILDDIR:-}" ]; then
   for folder in "$PWD" "$top"/build/* "$top"; do
@@ -33,33 +43,51 @@ if [ -z "${BUILDDIR:-}" ]; then
   done
 fi
 build=${BUILDDIR:-}
+commit=${COMMIT:-$(git -C "$top" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)}
 
 {
   date -u '+date %Y-%m-%dT%H:%M:%SZ'
-  echo "commit ${COMMIT:-$(git -C "$top" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)}"
+  echo "commit $commit"
   echo "kernel $(uname -sr), $(nproc) cores"
   nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,temperature.gpu --format=csv,noheader 2>/dev/null |
     sed 's/^/card /'
-  [ -n "$build" ] && ldd "$build/tests/test_cuda_kernels" 2>/dev/null | grep -E 'cudart|cublas|cudnn|openblas' |
+  [ -n "$build" ] && ldd "$build/tests/test_cuda_kernels" 2>/dev/null | grep -E 'cudart|cublas|cudnn|nccl|openblas' |
     while read -r name _ path _; do echo "library $name $(readlink -f "$path")"; done
   nvcc --version 2>/dev/null | sed -n 's/^Build /nvcc /p'
 } >"$out/machine.txt"
 cat "$out/machine.txt"
 
-# name, limit in seconds, command: its output goes to OUTDIR/NAME.txt and, the end of it, here
+# name, limit in seconds, command: its output goes to OUTDIR/NAME.txt and, the end of it, here; how it ended, of which
+# commit, and by what it is known, to OUTDIR/state/NAME
 part() {
-  local name=$1 limit=${LIMIT_S:-$2} rc=0 began=$SECONDS
+  local name=$1 limit=${LIMIT_S:-$2} rc=0 began=$SECONDS stamp state cut=
   shift 2
+  # what may not be run again is known by its arguments and by the files among them
+  stamp=$(for word in "$@"; do
+    [ -f "$word" ] && [ "${word#"$out"/}" = "$word" ] && sha256sum <"$word" || echo "$word"
+  done | sha256sum)
+  if [ -z "${FORCE:-}" ] && grep -qs '^passed' "$out/state/$name" && grep -qsxF "$stamp" "$out/state/$name"; then
+    echo "== $name: passed before" && before=$((before + 1))
+    return
+  fi
+  if [ -n "${TOTAL_S:-}" ]; then
+    if [ $((TOTAL_S - SECONDS)) -lt 45 ]; then
+      echo "== $name: no time is left" && left=$((left + 1))
+      return
+    fi
+    [ $((TOTAL_S - SECONDS)) -ge "$limit" ] || { cut=yes && limit=$((TOTAL_S - SECONDS)); }
+  fi
   echo "== $name"
   timeout -k 10 "$limit" "$@" >"$out/$name.txt" 2>&1 || rc=$?
   tail -n "${TAIL:-25}" "$out/$name.txt"
   case $rc in
-    0) passed=$((passed + 1)) ;;
-    77) skipped=$((skipped + 1)) ;;
-    124 | 137) echo "-- $name: stopped after $limit s" && failed=$((failed + 1)) ;;
-    *) echo "-- $name: exit status $rc" && failed=$((failed + 1)) ;;
+    0) state=passed && passed=$((passed + 1)) ;;
+    77) state=skipped && skipped=$((skipped + 1)) ;;
+    124 | 137) state="stopped after $limit s" && if [ -n "$cut" ]; then left=$((left + 1)); else failed=$((failed + 1)); fi ;;
+    *) state="failed with $rc" && failed=$((failed + 1)) ;;
   esac
-  echo "-- $name: $((SECONDS - began)) s"
+  printf '%s\ncommit %s\n%s\n' "$state" "$commit" "$stamp" >"$out/state/$name"
+  echo "-- $name: $state, $((SECONDS - began)) s"
 }
 
 # Arguments in a variable are words, none with a space in it.
@@ -71,17 +99,80 @@ program() {
   return 1
 }
 
-for name in "$@"; do
+# Whether a case is wanted by a part that names one.
+wanted() { [ -z "$only" ] || [ "${1#"$only"}" != "$1" ]; }
+
+# name, arguments of bench_cuda_step; the first words of the name are those of torch_peer.py's case
+step() {
+  local name=$1
+  shift
+  wanted "$name" && part "steps-$name" 200 "$build/tests/bench_cuda_step" "$@" "${extra[@]}"
+}
+steps() {
+  local one='stages = 1;microbatch_size' sd15=(model=sd15_unet height=512 width=512) sdxl=(model=sdxl_unet)
+  local plan workers
+  step sdxl-train-8 "${sdxl[@]}" batch=8 plan="$one = 8"
+  step sdxl-train-1 "${sdxl[@]}" batch=1 plan="$one = 1"
+  step sdxl-train-4 "${sdxl[@]}" batch=4 plan="$one = 4"
+  step sd15-train-8 "${sd15[@]}" batch=8 plan="$one = 8"
+  step sd15-train-1 "${sd15[@]}" batch=1 plan="$one = 1"
+  step sd3-train-4 model=sd3_medium tokens=333 batch=4 plan="$one = 4"
+  step sdxl-lora-8 "${sdxl[@]}" batch=8 lora=16 plan="$one = 8"
+  for workers in 4 8; do
+    for plan in 1f1b folded; do
+      step "sdxl-train-8-$workers-$plan" "${sdxl[@]}" batch=8 \
+        plan="stages = $workers;schedule = \"$plan\";microbatch_size = 1"
+      step "sdxl-lora-8-$workers-$plan" "${sdxl[@]}" batch=8 lora=16 \
+        plan="stages = $workers;schedule = \"$plan\";microbatch_size = 1"
+    done
+  done
+}
+
+# part, limit, cases: a process each, so that what was measured is kept
+peers() {
+  local name=$1 limit=$2 case text
+  shift 2
+  for case in "$@"; do
+    text=${case//:/-}
+    wanted "$text" && part "$name-$text" "$limit" "$python" "$top/tests/gpu/torch_peer.py" \
+      --output "$out/$name-$text.json" "${extra[@]}" "$case"
+  done
+}
+
+sanitize() {
+  local tool=$1 name=$2
+  shift 2
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "== $tool-$name: there is no compute-sanitizer" && skipped=$((skipped + 1))
+    return
+  fi
+  part "$tool-$name" 200 compute-sanitizer --tool "$tool" --error-exitcode 9 "$@"
+}
+
+for word in "$@"; do
+  name=${word%%:*} only=
+  [ "$name" = "$word" ] || only=${word#*:}
   case $name in
     kernels)
       more KERNELS_ARGS
       program test_cuda_kernels && part kernels 300 "$build/tests/test_cuda_kernels" --seconds 270 "${extra[@]}"
       ;;
+    exec)
+      more EXEC_ARGS
+      program test_cuda_exec && for model in sd15 sdxl sd3 flux-dev; do
+        wanted "$model" && part "exec-$model" 300 "$build/tests/test_cuda_exec" "$model" "${extra[@]}"
+      done
+      ;;
     sanitizer)
-      more KERNELS_ARGS
-      program test_cuda_kernels && for tool in memcheck racecheck; do
-        part "$tool" 200 compute-sanitizer --tool $tool --error-exitcode 9 "$build/tests/test_cuda_kernels" --workers 0 \
-          --small --seconds 150 "${extra[@]}"
+      for tool in memcheck racecheck; do
+        # without parts of a device; the last plan has two workers and larger microbatches
+        more EXEC_ARGS
+        program test_cuda_exec && for first in 0 14; do
+          sanitize $tool "exec-$first" "$build/tests/test_cuda_exec" sd15 $first 1 --whole --steps 2 "${extra[@]}"
+        done
+        more KERNELS_ARGS
+        program test_cuda_kernels &&
+          sanitize $tool kernels "$build/tests/test_cuda_kernels" --workers 0 --small --seconds 150 "${extra[@]}"
       done
       ;;
     bench)
@@ -90,20 +181,29 @@ for name in "$@"; do
       program bench_cuda_kernels && part bench 300 bash -c '"$@" >"$0"' "$out/bench.jsonl" \
         "$build/tests/bench_cuda_kernels" --seconds 250 "${extra[@]}"
       ;;
+    steps)
+      more STEPS_ARGS
+      program bench_cuda_step && steps
+      ;;
     peer)
       more PEER_ARGS
-      part peer 400 "$python" "$top/tests/gpu/torch_peer.py" --seconds 330 --output "$out/peer.json" "${extra[@]}"
+      peers peer 200 sdxl:train:8 sdxl:forward:8 sdxl:train:1 sdxl:forward:1 sdxl:train:4 sdxl:forward:4 sd15:train:8 \
+        sd15:forward:8 sd15:train:1 sd15:forward:1 sd3:train:4 sd3:forward:4 sdxl:lora:8
       ;;
     compile)
       more COMPILE_ARGS
-      [ ${#extra[@]} -gt 0 ] || extra=(sdxl:forward:8:compile sdxl:train:8:compile)
-      part compile 600 "$python" "$top/tests/gpu/torch_peer.py" --attention cudnn --output "$out/compile.json" "${extra[@]}"
+      peers compile 500 sdxl:train:8:compile sdxl:forward:8:compile sd15:train:8:compile sd15:forward:8:compile
+      ;;
+    ops)
+      part ops 200 "$python" "$top/tests/gpu/torch_peer.py" --kernels --output "$out/ops.json"
       ;;
     *)
-      echo "$0: $name: no such part, allowed: kernels, sanitizer, bench, peer, compile" >&2
+      echo "$0: $word: no such part, allowed: kernels, exec, sanitizer, bench, steps, peer, compile, ops" >&2
       exit 2
       ;;
   esac
 done
-echo "$passed parts passed, $failed failed, $skipped skipped"
+"$python" "$top/tests/gpu/summary.py" "$out" >"$out/summary.md.new" &&
+  mv "$out/summary.md.new" "$out/summary.md" && cat "$out/summary.md"
+echo "$passed parts passed, $failed failed, $skipped skipped, $before done before, $left left"
 [ "$failed" -eq 0 ]

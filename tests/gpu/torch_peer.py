@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""PyTorch and diffusers on the same card: the forward and a training step of a UNet with random weights.
+"""PyTorch and diffusers on the same card: the forward and a training step of a denoiser with random weights.
 
 bf16 throughout, channels_last, fused AdamW, scaled_dot_product_attention by the backend that is asked for; times by CUDA
 events, the median over the runs; peak memory as PyTorch's allocator counts it. Prints one JSON object a case and, with
 --output, writes all of them as an array. Nothing is fetched: models come from scenarios/models/*.json.
 
-A case is MODEL:WORK:BATCH[:compile], as in sdxl:train:8 or sd15:forward:1:compile.
+A case is MODEL:WORK:BATCH[:compile], as in sdxl:train:8 or sd15:forward:1:compile. WORK: forward; train, a step on all
+weights; lora, a step on adapters of rank 16 on the attention projections.
 """
 import argparse
 import gc
@@ -19,10 +20,14 @@ import time
 MODELS = {  # config, latents' size, text tokens
     "sd15": ("sd15_unet.json", 64, 77),
     "sdxl": ("sdxl_unet.json", 128, 77),
+    "sd3": ("sd3_medium.json", 128, 333),
 }
+WORKS = ("forward", "train", "lora")
 BATCHES = {"forward": (1, 2, 8), "train": (1, 4, 8)}
-EAGER = [f"{model}:{work}:{batch}" for model in MODELS for work, batches in BATCHES.items() for batch in batches]
-COMPILED = [f"{model}:{work}:8:compile" for model in MODELS for work in BATCHES]
+EAGER = [f"{model}:{work}:{batch}" for model in ("sd15", "sdxl") for work in BATCHES for batch in BATCHES[work]]
+COMPILED = [f"{model}:{work}:8:compile" for model in ("sd15", "sdxl") for work in BATCHES]
+PROJECTIONS = ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")
+LORA_RANK = 16
 
 
 def arguments():
@@ -48,42 +53,77 @@ def read_config(path):
     return {key: value for key, value in config.items() if not key.startswith("_")}
 
 
+def add_adapters(torch, model):
+    """Freezes the model and gives its attention projections adapters, which are returned."""
+    class Adapted(torch.nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            like = dict(device=base.weight.device, dtype=base.weight.dtype)
+            self.base = base
+            self.down = torch.nn.Linear(base.in_features, LORA_RANK, bias=False, **like)
+            self.up = torch.nn.Linear(LORA_RANK, base.out_features, bias=False, **like)
+
+        def forward(self, x):
+            return self.base(x) + self.up(self.down(x))
+
+    model.requires_grad_(False)
+    wanted = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)
+              and any(("." + name).endswith("." + end) for end in PROJECTIONS)]
+    adapters = []
+    for name in wanted:
+        parent, _, last = name.rpartition(".")
+        adapted = Adapted(model.get_submodule(name))
+        setattr(model.get_submodule(parent), last, adapted)
+        adapters += [adapted.down.weight, adapted.up.weight]
+    return adapters
+
+
 class Case:
     def __init__(self, torch, text, options):
         self.torch = torch
         parts = text.split(":")
-        right = len(parts) in (3, 4) and parts[0] in MODELS and parts[1] in BATCHES and parts[2].isdigit()
+        right = len(parts) in (3, 4) and parts[0] in MODELS and parts[1] in WORKS and parts[2].isdigit()
         if not right or parts[3:] not in ([], ["compile"]):
             raise SystemExit(f"torch_peer.py: {text}: not a case, "
-                             f"allowed: {'|'.join(MODELS)}:{'|'.join(BATCHES)}:BATCH[:compile]")
+                             f"allowed: {'|'.join(MODELS)}:{'|'.join(WORKS)}:BATCH[:compile]")
         self.text, self.model_name, self.work, self.batch = text, parts[0], parts[1], int(parts[2])
         self.compiled = len(parts) == 4
         self.options = options
 
     def build(self):
         torch = self.torch
-        from diffusers import UNet2DConditionModel
+        import diffusers
         name, size, tokens = MODELS[self.model_name]
         config = read_config(self.options.models / name)
+        transformer = "joint_attention_dim" in config
+        kind = diffusers.SD3Transformer2DModel if transformer else diffusers.UNet2DConditionModel
         torch.manual_seed(0)
         with torch.device("cuda"):
-            model = UNet2DConditionModel(**config).to(torch.bfloat16)
-        model = model.to(memory_format=torch.channels_last)
+            model = kind(**config).to(torch.bfloat16)
+        if not transformer:
+            model = model.to(memory_format=torch.channels_last)
         self.parameters = sum(p.numel() for p in model.parameters())
         like = dict(device="cuda", dtype=torch.bfloat16)
         shape = (self.batch, config["in_channels"], size, size)
-        self.latents = torch.randn(shape, **like).contiguous(memory_format=torch.channels_last)
+        self.latents = torch.randn(shape, **like)
+        if not transformer:
+            self.latents = self.latents.contiguous(memory_format=torch.channels_last)
         self.target = torch.randn_like(self.latents)
-        self.steps = torch.randint(0, 1000, (self.batch,), device="cuda")
-        self.text_states = torch.randn((self.batch, tokens, config["cross_attention_dim"]), **like)
-        self.added = None
+        steps = torch.randint(0, 1000, (self.batch,), device="cuda")
+        width = config["joint_attention_dim" if transformer else "cross_attention_dim"]
+        text = torch.randn((self.batch, tokens, width), **like)
+        self.inputs = {"timestep": steps, "encoder_hidden_states": text, "return_dict": False}
+        if transformer:
+            self.inputs["pooled_projections"] = torch.randn((self.batch, config["pooled_projection_dim"]), **like)
         if config.get("addition_embed_type") == "text_time":
             pooled = config["projection_class_embeddings_input_dim"] - 6 * config["addition_time_embed_dim"]
-            self.added = {"text_embeds": torch.randn((self.batch, pooled), **like),
-                          "time_ids": torch.tensor([[1024, 1024, 0, 0, 1024, 1024]], **like).repeat(self.batch, 1)}
+            self.inputs["added_cond_kwargs"] = {
+                "text_embeds": torch.randn((self.batch, pooled), **like),
+                "time_ids": torch.tensor([[1024, 1024, 0, 0, 1024, 1024]], **like).repeat(self.batch, 1)}
         self.optimizer = None
-        if self.work == "train":
-            self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+        if self.work != "forward":
+            self.trained = add_adapters(torch, model) if self.work == "lora" else list(model.parameters())
+            self.optimizer = torch.optim.AdamW(self.trained, lr=1e-5, fused=True)
             model.train()
         else:
             model.eval().requires_grad_(False)
@@ -91,7 +131,7 @@ class Case:
         self.call = torch.compile(model) if self.compiled else model
 
     def forward(self):
-        return self.call(self.latents, self.steps, self.text_states, added_cond_kwargs=self.added, return_dict=False)[0]
+        return self.call(self.latents, **self.inputs)[0]
 
     def step(self):
         if self.work == "forward":
@@ -101,7 +141,7 @@ class Case:
         loss = self.torch.nn.functional.mse_loss(self.forward().float(), self.target.float())
         loss.backward()
         if self.options.clip:
-            self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
+            self.torch.nn.utils.clip_grad_norm_(self.trained, 1.0, foreach=True)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -130,7 +170,7 @@ class Case:
                   "max_ms": round(max(times), 3), "runs": len(times), "warm_s": round(warm_s, 1),
                   "peak_bytes": torch.cuda.max_memory_allocated()}
         self.model = self.call = self.optimizer = None
-        self.latents = self.target = self.text_states = self.added = None
+        self.latents = self.target = self.inputs = self.trained = None
         clean(torch)
         return result
 
@@ -247,7 +287,7 @@ def main():
                 result = case.run(backend)
             except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
                 print(f"{case.text} {backend}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
-                case.model = case.call = case.optimizer = None
+                case.model = case.call = case.optimizer = case.latents = case.target = case.inputs = case.trained = None
                 clean(torch)
                 failed += 1
                 continue
