@@ -4,6 +4,7 @@
  * usage: bench_cuda_step NAME=VALUE...
  *   model=sdxl_unet  of scenarios/models   height=1024 width=1024 tokens=77   pixels, text tokens
  *   batch=8   samples a step   precision=bf16   lora=0   rank of adapters; 0: all weights are trained
+ *   virtual=1   parts of one device, for the prediction; 1: eight whole ones
  *   plan="stages = 1"   lines of [plan], apart by semicolons   steps=7   measured, after two   evaluate=1   a forward,
  * too
  */
@@ -46,20 +47,21 @@ static long number_of(int argc, char **argv, const char *name, const char *other
 }
 
 static void read_scenario(int argc, char **argv, plan_scenario *scenario) {
-  char text[4096], plan[2048], lora[64] = "";
+  char text[4096], plan[2048], lora[64] = "", devices[64] = "count = 8";
+  const long parts = number_of(argc, argv, "virtual", "1");
+  if (parts > 1) (void)snprintf(devices, sizeof devices, "count = 1\nvirtual = %ld", parts);
   (void)snprintf(plan, sizeof plan, "%s", value_of(argc, argv, "plan", "stages = 1"));
   for (char *c = plan; *c; c++)
     if (*c == ';') *c = '\n';
   if (number_of(argc, argv, "lora", "0") > 0)
     (void)snprintf(lora, sizeof lora, "trainable = \"lora\"\nlora_rank = %ld\n", number_of(argc, argv, "lora", "0"));
-  (void)snprintf(
-      text, sizeof text,
-      "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"models/%s.json\"\nheight = %ld\n"
-      "width = %ld\ntext_tokens = %ld\nprecision = \"%s\"\n[task]\nglobal_batch = %ld\n%s"
-      "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\ncount = 8\n[plan]\n%s\n",
-      value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "height", "1024"),
-      number_of(argc, argv, "width", "1024"), number_of(argc, argv, "tokens", "77"),
-      value_of(argc, argv, "precision", "bf16"), number_of(argc, argv, "batch", "8"), lora, plan);
+  (void)snprintf(text, sizeof text,
+                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"models/%s.json\"\nheight = %ld\n"
+                 "width = %ld\ntext_tokens = %ld\nprecision = \"%s\"\n[task]\nglobal_batch = %ld\n%s"
+                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\n%s\n[plan]\n%s\n",
+                 value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "height", "1024"),
+                 number_of(argc, argv, "width", "1024"), number_of(argc, argv, "tokens", "77"),
+                 value_of(argc, argv, "precision", "bf16"), number_of(argc, argv, "batch", "8"), lora, devices, plan);
   must(plan_scenario_parse(text, strlen(text), "bench.toml", scenario, &error));
   scenario->global_norm = true;
 }
@@ -113,7 +115,7 @@ int main(int argc, char **argv) {
   sim_efficiency *efficiency = NULL;
   exec_pipeline *pipeline = NULL;
   plan_timeline timeline;
-  plan_metrics metrics = {0};
+  plan_metrics metrics = {0}, expected = {0};
   double seconds[MOST_STEPS], forward[MOST_STEPS];
   const long steps = number_of(argc, argv, "steps", "7");
   size_t before = 0, after = 0, all = 0;
@@ -147,6 +149,7 @@ int main(int argc, char **argv) {
              result.gradient_norm);
   }
   must(plan_metrics_of(&timeline, &metrics, &error));
+  must(plan_metrics_of(&p.timeline, &expected, &error));
   for (int w = 0; w < metrics.worker_count; w++) busy_s += metrics.workers[w].compute_s / metrics.worker_count;
   step.evaluate = true;
   for (int s = 0; s < steps + 2; s++) {
@@ -166,12 +169,11 @@ int main(int argc, char **argv) {
       "{\"model\": \"%s\", \"batch\": %ld, \"lora\": %ld, \"plan\": \"%s\", \"workers\": %d, \"step_ms\": %.2f, "
       "\"forward_ms\": %.2f, "
       "\"timeline_ms\": %.2f, \"bubble\": %.4f, \"busy_ms\": %.2f, \"planned_gb\": %.3f, \"taken_gb\": %.3f, "
-      "\"predicted_step_ms\": "
-      "%.2f}\n",
+      "\"predicted_step_ms\": %.2f, \"predicted_bubble\": %.4f}\n",
       value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "batch", "8"),
       number_of(argc, argv, "lora", "0"), plan, p.program.worker_count, dp_median(seconds, (size_t)steps) * 1e3,
       dp_median(forward, (size_t)steps) * 1e3, timeline.step_s * 1e3, metrics.bubble_ratio, busy_s * 1e3,
-      (double)planned / 1e9, (double)(before - after) / 1e9, p.timeline.step_s * 1e3);
+      (double)planned / 1e9, (double)(before - after) / 1e9, p.timeline.step_s * 1e3, expected.bubble_ratio);
   for (uint32_t l = 0; l < p.program.lane_count; l++) {
     double sum[PLAN_OPCODE_COUNT] = {0};
     int count[PLAN_OPCODE_COUNT] = {0};
@@ -185,6 +187,7 @@ int main(int argc, char **argv) {
         printf("  worker %u %s: %d, %.2f ms\n", lane->worker, plan_opcode_names[o], count[o], sum[o] * 1e3);
   }
   plan_metrics_free(&metrics);
+  plan_metrics_free(&expected);
   exec_pipeline_free(pipeline);
   plan_timeline_free(&timeline);
   sim_prediction_free(&p);

@@ -120,9 +120,9 @@ steps() {
   step sdxl-lora-8 "${sdxl[@]}" batch=8 lora=16 plan="$one = 8"
   for workers in 4 8; do
     for plan in 1f1b folded; do
-      step "sdxl-train-8-$workers-$plan" "${sdxl[@]}" batch=8 \
+      step "sdxl-train-8-$workers-$plan" "${sdxl[@]}" batch=8 "virtual=$workers" \
         plan="stages = $workers;schedule = \"$plan\";microbatch_size = 1"
-      step "sdxl-lora-8-$workers-$plan" "${sdxl[@]}" batch=8 lora=16 \
+      step "sdxl-lora-8-$workers-$plan" "${sdxl[@]}" batch=8 lora=16 "virtual=$workers" \
         plan="stages = $workers;schedule = \"$plan\";microbatch_size = 1"
     done
   done

@@ -62,7 +62,7 @@ def print_steps(out, peers):
         own = last_object(path)
         state = state_of(out, path.stem)[0]
         if own is None or state != "passed":
-            rows.append([name, "–", state] + ["–"] * 14)
+            rows.append([name, "–", state] + ["–"] * 15)
             continue
         model, work, batch = name.split("-")[:3]
         eager, compiled = f"{model}:{work}:{batch}", f"{model}:{work}:{batch}:compile"
@@ -81,7 +81,8 @@ def print_steps(out, peers):
                      number(forward_compiled_ms), ratio(forward_compiled_ms, own["forward_ms"]),
                      number(planned), " / ".join(number(peak) for peak in peaks) or "–",
                      ratio(peaks[0] if peaks else None, planned),
-                     number(own["bubble"], "{:.3f}"), number(own["predicted_step_ms"])])
+                     number(own["bubble"], "{:.3f}"), number(own.get("predicted_bubble"), "{:.3f}"),
+                     number(own["predicted_step_ms"])])
         lanes.append((name, [line.strip() for line in path.read_text(errors="replace").splitlines()
                              if line.startswith("  worker ")]))
     if not rows:
@@ -90,7 +91,7 @@ def print_steps(out, peers):
           "also beside pipelines on parts of it; its weights and moments are bf16, ours fp32 beside weights in bf16; it "
           "does not clip, ours does. Memory in GiB: what our plan allocates; PyTorch's peak, eager / compiled.\n")
     print_table(["case", "workers", "step", "eager", "ratio", "compile", "ratio", "forward", "eager", "ratio", "compile",
-                 "ratio", "memory", "PyTorch's", "ratio", "bubble", "predicted step"], rows)
+                 "ratio", "memory", "PyTorch's", "ratio", "bubble", "predicted", "predicted step"], rows)
     print("## Where a step goes\n")
     for name, lines in lanes:
         print(f"- {name}: " + "; ".join(lines))
