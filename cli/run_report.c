@@ -46,7 +46,10 @@ static dp_status take_memory(const exec_pipeline *pipeline, int workers, plan_me
 dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timeline_samples *samples,
                               const exec_pipeline *pipeline, const cli_run_log *log, int64_t peak_rss_bytes,
                               cli_run_report *report, dp_error *error) {
-  cli_run_report made = {.predicted = predicted, .measured = predicted->run, .peak_rss_bytes = peak_rss_bytes};
+  cli_run_report made = {.predicted = predicted,
+                         .measured = predicted->run,
+                         .peak_rss_bytes = peak_rss_bytes,
+                         .device_bytes = exec_pipeline_device_bytes(pipeline)};
   DP_TRY(plan_timeline_samples_median(samples, &made.timeline, error));
   dp_status status = plan_timeline_samples_spread(samples, &made.spread, error);
   if (status == DP_OK) status = take_skips(log->psnr, &made, error);
@@ -127,6 +130,11 @@ static int64_t sum_of_peaks(const plan_memory *memory) {
 
 static double ratio(double predicted, double measured) { return measured > 0 ? predicted / measured - 1 : 0; }
 
+/* Of what the plan lays out: of the devices, or of the processes. */
+static double taken_bytes(const cli_run_report *report) {
+  return (double)(report->device_bytes > 0 ? report->device_bytes : report->peak_rss_bytes);
+}
+
 static dp_status add_sides(json_t *root, const cli_run_told *told, dp_error *error) {
   void *predicted = NULL, *measured = NULL;
   DP_TRY(report_metrics_json(&told->predicted->run, &predicted, error));
@@ -136,10 +144,11 @@ static dp_status add_sides(json_t *root, const cli_run_told *told, dp_error *err
                ? DP_OK
                : dp_fail_memory(error);
   const plan_metrics *p = told->predicted->run.metrics, *m = &told->report->metrics;
-  const double memory = ratio((double)sum_of_peaks(told->predicted->run.memory), (double)told->report->peak_rss_bytes);
+  const double memory = ratio((double)sum_of_peaks(told->predicted->run.memory), taken_bytes(told->report));
   DP_TRY(report_metrics_json(&told->report->measured, &measured, error));
   const bool done = cli_json_put(root, "measured", measured) &&
                     cli_json_put(measured, "peak_rss_bytes", json_integer(told->report->peak_rss_bytes)) &&
+                    cli_json_put(measured, "device_bytes", json_integer(told->report->device_bytes)) &&
                     cli_json_put(root, "error",
                                  json_pack("{sf sf sf}", "step", ratio(p->step_s, m->step_s), "bubble",
                                            p->bubble_ratio - m->bubble_ratio, "memory", memory));
@@ -206,7 +215,7 @@ dp_status cli_run_print_text(const cli_run_told *told, dp_error *error) {
     printf("  bubbles   %.1f %% measured, %.1f %% predicted\n", 100 * m->bubble_ratio, 100 * p->bubble_ratio);
     printf("  samples   %.4g/s measured, %.4g/s predicted\n", m->throughput_samples_per_s, p->throughput_samples_per_s);
     printf("  memory    %s at most, %s predicted for %d workers, the largest %s\n",
-           dp_format_bytes((double)told->report->peak_rss_bytes, a),
+           dp_format_bytes(taken_bytes(told->report), a),
            dp_format_bytes((double)sum_of_peaks(told->predicted->run.memory), b), m->worker_count,
            dp_format_bytes((double)largest_peak(told->predicted->run.memory), (char[32]){0}));
   }

@@ -20,6 +20,7 @@ typedef struct cli_run_report {
   report_skip *skips;     /* malloc'ed; names are the log's */
   plan_memory memory;     /* what the workers have allocated */
   int64_t peak_rss_bytes; /* of all processes */
+  int64_t device_bytes;   /* taken of the memory of CUDA devices; 0: there are none */
 } cli_run_report;
 
 /* The most that the processes had in memory, together; on process 0. */

@@ -32,6 +32,8 @@ typedef struct exec_device_kind {
   dp_status (*start)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
   void (*close)(struct exec_worker *w);
 
+  int64_t (*taken)(const struct exec_pipeline *p); /* of the memory of the devices here; NULL: the host's memory it is */
+
   /* ---- between the host and the device, at once; n values of a dtype, fp32 on the host ---- */
   dp_status (*read)(struct exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to, dp_error *error);
   dp_status (*write)(struct exec_worker *w, graph_dtype dtype, int64_t n, const float *from, void *to, dp_error *error);

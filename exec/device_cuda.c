@@ -101,6 +101,19 @@ static void release(exec_worker *w, char *base) {
   (void)cudaFree(base);
 }
 
+static int64_t taken(const exec_pipeline *p) {
+  bool seen[EXEC_CUDA_MAX_GPUS] = {false};
+  int64_t bytes = 0;
+  for (int w = p->first_worker; w < p->end_worker; w++) {
+    const int gpu = exec_cuda_of(&p->workers[w])->gpu;
+    size_t available = 0, all = 0;
+    if (seen[gpu] || cudaSetDevice(gpu) != cudaSuccess || cudaMemGetInfo(&available, &all) != cudaSuccess) continue;
+    seen[gpu] = true;
+    bytes += (int64_t)(all - available);
+  }
+  return bytes;
+}
+
 /* ---- between the host and the device ---- */
 
 static uint16_t bf16_of(float value) {
@@ -512,6 +525,7 @@ const exec_device_kind exec_device_cuda = {.name = "cuda",
                                            .release = release,
                                            .start = start,
                                            .close = close_device,
+                                           .taken = taken,
                                            .read = read_values,
                                            .write = write_values,
                                            .zero = zero,

@@ -161,6 +161,7 @@ void exec_pipeline_free(exec_pipeline *p) {
   free(p);
 }
 
+int64_t exec_pipeline_device_bytes(const exec_pipeline *p) { return p->work.kind->taken ? p->work.kind->taken(p) : 0; }
 bool exec_pipeline_has(const exec_pipeline *p, int w) { return exec_is_here(p, (uint32_t)w); }
 exec_parameters *exec_pipeline_parameters(exec_pipeline *p, int w) { return &p->workers[w].parameters; }
 kern_context *exec_pipeline_kernels(exec_pipeline *p, int w) { return p->workers[w].kern; }

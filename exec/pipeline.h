@@ -61,6 +61,9 @@ dp_status exec_pipeline_create(const plan_program *program, const graph *graph, 
                                exec_pipeline **pipeline, dp_error *error);
 void exec_pipeline_free(exec_pipeline *pipeline); /* NULL is fine */
 
+/* What is taken of the memory of the CUDA devices that its workers here are on, by whomever; 0: there are none. */
+int64_t exec_pipeline_device_bytes(const exec_pipeline *pipeline);
+
 /* Whether a worker is in this process; the following are for such ones. */
 bool exec_pipeline_has(const exec_pipeline *pipeline, int worker);
 exec_parameters *exec_pipeline_parameters(exec_pipeline *pipeline, int worker);
