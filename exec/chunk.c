@@ -166,27 +166,30 @@ static void run_sum_backward(const exec_chunk *chunk, const exec_memory *memory,
   }
 }
 
+static void run_forward_pair(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                             const plan_action *actions, const exec_group *group) {
+  exec_call c = call_of(chunk, memory, pass, &actions[0]);
+  const exec_call next = call_of(chunk, memory, pass, &actions[1]);
+  c.y[0] = next.y[0];
+  if (group->kind == EXEC_FUSION_PRODUCT_ADD) c.residual = next.x[1 - group->input];
+  math_of(chunk)->fused[group->kind](&c);
+}
+
 static void run_group(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
                       const plan_action *actions, const exec_group *group) {
-  const bool backward = actions[group->count - 1].kind != PLAN_ACTION_FORWARD;
-  if (backward && actions[0].kind == PLAN_ACTION_AGAIN) { /* nobody else reads it */
-    const exec_group rest = {.kind = group->kind, .count = (uint8_t)(group->count - 1)};
-    run_group(chunk, memory, pass, actions + 1, &rest);
+  if (group->kind == EXEC_FUSION_NORM_SILU || group->kind == EXEC_FUSION_NORM_SILU_AGAIN ||
+      group->kind == EXEC_FUSION_PRODUCT_ADD) {
+    run_forward_pair(chunk, memory, pass, actions, group);
     return;
   }
-  exec_call c = call_of(chunk, memory, pass, &actions[0]);
-  if (backward && !look_up_outputs(memory, gradients_of(pass, &actions[0], c.op) + c.op->input_count, &c)) return;
-  if (!backward) {
-    const exec_call next = call_of(chunk, memory, pass, &actions[1]);
-    c.y[0] = next.y[0];
-    if (group->kind == EXEC_FUSION_PRODUCT_ADD) c.residual = next.x[1 - group->input];
-    math_of(chunk)->fused[group->kind](&c);
-  } else if (group->kind == EXEC_FUSION_SUM_BACKWARD) {
+  const int again = actions[0].kind == PLAN_ACTION_AGAIN; /* nobody else reads it */
+  const int skipped = again + (group->kind == EXEC_FUSION_SILU_NORM_BACKWARD);
+  exec_call c = call_of(chunk, memory, pass, &actions[again]);
+  if (!look_up_outputs(memory, gradients_of(pass, &actions[again], c.op) + c.op->input_count, &c)) return;
+  if (group->kind == EXEC_FUSION_SUM_BACKWARD)
     run_sum_backward(chunk, memory, pass, actions, group, &c);
-  } else {
-    const int skip = group->kind == EXEC_FUSION_SILU_NORM_BACKWARD;
-    run_norm_backward(chunk, memory, pass, actions + skip, group->count - skip, c.dy[0], group->kind);
-  }
+  else
+    run_norm_backward(chunk, memory, pass, actions + skipped, group->count - skipped, c.dy[0], group->kind);
 }
 
 /* ---- passes ---- */

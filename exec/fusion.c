@@ -101,13 +101,31 @@ static uint32_t gradients_of(const finder *f, uint32_t a, int op) {
 
 static const exec_group alone = {.count = 1};
 
+static exec_group silu_norm_backward(const finder *f, uint32_t a);
+
+/* Actions after the next one that read what action `a` writes are gradients of SiLUs that do without it. */
+static bool is_read_by_next_alone(const finder *f, uint32_t a, spot between) {
+  if (between.place.block != PLAN_BLOCK_WORKSPACE || between.begin != a) return false;
+  for (uint32_t b = a + 2; b <= between.end; b++) {
+    const graph_op *op = op_at(f, b);
+    for (int i = 0; i < 2 * (op->input_count + op->output_count + 1); i++) {
+      const plan_place place = f->pass->places[action_at(f, b)->first_place + (uint32_t)i];
+      if (place.block == between.place.block && place.at == between.place.at && silu_norm_backward(f, b).count == 1)
+        return false;
+    }
+  }
+  return true;
+}
+
 static exec_group norm_silu(const finder *f, uint32_t a) {
-  if (!is(f, a, PLAN_ACTION_FORWARD, GRAPH_GROUP_NORM) || !is(f, a + 1, PLAN_ACTION_FORWARD, GRAPH_SILU)) return alone;
+  const bool again = is(f, a, PLAN_ACTION_AGAIN, GRAPH_GROUP_NORM);
+  if (!again && !is(f, a, PLAN_ACTION_FORWARD, GRAPH_GROUP_NORM)) return alone;
+  if (!is(f, a + 1, PLAN_ACTION_FORWARD, GRAPH_SILU) && !is(f, a + 1, PLAN_ACTION_AGAIN, GRAPH_SILU)) return alone;
   const spot between = output_of(f, a), y = output_of(f, a + 1);
-  if (!are_same(between, input_of(f, a + 1, 0)) || !lives_for(between, a, a + 1) ||
+  if (!are_same(between, input_of(f, a + 1, 0)) || !is_read_by_next_alone(f, a, between) ||
       meet_unless_in_place(y, input_of(f, a, 0)) || meet(y, statistics_of(f, a)))
     return alone;
-  return (exec_group){.kind = EXEC_FUSION_NORM_SILU, .count = 2};
+  return (exec_group){.kind = again ? EXEC_FUSION_NORM_SILU_AGAIN : EXEC_FUSION_NORM_SILU, .count = 2};
 }
 
 static exec_group product_add(const finder *f, uint32_t a) {

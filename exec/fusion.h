@@ -19,6 +19,7 @@
 typedef enum exec_fusion_kind {
   EXEC_FUSION_NONE,
   EXEC_FUSION_NORM_SILU,          /* a group norm, forward, and the SiLU of it */
+  EXEC_FUSION_NORM_SILU_AGAIN,    /* the same, made again */
   EXEC_FUSION_PRODUCT_ADD,        /* a linear or a convolution, forward, and the sum with an equally shaped residual */
   EXEC_FUSION_NORM_BACKWARD,      /* gradients of a norm's input and of its weights */
   EXEC_FUSION_SILU_NORM_BACKWARD, /* [the group norm's output again,] the SiLU's gradient, the norm's [, its weights']

@@ -404,6 +404,11 @@ static void norm_silu(const exec_call *c) {
   kern_cuda_group_norm_forward(c->kern, &size, c->x[0], c->w[0], c->w[1], true, c->y[0], c->statistics);
 }
 
+static void norm_silu_again(const exec_call *c) {
+  const kern_group_norm size = exec_group_norm_size(c);
+  kern_cuda_group_norm_again(c->kern, &size, c->x[0], c->w[0], c->w[1], c->statistics, true, c->y[0]);
+}
+
 static void product_add(const exec_call *c) { rows[c->op->kind].forward(c); } /* c->residual */
 
 static void silu_norm_backward(const exec_call *c) {
@@ -428,6 +433,7 @@ static void norm_backward(const exec_call *c) {
 
 static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_NORM_SILU] = norm_silu,
+    [EXEC_FUSION_NORM_SILU_AGAIN] = norm_silu_again,
     [EXEC_FUSION_PRODUCT_ADD] = product_add,
     [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,

@@ -17,6 +17,11 @@ static void norm_silu(const exec_call *c) {
   kern_activation_forward(c->kern, KERN_SILU, graph_tensor_elements(c->out[0]), c->y[0], c->y[0]);
 }
 
+static void norm_silu_again(const exec_call *c) {
+  exec_op_rows[c->op->kind].again(c);
+  kern_activation_forward(c->kern, KERN_SILU, graph_tensor_elements(c->out[0]), c->y[0], c->y[0]);
+}
+
 static void product_add(const exec_call *c) {
   ck_assert_ptr_nonnull(c->residual);
   exec_op_rows[c->op->kind].forward(c);
@@ -43,6 +48,7 @@ static void silu_norm_backward(const exec_call *c) {
 
 static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_NORM_SILU] = norm_silu,
+    [EXEC_FUSION_NORM_SILU_AGAIN] = norm_silu_again,
     [EXEC_FUSION_PRODUCT_ADD] = product_add,
     [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
