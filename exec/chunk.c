@@ -145,25 +145,27 @@ static void run_norm_backward(const exec_chunk *chunk, const exec_memory *memory
   begin_inputs(memory, &c);
 }
 
-/* The product reads the sum's gradient, of which its own would be a copy. */
-static void run_sum_backward(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
-                             const plan_action *actions, const exec_group *group, exec_call *sum) {
-  look_up_inputs(memory, gradients_of(pass, &actions[0], sum->op), sum);
-  sum->dx[group->input] = NULL;
-  math_of(chunk)->rows[sum->op->kind].backward_input(sum);
+static void run_sum_backward(const exec_memory *memory, const exec_op_row *row, const plan_place *gradients, int input,
+                             exec_call *sum) {
+  look_up_inputs(memory, gradients, sum);
+  sum->dx[input] = NULL;
+  row->backward_input(sum);
   begin_inputs(memory, sum);
-  for (int a = 1; a < group->count; a++) {
-    exec_call c = call_of(chunk, memory, pass, &actions[a]);
-    const exec_op_row *row = &math_of(chunk)->rows[c.op->kind];
-    c.dy[0] = sum->dy[0];
-    if (actions[a].kind == PLAN_ACTION_INPUT_GRADIENT) {
-      look_up_inputs(memory, gradients_of(pass, &actions[a], c.op), &c);
-      row->backward_input(&c);
-      begin_inputs(memory, &c);
-    } else {
-      row->backward_weight(&c);
-    }
+}
+
+/* The gradient that the sum would only have copied. */
+static void run_by_sum(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                       const plan_action *action, const void *dy) {
+  exec_call c = call_of(chunk, memory, pass, action);
+  const exec_op_row *row = &math_of(chunk)->rows[c.op->kind];
+  c.dy[0] = dy;
+  if (action->kind == PLAN_ACTION_WEIGHT_GRADIENT) {
+    row->backward_weight(&c);
+    return;
   }
+  look_up_inputs(memory, gradients_of(pass, action, c.op), &c);
+  row->backward_input(&c);
+  begin_inputs(memory, &c);
 }
 
 static void run_forward_pair(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
@@ -175,19 +177,26 @@ static void run_forward_pair(const exec_chunk *chunk, const exec_memory *memory,
   math_of(chunk)->fused[group->kind](&c);
 }
 
-static void run_group(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
-                      const plan_action *actions, const exec_group *group) {
+/* The group that begins with action `a`. */
+static void run_group(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass, uint32_t a,
+                      const exec_group *group) {
+  const plan_action *actions = &pass->actions[a];
   if (group->kind == EXEC_FUSION_NORM_SILU || group->kind == EXEC_FUSION_NORM_SILU_AGAIN ||
       group->kind == EXEC_FUSION_PRODUCT_ADD) {
     run_forward_pair(chunk, memory, pass, actions, group);
     return;
   }
-  const int again = actions[0].kind == PLAN_ACTION_AGAIN; /* nobody else reads it */
+  /* by whose output's gradient; a norm made again for a SiLU's is read by nobody else */
+  const int again = actions[0].kind == PLAN_ACTION_AGAIN;
   const int skipped = again + (group->kind == EXEC_FUSION_SILU_NORM_BACKWARD);
-  exec_call c = call_of(chunk, memory, pass, &actions[again]);
-  if (!look_up_outputs(memory, gradients_of(pass, &actions[again], c.op) + c.op->input_count, &c)) return;
+  const plan_action *by = group->kind == EXEC_FUSION_BY_SUM ? &pass->actions[group->sum] : &actions[again];
+  exec_call c = call_of(chunk, memory, pass, by);
+  const plan_place *gradients = gradients_of(pass, by, c.op);
+  if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return;
   if (group->kind == EXEC_FUSION_SUM_BACKWARD)
-    run_sum_backward(chunk, memory, pass, actions, group, &c);
+    run_sum_backward(memory, &math_of(chunk)->rows[c.op->kind], gradients, group->input, &c);
+  else if (group->kind == EXEC_FUSION_BY_SUM)
+    run_by_sum(chunk, memory, pass, actions, c.dy[0]);
   else
     run_norm_backward(chunk, memory, pass, actions + skipped, group->count - skipped, c.dy[0], group->kind);
 }
@@ -211,8 +220,8 @@ static void run_actions(const exec_chunk *chunk, const exec_memory *memory, int 
   if (chunk->fusion && !observed && !chunk->poison) {
     const exec_group *groups = chunk->fusion->groups[which];
     for (uint32_t a = begin; a < end; a += groups[a].count) {
-      if (groups[a].count > 1)
-        run_group(chunk, memory, pass, &pass->actions[a], &groups[a]);
+      if (groups[a].kind != EXEC_FUSION_NONE)
+        run_group(chunk, memory, pass, a, &groups[a]);
       else
         (void)run_action(chunk, memory, pass, &pass->actions[a]);
     }

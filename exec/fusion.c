@@ -57,11 +57,6 @@ static spot statistics_of(const finder *f, uint32_t a) {
   const graph_op *op = op_at(f, a);
   return spot_of(f, a, 2 * (op->input_count + op->output_count));
 }
-static spot hidden_of(const finder *f, uint32_t a) {
-  const graph_op *op = op_at(f, a);
-  return spot_of(f, a, 2 * (op->input_count + op->output_count) + 1);
-}
-
 static bool are_same(spot a, spot b) { return a.place.block == b.place.block && a.place.at == b.place.at; }
 
 static bool meet(spot a, spot b) {
@@ -97,6 +92,13 @@ static uint32_t gradients_of(const finder *f, uint32_t a, int op) {
   return count + is_of(f, a + count, PLAN_ACTION_WEIGHT_GRADIENT, op);
 }
 
+static bool is_operand(const finder *f, uint32_t a, spot s) {
+  const graph_op *op = op_at(f, a);
+  for (int i = 0; i < 2 * (op->input_count + op->output_count + 1); i++)
+    if (are_same(spot_of(f, a, i), s)) return true;
+  return false;
+}
+
 /* ---- the kinds: what begins with action `a`; count 1: it does not ---- */
 
 static const exec_group alone = {.count = 1};
@@ -106,14 +108,8 @@ static exec_group silu_norm_backward(const finder *f, uint32_t a);
 /* Actions after the next one that read what action `a` writes are gradients of SiLUs that do without it. */
 static bool is_read_by_next_alone(const finder *f, uint32_t a, spot between) {
   if (between.place.block != PLAN_BLOCK_WORKSPACE || between.begin != a) return false;
-  for (uint32_t b = a + 2; b <= between.end; b++) {
-    const graph_op *op = op_at(f, b);
-    for (int i = 0; i < 2 * (op->input_count + op->output_count + 1); i++) {
-      const plan_place place = f->pass->places[action_at(f, b)->first_place + (uint32_t)i];
-      if (place.block == between.place.block && place.at == between.place.at && silu_norm_backward(f, b).count == 1)
-        return false;
-    }
-  }
+  for (uint32_t b = a + 2; b <= between.end; b++)
+    if (is_operand(f, b, between) && silu_norm_backward(f, b).kind == EXEC_FUSION_NONE) return false;
   return true;
 }
 
@@ -164,18 +160,44 @@ static exec_group silu_norm_backward(const finder *f, uint32_t a) {
   return (exec_group){.kind = EXEC_FUSION_SILU_NORM_BACKWARD, .count = (uint8_t)(last - a + 1)};
 }
 
+static bool meets_operand(const finder *f, uint32_t a, spot s) {
+  const graph_op *op = op_at(f, a);
+  for (int i = 0; i < 2 * (op->input_count + op->output_count + 1); i++)
+    if (meet(spot_of(f, a, i), s)) return true;
+  return false;
+}
+
+static bool is_gradient_of_product(const finder *f, uint32_t a) {
+  return is_product(f, a) &&
+         (action_at(f, a)->kind == PLAN_ACTION_INPUT_GRADIENT || action_at(f, a)->kind == PLAN_ACTION_WEIGHT_GRADIENT);
+}
+
+/* The sum's gradient stays where it is while a copy of it would live, which products' gradients alone would read. */
+static bool is_copied_for_product(const finder *f, uint32_t a, int input) {
+  const spot copy = input_gradient_of(f, a, input), from = output_gradient_of(f, a);
+  if (copy.place.block != PLAN_BLOCK_WORKSPACE || copy.begin != a || copy.end == a || copy.end - a > 16 ||
+      !are_together(f, a, copy.end) || are_same(copy, input_gradient_of(f, a, 1 - input)))
+    return false;
+  for (uint32_t b = a + 1; b <= copy.end; b++) {
+    if (meets_operand(f, b, from)) return false;
+    if (is_operand(f, b, copy) && !(is_gradient_of_product(f, b) && are_same(output_gradient_of(f, b), copy)))
+      return false;
+  }
+  return true;
+}
+
 static exec_group sum_backward(const finder *f, uint32_t a) {
-  if (!is(f, a, PLAN_ACTION_INPUT_GRADIENT, GRAPH_ADD) || !is_plain_sum(f, a) || !is_product(f, a + 1)) return alone;
-  const uint32_t last = a + gradients_of(f, a + 1, action_at(f, a + 1)->op);
-  if (last == a) return alone;
-  const spot copy = output_gradient_of(f, last), from = output_gradient_of(f, a);
-  const int input = are_same(copy, input_gradient_of(f, a, 1));
-  if (!are_same(copy, input_gradient_of(f, a, input)) || are_same(copy, input_gradient_of(f, a, 1 - input)) ||
-      !lives_for(copy, a, last))
-    return alone;
-  for (uint32_t b = a + 1; b <= last; b++)
-    if (meet(from, input_gradient_of(f, b, 0)) || meet(from, hidden_of(f, b))) return alone;
-  return (exec_group){.kind = EXEC_FUSION_SUM_BACKWARD, .count = (uint8_t)(last - a + 1), .input = (uint8_t)input};
+  if (!is(f, a, PLAN_ACTION_INPUT_GRADIENT, GRAPH_ADD) || !is_plain_sum(f, a)) return alone;
+  for (int input = 0; input < 2; input++)
+    if (is_copied_for_product(f, a, input))
+      return (exec_group){.kind = EXEC_FUSION_SUM_BACKWARD, .count = 1, .input = (uint8_t)input};
+  return alone;
+}
+
+static void mark_by_sum(const finder *f, uint32_t a, int input, exec_group *groups) {
+  const spot copy = input_gradient_of(f, a, input);
+  for (uint32_t b = a + 1; b <= copy.end; b++)
+    if (is_operand(f, b, copy)) groups[b] = (exec_group){.kind = EXEC_FUSION_BY_SUM, .count = 1, .sum = a};
 }
 
 static exec_group group_at(const finder *f, uint32_t a) {
@@ -183,7 +205,7 @@ static exec_group group_at(const finder *f, uint32_t a) {
                                                                      sum_backward, norm_backward};
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     const exec_group group = kinds[k](f, a);
-    if (group.count > 1 && are_together(f, a, a + group.count - 1)) return group;
+    if (group.kind != EXEC_FUSION_NONE && are_together(f, a, a + group.count - 1)) return group;
   }
   return alone;
 }
@@ -194,7 +216,11 @@ dp_status exec_fusion_of(const graph *g, const plan_places *places, dp_arena *ar
     const finder f = {.graph = g, .pass = &places->passes[p]};
     exec_group *groups = DP_ARENA_NEW(arena, exec_group, f.pass->action_count);
     if (!groups) return dp_fail_memory(error);
-    for (uint32_t a = 0; a < f.pass->action_count; a += groups[a].count) groups[a] = group_at(&f, a);
+    for (uint32_t a = 0; a < f.pass->action_count; a += groups[a].count) {
+      if (groups[a].kind == EXEC_FUSION_BY_SUM) continue;
+      groups[a] = group_at(&f, a);
+      if (groups[a].kind == EXEC_FUSION_SUM_BACKWARD) mark_by_sum(&f, a, groups[a].input, groups);
+    }
     fusion->groups[p] = groups;
   }
   return DP_OK;

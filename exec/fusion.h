@@ -24,15 +24,17 @@ typedef enum exec_fusion_kind {
   EXEC_FUSION_NORM_BACKWARD,      /* gradients of a norm's input and of its weights */
   EXEC_FUSION_SILU_NORM_BACKWARD, /* [the group norm's output again,] the SiLU's gradient, the norm's [, its weights']
                                    */
-  EXEC_FUSION_SUM_BACKWARD,       /* a sum's gradients and those of a product that it adds, which reads the sum's */
+  EXEC_FUSION_SUM_BACKWARD,       /* a sum's gradients but for the one that the next kind does without; alone */
+  EXEC_FUSION_BY_SUM,             /* gradients of a product that the sum adds, by the sum's, not a copy of it; alone */
   EXEC_FUSION_COUNT
 } exec_fusion_kind;
 
 /* What begins with an action. */
 typedef struct exec_group {
   uint8_t kind;  /* exec_fusion_kind */
-  uint8_t count; /* actions; 1: it runs by itself; 0: it is in the group of one before it */
-  uint8_t input; /* of the sum: what the product makes */
+  uint8_t count; /* actions; 0: it is in the group of one before it */
+  uint8_t input; /* of a sum: what the product makes */
+  uint32_t sum;  /* BY_SUM: the action of the sum */
 } exec_group;
 
 struct exec_fusion {
