@@ -104,7 +104,7 @@ static bool run_action(const exec_chunk *chunk, const exec_memory *memory, const
       row->forward(&c);
       return true;
     case PLAN_ACTION_AGAIN:
-      row->again(&c);
+      (row->again ? row->again : row->forward)(&c);
       return true;
     case PLAN_ACTION_INPUT_GRADIENT:
       if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return false;

@@ -11,7 +11,7 @@
 #include "plan/profile.h"
 
 /* Is told how long each op took, by the thread that did it. `on` may change between two passes. Ops of recomputed units
- * count as forward each time; what makes a norm's output again counts as the op's that needs it. */
+ * count as forward each time; what makes an output again counts as the op's that needs it. */
 typedef struct exec_observer {
   bool on;
   void (*note)(void *data, int worker, int op, plan_direction direction, double seconds);

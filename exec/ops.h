@@ -29,7 +29,7 @@ typedef struct exec_op_row {
   void (*backward_input)(const exec_call *call);           /* NULL: no input ever has a gradient */
   void (*backward_weight)(const exec_call *call);          /* NULL: no weights */
   size_t (*workspace)(const exec_call *call, int threads); /* NULL: none */
-  void (*again)(const exec_call *call); /* a norm's output from its input and statistics; NULL: it is no norm */
+  void (*again)(const exec_call *call); /* a norm's output from its input and statistics; NULL: forward does */
 } exec_op_row;
 
 /* By graph_op_kind; forward NULL: there is no arithmetic for it. A reshape

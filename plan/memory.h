@@ -27,9 +27,10 @@
  * workspace).
  *
  * An executor that fuses nothing (plan_memory_options.unfused; the CPU's) uses this very layout. Then the workspace is
- * what the places of plan/places.h take; what leaves a chunk has a buffer of its own unless the chunk saves that tensor
- * itself, for views are copied where they leave their unit; and the gradient of the graph's output takes the output's
- * place, or, where that is saved, a buffer from the forward to the backward.
+ * what the places of plan/places.h take, and saved activations are less what they make again; what leaves a chunk has a
+ * buffer of its own unless the chunk saves that tensor itself, for views are copied where they leave their unit; and the
+ * gradient of the graph's output takes the output's place, or, where that is saved, a buffer from the forward to the
+ * backward.
  */
 #ifndef DP_PLAN_MEMORY_H
 #define DP_PLAN_MEMORY_H

@@ -345,9 +345,11 @@ static int64_t kept_bytes(const plan_keeper *k, int chunk) {
 /* Saved activations, and what the weight backward needs beside them when it comes apart. */
 static dp_status keep_saved(plan_keeper *k, plan_keep_list *list, int chunk) {
   const plan_chunk *c = &k->plan->chunks[chunk];
-  int64_t received_bytes = 0;
-  const int64_t saved_bytes =
-      graph_saved_bytes(k->graph, c->first_unit, c->unit_count, k->plan->recompute, &received_bytes);
+  int64_t received_bytes = 0, saved_bytes;
+  if (k->unfused)
+    saved_bytes = plan_places_saved_bytes(k->plan, k->graph, c->first_unit, c->unit_count);
+  else
+    saved_bytes = graph_saved_bytes(k->graph, c->first_unit, c->unit_count, k->plan->recompute, &received_bytes);
   plan_keep keep = {.memory_class = PLAN_MEMORY_ACTIVATIONS,
                     .role = PLAN_ROLE_SAVED,
                     .chunk = chunk,

@@ -42,6 +42,42 @@ int plan_places_root(const graph *g, int tensor) {
   }
 }
 
+static bool is_cheap(const graph_op *op) {
+  return graph_op_has(op, GRAPH_OP_NORM | GRAPH_OP_ELEMENTWISE) || op->kind == GRAPH_CONCAT ||
+         op->kind == GRAPH_SPLIT || op->kind == GRAPH_RESHAPE;
+}
+
+/* All that the op reads is saved, or can in turn be made by cheap ops of its unit. */
+static bool can_run_again(const plan_plan *plan, const graph *g, const graph_op *op, int first, int count) {
+  if (!is_cheap(op)) return false;
+  for (int i = 0; i < op->input_count; i++) {
+    const int root = plan_places_root(g, op->inputs[i]);
+    const graph_tensor *t = &g->tensors.items[root];
+    if (t->is_constant || plan_places_saves(plan, g, root, first, count)) continue;
+    if (t->producer_unit != op->unit || !can_run_again(plan, g, &g->ops.items[t->producer_op], first, count))
+      return false;
+  }
+  return true;
+}
+
+bool plan_places_remakes(const plan_plan *plan, const graph *g, int tensor, int first, int count) {
+  const graph_tensor *t = &g->tensors.items[tensor];
+  const int unit = t->producer_unit;
+  return lies_in(unit, first, count) && !t->is_output && t->consumer_unit_count == 1 && t->consumer_units[0] == unit &&
+         !(plan->recompute && plan->recompute[unit]) && plan_places_saves(plan, g, tensor, first, count) &&
+         can_run_again(plan, g, &g->ops.items[t->producer_op], first, count);
+}
+
+int64_t plan_places_saved_bytes(const plan_plan *plan, const graph *g, int first, int count) {
+  int64_t received_bytes = 0, bytes = graph_saved_bytes(g, first, count, plan->recompute, &received_bytes);
+  const graph_unit *last = &g->units.items[first + count - 1];
+  for (int o = g->units.items[first].first_op; o < last->first_op + last->op_count; o++)
+    for (int i = 0; i < g->ops.items[o].output_count; i++)
+      if (plan_places_remakes(plan, g, g->ops.items[o].outputs[i], first, count))
+        bytes -= g->tensors.items[g->ops.items[o].outputs[i]].bytes;
+  return bytes - received_bytes;
+}
+
 bool plan_placer_learns(const graph_op *op) {
   return op->adapter_parameters > 0 || (op->trainable == GRAPH_TRAIN_FULL && op->parameters > 0);
 }
@@ -130,9 +166,9 @@ static plan_place take(plan_placer *p, plan_block block, int64_t bytes) {
 
 /* ---- blocks ---- */
 
-/* Made again by the input backward, for the weight backward. */
+/* Of a recomputed unit: made again by the input backward, for the weight backward. */
 static bool is_again(const plan_placer *p, const graph_tensor *t) {
-  if (!p->split || !plan_placer_has(p, t->producer_unit)) return false;
+  if (!p->split || !plan_placer_has(p, t->producer_unit) || !plan_placer_recomputes(p, t->producer_unit)) return false;
   for (int i = 0; i < t->saver_unit_count; i++)
     if (plan_placer_has(p, t->saver_units[i])) return true;
   return false;
@@ -191,9 +227,10 @@ static void place_op(plan_placer *p, int index) {
 
 /* Tensors whose size keeps the next one aligned first. */
 static void place_blocks(plan_placer *p) {
-  const int tensors = (int)p->graph->tensors.count;
+  const int tensors = (int)p->graph->tensors.count, units = p->end_unit - p->first_unit;
   for (int t = 0; t < tensors; t++)
-    p->saved[t] = plan_places_saves(p->plan, p->graph, t, p->first_unit, p->end_unit - p->first_unit);
+    p->saved[t] = plan_places_saves(p->plan, p->graph, t, p->first_unit, units) &&
+                  !plan_places_remakes(p->plan, p->graph, t, p->first_unit, units);
   for (int odd = 0; odd < 2; odd++)
     for (int t = 0; t < tensors; t++) {
       if ((plan_placer_tensor(p, t)->bytes % ALIGNMENT != 0) != (odd == 1)) continue;
@@ -204,14 +241,11 @@ static void place_blocks(plan_placer *p) {
 }
 
 static dp_status check_saved(const plan_placer *p) {
-  int64_t received_bytes = 0;
   const int64_t saved_bytes =
-      p->plan->training
-          ? graph_saved_bytes(p->graph, p->first_unit, p->end_unit - p->first_unit, p->plan->recompute, &received_bytes)
-          : 0;
-  if (p->out->block_bytes[PLAN_BLOCK_SAVED] == saved_bytes - received_bytes) return DP_OK;
+      p->plan->training ? plan_places_saved_bytes(p->plan, p->graph, p->first_unit, p->end_unit - p->first_unit) : 0;
+  if (p->out->block_bytes[PLAN_BLOCK_SAVED] == saved_bytes) return DP_OK;
   return dp_fail(p->error, DP_INTERNAL, "plan: chunk %d has places for %lld saved bytes, the graph counts %lld",
-                 p->chunk, (long long)p->out->block_bytes[PLAN_BLOCK_SAVED], (long long)(saved_bytes - received_bytes));
+                 p->chunk, (long long)p->out->block_bytes[PLAN_BLOCK_SAVED], (long long)saved_bytes);
 }
 
 /* ---- forward ---- */

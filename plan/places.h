@@ -1,9 +1,9 @@
 /* The places inside a chunk's memory, for an executor that runs one op after another and fuses none: the CPU.
  *
- * A pass of a chunk is a list of actions: an op forward, its input gradients, its weight gradients, or a norm's output
- * made again; with a place for every operand. A place is an offset in one of the blocks that plan/memory.h lays out:
- *   SAVED      the saved activations of a microbatch: what graph_saved_bytes counts but receives are not in it, byte
- * for byte, tensors and then the ops' statistics; AGAIN      what recomputed units save, made again by the input
+ * A pass of a chunk is a list of actions: an op forward, its input gradients, its weight gradients, or its output made
+ * again; with a place for every operand. A place is an offset in one of the blocks that plan/memory.h lays out:
+ *   SAVED      the saved activations of a microbatch: of what graph_saved_bytes counts, all that is neither received
+ * nor made again, tensors and then the ops' statistics; AGAIN      what recomputed units save, made again by the input
  * backward for a weight backward that comes apart; KEPT       gradients of what weighted ops put out, and of adapters'
  * hidden values, from the one to the other; INPUTS     graph inputs that are not saved; WORKSPACE  all else that lives
  * within one pass, placed by lifetimes over its actions: operands of one action never overlap, and what an action reads
@@ -14,6 +14,10 @@
  * on. Before an op's backward, what that needs and nobody saved is made again: a norm's output from its input and
  * statistics, pieces of a split, and what follows from them. Weight gradients follow an op's input gradients at once,
  * unless the weight backward comes apart.
+ *
+ * What a cheap op puts out (a norm, an elementwise op, a concatenation), only its own unit reads and can be made of
+ * what is there anyway is never saved, though the graph counts it: the inputs of products after norms and activations.
+ * Making it again takes as long as making it did and gives the same bits.
  *
  * A reshape shows its input's memory where only its own unit reads it; where it leaves the unit it is copied, as a
  * split always is. Gradients: the first action that adds to one overwrites it.
@@ -41,7 +45,7 @@ typedef struct plan_place {
 
 typedef enum plan_action_kind {
   PLAN_ACTION_FORWARD,
-  PLAN_ACTION_AGAIN, /* of a norm: from its input and statistics */
+  PLAN_ACTION_AGAIN, /* the output for a backward; a norm's, from its input and statistics */
   PLAN_ACTION_INPUT_GRADIENT,
   PLAN_ACTION_WEIGHT_GRADIENT
 } plan_action_kind;
@@ -111,6 +115,10 @@ typedef struct plan_places {
 int plan_places_root(const graph *graph, int tensor);
 /* Whether the backward of the units [first, first + count) keeps a tensor: the rule of graph_saved_bytes. */
 bool plan_places_saves(const plan_plan *plan, const graph *graph, int tensor, int first, int count);
+/* Whether such a one is not saved here but made again. */
+bool plan_places_remakes(const plan_plan *plan, const graph *graph, int tensor, int first, int count);
+/* Bytes of SAVED. */
+int64_t plan_places_saved_bytes(const plan_plan *plan, const graph *graph, int first, int count);
 
 /* Of one chunk, in `arena`. split_backward: the weight backward comes apart. DP_INTERNAL names an op whose backward
  * needs what the graph does not keep. */

@@ -59,10 +59,9 @@ static dp_status fetch(plan_placer *p, int tensor, int for_op) {
   for (int i = 0; i < op->output_count; i++)
     if (op->outputs[i] == tensor) operands.out[i] = plan_placer_use(p, p->value_life[tensor]);
   operands.statistics = statistics_of(p, t->producer_op);
-  const bool again = graph_op_has(op, GRAPH_OP_NORM) && !plan_place_is_none(operands.statistics);
-  if (!again && plan_placer_statistic_bytes(op) > 0)
-    operands.statistics = plan_placer_use(p, plan_placer_begin(p, plan_placer_statistic_bytes(op)));
-  plan_placer_act(p, again ? PLAN_ACTION_AGAIN : PLAN_ACTION_FORWARD, t->producer_op, &operands);
+  const bool anew = plan_place_is_none(operands.statistics) && plan_placer_statistic_bytes(op) > 0;
+  if (anew) operands.statistics = plan_placer_use(p, plan_placer_begin(p, plan_placer_statistic_bytes(op)));
+  plan_placer_act(p, anew ? PLAN_ACTION_FORWARD : PLAN_ACTION_AGAIN, t->producer_op, &operands);
   return p->failed ? dp_fail_memory(p->error) : DP_OK;
 }
 

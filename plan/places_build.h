@@ -28,7 +28,7 @@ typedef struct plan_placer {
    * KEPT or OUTSIDE. [op]: statistics in SAVED, in AGAIN; gradients of hidden values in KEPT. */
   plan_place *value, *again, *gradient;
   plan_place *statistics, *statistics_again, *hidden;
-  uint8_t *saved;  /* [tensor] plan_places_saves */
+  uint8_t *saved;  /* [tensor] plan_places_saves and does not remake */
   int *outside[2]; /* [gradient][tensor] 1 + index into outsides */
   DP_ARRAY(plan_outside) outsides;
   DP_ARRAY(plan_arrival) arrivals;

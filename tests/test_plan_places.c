@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/schema.h"
+#include "graph/op_table.h"
 #include "plan/memory.h"
 #include "plan/places.h"
 #include "tests/fixtures.h"
@@ -202,7 +203,51 @@ START_TEST(random_plans_of_models) {
 }
 END_TEST
 
+/* ---- what is not saved ---- */
+
+static bool is_norm_or_activation(const graph_op *op) {
+  return graph_op_has(op, GRAPH_OP_NORM) || op->kind == GRAPH_SILU || op->kind == GRAPH_GELU || op->kind == GRAPH_GEGLU;
+}
+
+/* The graph keeps them for the products behind them. Bytes of them; none is in SAVED. */
+static int64_t check_not_saved(const plan_places *places) {
+  const plan_pass_places *pass = &places->passes[PLAN_PASS_FORWARD];
+  int64_t bytes = 0;
+  for (uint32_t a = 0; a < pass->action_count; a++) {
+    const graph_op *op = &model.ops.items[pass->actions[a].op];
+    const graph_tensor *t = &model.tensors.items[op->outputs[0]];
+    if (!is_norm_or_activation(op) || t->consumer_unit_count != 1 || t->consumer_units[0] != op->unit) continue;
+    if (pass->places[pass->actions[a].first_place + (uint32_t)op->input_count].block == PLAN_BLOCK_SAVED)
+      ck_abort_msg("%s is saved", t->name);
+    if (plan_places_saves(&plan, &model, op->outputs[0], 0, (int)model.units.count)) bytes += t->bytes;
+  }
+  return bytes;
+}
+
+START_TEST(what_norms_and_activations_put_out_is_made_again) {
+  static const char *const models[] = {"sd15", "sdxl", "sd3", "sd35", "flux-dev"};
+  for (size_t i = 0; i < DP_COUNT_OF(models); i++) {
+    graph_model_options options;
+    dp_arena arena = {0};
+    plan_places places;
+    const reference_plan wanted = {.ranks = 1, .microbatches = 1};
+    graph_model_options_default(&options);
+    options.height = options.width = 128;
+    options.text_tokens = 7;
+    OK(graph_model_read(fixture_path(models[i], "config.json"), &options, &model, &error));
+    reference_plan_make(&wanted, &model, &plan);
+    OK(plan_places_of(&plan, &model, 0, false, &arena, &places, &error));
+    const int64_t spared = check_not_saved(&places);
+    ck_assert_int_gt(spared, 0);
+    ck_assert_int_le(places.block_bytes[PLAN_BLOCK_SAVED] + spared, model.saved_bytes);
+    dp_arena_free(&arena);
+    drop();
+  }
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {random_plans_of_random_graphs, random_plans_of_models};
+  const TTest *const tests[] = {random_plans_of_random_graphs, random_plans_of_models,
+                                what_norms_and_activations_put_out_is_made_again};
   return suite_run("plan_places", tests, DP_COUNT_OF(tests), setup, drop, 120);
 }
