@@ -93,6 +93,17 @@ static void begin_inputs(const exec_memory *memory, const exec_call *c) {
     if (c->dx[i]) memory->begun[plan_places_root(c->graph, c->op->inputs[i])] = 1;
 }
 
+/* No gradient has come as far as an op's weights: then theirs is zero. */
+static void leave_out(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                      const plan_action *action) {
+  const exec_call c = call_of(chunk, memory, pass, action);
+  if (action->kind != PLAN_ACTION_WEIGHT_GRADIENT || !chunk->fresh) return;
+  for (int w = 0; w < c.op->weight_count; w++)
+    if (c.dw[w])
+      math_of(chunk)->clear(chunk->kern, chunk->graph->weights.items[c.op->first_weight + w].parameters, c.dw[w]);
+  if (c.adapter && c.adapter->da) math_of(chunk)->clear(chunk->kern, c.op->adapter_parameters, c.adapter->da);
+}
+
 /* False: no gradient has come that far. */
 static bool run_action(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
                        const plan_action *action) {
@@ -113,7 +124,10 @@ static bool run_action(const exec_chunk *chunk, const exec_memory *memory, const
       begin_inputs(memory, &c);
       return true;
     default:
-      if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return false;
+      if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) {
+        leave_out(chunk, memory, pass, action);
+        return false;
+      }
       row->backward_weight(&c);
       return true;
   }
@@ -192,8 +206,9 @@ static void run_group(const exec_chunk *chunk, const exec_memory *memory, const 
   const plan_action *by = group->kind == EXEC_FUSION_BY_SUM ? &pass->actions[group->sum] : &actions[again];
   exec_call c = call_of(chunk, memory, pass, by);
   const plan_place *gradients = gradients_of(pass, by, c.op);
-  if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return;
-  if (group->kind == EXEC_FUSION_SUM_BACKWARD)
+  if (!look_up_outputs(memory, gradients + c.op->input_count, &c))
+    for (int i = 0; i < group->count; i++) leave_out(chunk, memory, pass, &actions[i]);
+  else if (group->kind == EXEC_FUSION_SUM_BACKWARD)
     run_sum_backward(memory, &math_of(chunk)->rows[c.op->kind], gradients, group->input, &c);
   else if (group->kind == EXEC_FUSION_BY_SUM)
     run_by_sum(chunk, memory, pass, actions, c.dy[0]);
@@ -287,7 +302,9 @@ void exec_chunk_begin_backward(const exec_chunk *chunk, const exec_memory *memor
 static void run_units(const exec_chunk *chunk, const exec_memory *memory, int which, int first_unit, int unit_count) {
   const plan_pass_places *pass = &chunk->places->passes[which];
   const int first = first_unit - chunk->places->first_unit, last = first + unit_count - 1;
+  if (chunk->fresh) math_of(chunk)->overwrite(chunk->kern, true);
   run_actions(chunk, memory, which, pass->unit_begin[last], pass->unit_end[first]);
+  if (chunk->fresh) math_of(chunk)->overwrite(chunk->kern, false);
 }
 
 void exec_chunk_backward(const exec_chunk *chunk, const exec_memory *memory, int first_unit, int unit_count) {

@@ -248,7 +248,7 @@ static dp_status make_records(exec_cuda *d, dp_error *error) {
 }
 
 /* What the worker will call for a chunk, on whatever lies in memory. */
-static void meet(const exec_work *work, exec_worker *w, int c, const exec_fusion *fusion) {
+static void meet(const exec_work *work, exec_worker *w, int c, const exec_fusion *fusion, bool fresh) {
   const exec_cuda *d = exec_cuda_of(w);
   const plan_places *places = &w->layout.places[c];
   const exec_chunk chunk = {.graph = work->graph,
@@ -257,6 +257,7 @@ static void meet(const exec_work *work, exec_worker *w, int c, const exec_fusion
                             .math = &exec_math_cuda,
                             .kern = d->kernels,
                             .worker = w->index,
+                            .fresh = fresh,
                             .fusion = fusion};
   const exec_memory *memory = &w->layout.memory[c * w->layout.microbatches];
   memset(memory->begun, 0, d->tensors);
@@ -275,8 +276,11 @@ static dp_status warm_up(const exec_work *work, exec_worker *w, dp_error *error)
   kern_cuda_tune(d->kernels, true);
   for (int c = 0; c < work->plan->chunk_count; c++) {
     if (w->layout.places[c].unit_count == 0) continue;
-    if (w->fusions) meet(work, w, c, &w->fusions[c]);
-    if (!w->fusions || work->options.observer) meet(work, w, c, NULL);
+    const bool some_fresh = w->first_microbatch, some_added = !some_fresh || work->plan->microbatches > 1;
+    for (int fresh = !some_added; fresh <= some_fresh; fresh++) {
+      if (w->fusions) meet(work, w, c, &w->fusions[c], fresh == 1);
+      if (!w->fusions || work->options.observer) meet(work, w, c, NULL, fresh == 1);
+    }
   }
   kern_cuda_tune(d->kernels, false);
   EXEC_CUDA_TRY(cudaStreamSynchronize(d->stream), error);

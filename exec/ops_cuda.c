@@ -448,8 +448,20 @@ static void move_values(void *context, int64_t n, const void *from, void *to, bo
     kern_cuda_copy(context, n, from, to);
 }
 
+static void clear(void *context, int64_t n, void *at) {
+  kern_cuda_fill(context, ((const kern_cuda *)context)->options.gradient, n, 0, at);
+}
+
+static void overwrite(void *context, bool on) { kern_cuda_overwrite(context, on); }
+
 static void spoil(void *context, int64_t bytes, void *at) {
   kern_cuda_fill(context, KERN_FP32, bytes / (int64_t)sizeof(float), NAN, at); /* NaN in either dtype */
 }
 
-const exec_math exec_math_cuda = {.name = "CUDA", .rows = rows, .move = move_values, .spoil = spoil, .fused = fused};
+const exec_math exec_math_cuda = {.name = "CUDA",
+                                  .rows = rows,
+                                  .move = move_values,
+                                  .spoil = spoil,
+                                  .fused = fused,
+                                  .overwrite = overwrite,
+                                  .clear = clear};

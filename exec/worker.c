@@ -165,6 +165,44 @@ static dp_status make_fusions(const exec_work *work, exec_worker *w, dp_error *e
   return DP_OK;
 }
 
+/* What the weight backward of a chunk writes, of the trained parameters. */
+static int64_t written_by(const exec_work *work, const exec_worker *w, int chunk) {
+  int64_t count = 0;
+  for (int p = 0; p < PLAN_PASS_COUNT; p++) {
+    const plan_pass_places *pass = &w->layout.places[chunk].passes[p];
+    for (uint32_t a = 0; a < pass->action_count; a++) {
+      const graph_op *op = &work->graph->ops.items[pass->actions[a].op];
+      if (pass->actions[a].kind != PLAN_ACTION_WEIGHT_GRADIENT) continue;
+      count += op->adapter_parameters;
+      for (int k = op->first_weight; k < op->first_weight + op->weight_count; k++)
+        if (exec_parameters_gradient(&w->parameters, k)) count += work->graph->weights.items[k].parameters;
+    }
+  }
+  return count;
+}
+
+/* An op has its weights for itself and one action for their gradients: so where the counts are equal every trained
+ * parameter is written once by each microbatch, and the first need not find zeros. */
+static dp_status find_first_microbatches(const exec_work *work, exec_worker *w, dp_error *error) {
+  const plan_lane *compute = compute_of(work, w);
+  const plan_opcode opcode = plan_splits_backward(work->plan) ? PLAN_BACKWARD_WEIGHT : PLAN_BACKWARD;
+  int64_t written = 0;
+  if (!work->kind->math->overwrite) return DP_OK;
+  int *first = DP_ARENA_NEW(&w->layout.arena, int, (size_t)work->plan->chunk_count);
+  if (!first) return dp_fail_memory(error);
+  for (int c = 0; c < work->plan->chunk_count; c++) {
+    first[c] = -1;
+    written += written_by(work, w, c);
+  }
+  for (uint32_t i = compute->first; i < compute->first + compute->count; i++) {
+    const plan_instruction *instruction = &work->program->instructions[i];
+    if (instruction->opcode == opcode && first[instruction->chunk] < 0)
+      first[instruction->chunk] = (int)instruction->microbatch;
+  }
+  if (written == w->parameters.trained_count) w->first_microbatch = first;
+  return DP_OK;
+}
+
 static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena *arena, exec_worker *w,
                       dp_error *error) {
   const plan_plan *plan = work->plan;
@@ -183,6 +221,7 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
   DP_TRY(exec_layout_init(work->program, work->graph, memory, w->index, w->base, &w->layout, error));
   DP_TRY(make_fusions(work, w, error));
   DP_TRY(make_parameters(work, shared, extras, extra_count, w, error));
+  DP_TRY(find_first_microbatches(work, w, error));
   DP_TRY(make_output(work, w, arena, error));
   DP_TRY(work->kind->start(work, w, error));
   if (!shared) work->kind->zero(w, memory->resting_bytes, w->base);
@@ -223,9 +262,10 @@ void exec_worker_begin(const exec_work *work, exec_worker *w) {
   const plan_worker_memory *plan = w->layout.plan;
   w->trouble = (exec_trouble){0};
   work->kind->begin(work, w);
-  if (!work->step->evaluate)
-    work->kind->zero(w, w->parameters.trained_count * graph_dtype_bytes(w->parameters.gradient_dtype),
-                     w->parameters.gradients);
+  const int64_t gradient_bytes = w->parameters.trained_count * graph_dtype_bytes(w->parameters.gradient_dtype);
+  if (!work->step->evaluate && !w->first_microbatch) work->kind->zero(w, gradient_bytes, w->parameters.gradients);
+  if (!work->step->evaluate && w->first_microbatch && work->options.poison)
+    work->kind->math->spoil(w->context, gradient_bytes, w->parameters.gradients);
   memset(w->layout.begun, 0, (size_t)work->plan->microbatches * work->graph->tensors.count);
   if (work->options.poison)
     work->kind->math->spoil(w->context, plan->layout_bytes - plan->resting_bytes, w->base + plan->resting_bytes);
@@ -306,15 +346,17 @@ void exec_worker_clip(const exec_work *work, exec_worker *w) {
 /* ---- instructions ---- */
 
 static exec_chunk chunk_of(const exec_work *work, exec_worker *w, const plan_instruction *instruction) {
-  return (exec_chunk){.graph = work->graph,
-                      .places = &w->layout.places[instruction->chunk],
-                      .parameters = &w->parameters,
-                      .math = work->kind->math,
-                      .kern = w->context,
-                      .observer = work->options.observer,
-                      .worker = w->index,
-                      .poison = work->options.poison,
-                      .fusion = w->fusions ? &w->fusions[instruction->chunk] : NULL};
+  return (exec_chunk){
+      .graph = work->graph,
+      .places = &w->layout.places[instruction->chunk],
+      .parameters = &w->parameters,
+      .math = work->kind->math,
+      .kern = w->context,
+      .observer = work->options.observer,
+      .worker = w->index,
+      .poison = work->options.poison,
+      .fresh = w->first_microbatch && w->first_microbatch[instruction->chunk] == (int)instruction->microbatch,
+      .fusion = w->fusions ? &w->fusions[instruction->chunk] : NULL};
 }
 
 static void run(const exec_work *work, exec_worker *w, uint32_t at) {

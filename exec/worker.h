@@ -31,6 +31,9 @@ typedef struct exec_worker {
   void *context;      /* what the kernels of the kind work on: `kern`, or a kern_cuda */
   char *base;         /* the one allocation, on the device */
   exec_layout layout;
+  /* [chunk] the microbatch whose backward is the first of a step, and overwrites gradients of weights; NULL: all are
+   * added, to zeros. */
+  int *first_microbatch;
   exec_fusion *fusions;   /* [chunk] of those of this worker; NULL: every action runs by itself */
   uint8_t *here;          /* [unit] */
   exec_squeeze *squeezes; /* [compressor of the program] */

@@ -94,6 +94,7 @@ void exec_cuts_fuse(exec_cuts *c, const exec_math *math) {
     c->chunks[k].math = math;
     c->chunks[k].fusion = fusion;
     c->chunks[k].poison = false;
+    c->chunks[k].fresh = true;
   }
 }
 

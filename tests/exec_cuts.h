@@ -25,7 +25,8 @@ typedef struct exec_cuts {
 void exec_cuts_make(const graph *g, const int *cuts, int count, const uint8_t *recompute, bool split_backward,
                     const exec_parameters *parameters, kern_context *kern, exec_cuts *made);
 void exec_cuts_free(exec_cuts *cuts);
-/* From now on neighbouring actions run as groups, by `math`, and memory is not poisoned while chunks run. */
+/* From now on neighbouring actions run as groups, by `math`, memory is not poisoned while chunks run, and gradients of
+ * weights are overwritten. */
 void exec_cuts_fuse(exec_cuts *cuts, const exec_math *math);
 /* Forward and backward of a microbatch that is the whole batch. Returns the loss. */
 double exec_cuts_step(exec_cuts *cuts);

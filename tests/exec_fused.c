@@ -6,6 +6,22 @@
 #include "exec/ops.h"
 #include "exec/ops_sizes.h"
 
+static bool overwrites;
+
+static void overwrite(void *kern, bool on) {
+  (void)kern;
+  overwrites = on;
+}
+
+static void clear(void *kern, int64_t n, void *at) { kern_fill(kern, n, 0, at); }
+
+static void backward_weight(const exec_call *c) {
+  for (int w = 0; overwrites && w < c->op->weight_count; w++)
+    if (c->dw[w]) clear(c->kern, c->graph->weights.items[c->op->first_weight + w].parameters, c->dw[w]);
+  if (overwrites && c->adapter && c->adapter->da) clear(c->kern, c->op->adapter_parameters, c->adapter->da);
+  exec_op_rows[c->op->kind].backward_weight(c);
+}
+
 static float *room(const exec_call *c) {
   float *made = malloc((size_t)graph_tensor_elements(c->out[0]) * sizeof *made);
   ck_assert_ptr_nonnull(made);
@@ -30,7 +46,7 @@ static void product_add(const exec_call *c) {
 
 /* The weights' first: the input's gradient may take the place of what both read. */
 static void norm_backward(const exec_call *c) {
-  exec_op_rows[c->op->kind].backward_weight(c);
+  backward_weight(c);
   exec_op_rows[c->op->kind].backward_input(c);
 }
 
@@ -59,5 +75,18 @@ static void move_values(void *kern, int64_t n, const void *from, void *to, bool 
 }
 static void spoil(void *kern, int64_t bytes, void *at) { exec_math_cpu.spoil(kern, bytes, at); }
 
-const exec_math exec_math_fused = {
-    .name = "the CPU, by groups", .rows = exec_op_rows, .move = move_values, .spoil = spoil, .fused = fused};
+const exec_math *exec_math_fused(void) {
+  static exec_op_row rows[GRAPH_OP_KIND_COUNT];
+  static const exec_math math = {.name = "the CPU, by groups",
+                                 .rows = rows,
+                                 .move = move_values,
+                                 .spoil = spoil,
+                                 .fused = fused,
+                                 .overwrite = overwrite,
+                                 .clear = clear};
+  for (int k = 0; k < GRAPH_OP_KIND_COUNT; k++) {
+    rows[k] = exec_op_rows[k];
+    if (rows[k].backward_weight) rows[k].backward_weight = backward_weight;
+  }
+  return &math;
+}

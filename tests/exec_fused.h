@@ -5,6 +5,7 @@
 
 #include "exec/fusion.h"
 
-extern const exec_math exec_math_fused; /* spoil and move are the CPU's */
+/* It can overwrite gradients of weights, too. Not from several threads. */
+const exec_math *exec_math_fused(void);
 
 #endif

@@ -39,7 +39,7 @@ int64_t slabs_of(int64_t rows, int64_t columns) {
 
 template <typename T, typename O, int N>
 __global__ void __launch_bounds__(THREADS) sum_slabs(int64_t rows, int64_t columns, int64_t stride, int64_t slab_rows,
-                                                     int width, const T *x, float *partial, O *out) {
+                                                     int width, bool accumulate, const T *x, float *partial, O *out) {
   constexpr int PITCH = THREADS + 32 / N;  // so that a warp reads from all banks
   __shared__ float shared[N * PITCH];
   const int lanes = THREADS / width, lane = threadIdx.x / width;
@@ -74,14 +74,15 @@ __global__ void __launch_bounds__(THREADS) sum_slabs(int64_t rows, int64_t colum
     for (int l = 0; l < lanes; l++) total += shared[c % N * PITCH + l * width + c / N];
     const int64_t to = first_column + c;
     if (gridDim.y == 1)
-      out[to] = from_float<O>(to_float<O>(out[to]) + total);
+      out[to] = from_float<O>(accumulate ? to_float<O>(out[to]) + total : total);
     else
       partial[blockIdx.y * columns + to] = total;
   }
 }
 
 template <typename O>
-__global__ void __launch_bounds__(1024) sum_partials(int64_t columns, int slabs, const float *partial, O *out) {
+__global__ void __launch_bounds__(1024)
+    sum_partials(int64_t columns, int slabs, bool accumulate, const float *partial, O *out) {
   __shared__ float shared[32][33];
   const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + threadIdx.x;
   float sum = 0;
@@ -95,21 +96,22 @@ __global__ void __launch_bounds__(1024) sum_partials(int64_t columns, int slabs,
   float total = 0;
 #pragma unroll
   for (int i = 0; i < 32; i++) total += shared[i][threadIdx.x];
-  out[column] = from_float<O>(to_float<O>(out[column]) + total);
+  out[column] = from_float<O>(accumulate ? to_float<O>(out[column]) + total : total);
 }
 
 template <typename T, typename O, int N>
-void sum_columns(kern_cuda *context, int64_t rows, int64_t columns, int64_t stride, const T *x, O *out,
+void sum_columns(kern_cuda *context, int64_t rows, int64_t columns, int64_t stride, const T *x, bool accumulate, O *out,
                  float *partial) {
   const int width = width_of(columns, N);
   const int64_t slab_rows = divide_up(rows, slabs_of(rows, columns)), slabs = divide_up(rows, slab_rows);
   const dim3 grid(static_cast<unsigned>(divide_up(columns, static_cast<int64_t>(width) * N)),
                   static_cast<unsigned>(slabs));
-  sum_slabs<T, O, N><<<grid, THREADS, 0, context->stream>>>(rows, columns, stride, slab_rows, width, x, partial, out);
+  sum_slabs<T, O, N>
+      <<<grid, THREADS, 0, context->stream>>>(rows, columns, stride, slab_rows, width, accumulate, x, partial, out);
   launched(context, "column sums");
   if (slabs == 1 || kern_cuda_failed(context)) return;
   sum_partials<O><<<static_cast<unsigned>(divide_up(columns, 32)), dim3(32, 32), 0, context->stream>>>(
-      columns, static_cast<int>(slabs), partial, out);
+      columns, static_cast<int>(slabs), accumulate, partial, out);
   launched(context, "column sums of slabs");
 }
 
@@ -208,7 +210,7 @@ size_t kern_cuda_column_sums_workspace(int64_t rows, int64_t columns) {
 }
 
 void kern_cuda_column_sums(kern_cuda *context, int64_t rows, int64_t columns, int64_t stride, kern_dtype x_dtype,
-                           const void *x, kern_dtype out_dtype, void *out, void *workspace) {
+                           const void *x, kern_dtype out_dtype, bool accumulate, void *out, void *workspace) {
   if (kern_cuda_failed(context) || rows <= 0 || columns <= 0) return;
   kern::with_dtype(x_dtype, [&](auto x_value) {
     kern::with_dtype(out_dtype, [&](auto out_value) {
@@ -219,9 +221,9 @@ void kern_cuda_column_sums(kern_cuda *context, int64_t rows, int64_t columns, in
       O *to = static_cast<O *>(out);
       float *partial = static_cast<float *>(workspace);
       if (columns % N == 0 && stride % N == 0 && kern::is_aligned16(x))
-        kern::sum_columns<T, O, N>(context, rows, columns, stride, from, to, partial);
+        kern::sum_columns<T, O, N>(context, rows, columns, stride, from, accumulate, to, partial);
       else
-        kern::sum_columns<T, O, 1>(context, rows, columns, stride, from, to, partial);
+        kern::sum_columns<T, O, 1>(context, rows, columns, stride, from, accumulate, to, partial);
     });
   });
 }

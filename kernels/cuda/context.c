@@ -88,6 +88,8 @@ dp_status kern_cuda_status(kern_cuda *c, dp_error *error) {
 
 void kern_cuda_tune(kern_cuda *c, bool on) { c->tuning = on; }
 
+void kern_cuda_overwrite(kern_cuda *context, bool on) { context->overwrites = on; }
+
 void kern_cuda_describe(const kern_cuda *c, char out[256]) {
   char attentions[128];
   kern_cuda_attentions_describe(c->attentions, attentions, sizeof attentions);

@@ -21,6 +21,7 @@ struct kern_cuda {
   int sm_count; /* of the part */
   int device;
   bool tuning;
+  bool overwrites; /* gradients of weights */
   cublasLtHandle_t blas;
   cudnnHandle_t dnn;
   kern_cuda_cache *gemms, *convs, *attentions; /* of products.c, conv.c, attention.c; NULL: none yet */

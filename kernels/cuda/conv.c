@@ -132,6 +132,8 @@ static cudnnStatus_t run_way(const job *j, const choice *c) {
   if (j->accumulate)
     kern_cuda_add_to(j->context, values_of(s, result), c->way == WAY_ROUNDED ? dtype : result_dtype(j), j->scratch,
                      result_dtype(j), j->arrays[result]);
+  else if (c->way == WAY_ROUNDED)
+    kern_cuda_convert(j->context, values_of(s, result), dtype, j->scratch, result_dtype(j), j->arrays[result]);
   else if (arrays[KERN_CONV_BIAS] || arrays[KERN_CONV_RESIDUAL])
     kern_cuda_add_bias(j->context, out_positions(s), s->out, s->out, arrays[KERN_CONV_Y], arrays[KERN_CONV_BIAS],
                        arrays[KERN_CONV_RESIDUAL], j->arrays[KERN_CONV_Y]);
@@ -324,12 +326,12 @@ void kern_cuda_conv2d_weight_gradient(kern_cuda *context, const kern_conv2d *s, 
     kern_cuda_linear_weight_gradient(context, &product, x, dy, dw, dbias);
     return;
   }
-  job j = {.context = context, .size = s, .direction = KERN_CONV_WEIGHT_GRADIENT, .accumulate = true};
+  job j = {.context = context, .size = s, .direction = KERN_CONV_WEIGHT_GRADIENT, .accumulate = !context->overwrites};
   j.arrays[KERN_CONV_X] = readable(x);
   j.arrays[KERN_CONV_W] = dw;
   j.arrays[KERN_CONV_Y] = readable(dy);
   if (dw) run(&j);
   if (dbias)
     kern_cuda_column_sums(context, out_positions(s), s->out, s->out, context->options.dtype, dy,
-                          context->options.gradient, dbias, context->options.workspace);
+                          context->options.gradient, !context->overwrites, dbias, context->options.workspace);
 }

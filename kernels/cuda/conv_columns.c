@@ -51,7 +51,7 @@ void kern_conv_columns_run(kern_cuda *context, const kern_conv2d *s, kern_conv_d
                                    .k = count,
                                    .a_transposed = true,
                                    .alpha = 1,
-                                   .beta = 1,
+                                   .beta = accumulate || first > 0 ? 1 : 0,
                                    .c_dtype = context->options.gradient};
       kern_cuda_product(context, &size, y, columns, NULL, NULL, arrays[KERN_CONV_W], workspace,
                         KERN_CUDA_PRODUCT_BYTES);

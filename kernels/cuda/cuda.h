@@ -9,8 +9,9 @@
  * - Sums and softmax are in fp32 whatever the dtype, norms' moments too; a value is rounded to the dtype when it is
  *   written, once. In bf16 a product may be rounded once more before something of bf16 is added to it (a bias, a
  *   residual, what lies there), and a convolution before anything is.
- * - Gradients of weights are added to what lies there. Gradients of inputs are added where `accumulate` is set, else
- * they overwrite. Forward outputs overwrite. A gradient pointer that may be NULL says so: NULL is not computed.
+ * - Gradients of weights are added to what lies there, or overwrite it (kern_cuda_overwrite). Gradients of inputs are
+ * added where `accumulate` is set, else they overwrite. Forward outputs overwrite. A gradient pointer that may be NULL
+ * says so: NULL is not computed.
  * - An output may not overlap an input, unless "in place" is said: then it may be exactly that input.
  * - Everything is put on the context's stream and may be captured in a graph; no function waits for the device or
  *   allocates, except the first call of a product, a convolution or attention of new sizes, which may build and, while
@@ -60,6 +61,9 @@ dp_status kern_cuda_status(kern_cuda *context, dp_error *error);
  * with (which are written several times), and the fastest is kept; off, the libraries' first choice is taken for new
  * sizes. */
 void kern_cuda_tune(kern_cuda *context, bool on);
+/* While on, gradients of weights, biases, norms' gains and offsets and adapters overwrite; off, which is how it begins,
+ * they are added. Those of separable projections are always added. */
+void kern_cuda_overwrite(kern_cuda *context, bool on);
 /* Versions of the libraries and what attention will run on, for reports: one line, without newline. */
 void kern_cuda_describe(const kern_cuda *context, char out[256]);
 

@@ -190,10 +190,10 @@ struct sweep_part {
   }
 };
 
-// first += sums of partial[rows][0][channels], second those of [1]; each may be NULL.
+// first = or += sums of partial[rows][0][channels], second those of [1]; each may be NULL.
 template <typename G>
 __global__ void __launch_bounds__(1024)
-    add_column_sums(int64_t rows, int64_t channels, const float *partial, G *first, G *second) {
+    add_column_sums(int64_t rows, int64_t channels, bool accumulate, const float *partial, G *first, G *second) {
   __shared__ float shared[32][33];
   G *out = blockIdx.y == 0 ? first : second;
   if (out == nullptr) return;
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(1024)
   float total = 0;
 #pragma unroll
   for (int r = 0; r < 32; r++) total += shared[r][threadIdx.x];
-  out[c] = from_float<G>(to_float<G>(out[c]) + total);
+  out[c] = from_float<G>(accumulate ? to_float<G>(out[c]) + total : total);
 }
 
 // Adds sums over a sweep's blocks to gradients of the gradient dtype.
@@ -218,8 +218,8 @@ inline void add_sweep_sums(kern_cuda *context, const sweep &s, const float *part
   const dim3 grid((unsigned)divide_up(s.channels, 32), 2), block(32, 32);
   with_dtype(context->options.gradient, [&](auto zero) {
     using G = decltype(zero);
-    add_column_sums<G><<<grid, block, 0, context->stream>>>(s.batch * s.slabs, s.channels, partial,
-                                                            static_cast<G *>(first), static_cast<G *>(second));
+    add_column_sums<G><<<grid, block, 0, context->stream>>>(s.batch * s.slabs, s.channels, !context->overwrites,
+                                                            partial, static_cast<G *>(first), static_cast<G *>(second));
   });
   launched(context, "sums of a norm's gradients");
 }

@@ -304,12 +304,12 @@ void kern_cuda_linear_weight_gradient(kern_cuda *context, const kern_linear *s, 
                                .a_stride = s->y_stride,
                                .b_stride = s->x_stride,
                                .alpha = 1,
-                               .beta = 1,
+                               .beta = context->overwrites ? 0 : 1,
                                .c_dtype = context->options.gradient};
   if (dw) product_of(context, &size, dy, x, NULL, NULL, dw);
   if (dbias)
     kern_cuda_column_sums(context, s->rows, s->out, or_dense(s->y_stride, s->out), context->options.dtype, dy,
-                          context->options.gradient, dbias, context->options.workspace);
+                          context->options.gradient, !context->overwrites, dbias, context->options.workspace);
 }
 
 size_t kern_cuda_lora_workspace(const kern_lora *s, kern_dtype dtype) {
@@ -360,7 +360,7 @@ void kern_cuda_lora_weight_gradient(kern_cuda *context, const kern_lora *s, cons
                                .a_transposed = true,
                                .b_stride = s->x_stride,
                                .alpha = 1,
-                               .beta = 1,
+                               .beta = context->overwrites ? 0 : 1,
                                .c_dtype = gradient};
   const kern_cuda_gemm of_b = {.m = s->out,
                                .n = s->rank,
@@ -368,7 +368,7 @@ void kern_cuda_lora_weight_gradient(kern_cuda *context, const kern_lora *s, cons
                                .a_transposed = true,
                                .a_stride = s->y_stride,
                                .alpha = s->scale,
-                               .beta = 1,
+                               .beta = context->overwrites ? 0 : 1,
                                .c_dtype = gradient};
   product_of(context, &of_a, dhidden, x, NULL, NULL, da);
   product_of(context, &of_b, dy, hidden, NULL, NULL, db);

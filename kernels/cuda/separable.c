@@ -101,7 +101,8 @@ static void left_gradient(kern_cuda *context, int64_t outer, int64_t to, int64_t
                                  .c_batch_stride = values};
     multiply(context, &size, (const char *)dout + first * to * n * bytes, (const char *)in + first * from * n * bytes,
              partial);
-    kern_cuda_column_sums(context, count, values, values, KERN_FP32, partial, context->options.gradient, dmatrix, sums);
+    kern_cuda_column_sums(context, count, values, values, KERN_FP32, partial, context->options.gradient, true, dmatrix,
+                          sums);
   }
 }
 
