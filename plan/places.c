@@ -11,21 +11,6 @@ enum { ALIGNMENT = 64 }; /* of places in the workspace; what a block begins with
 
 /* ---- what the graph says ---- */
 
-static bool lies_in(int unit, int first, int count) { return unit >= first && unit < first + count; }
-
-bool plan_places_saves(const plan_plan *plan, const graph *g, int tensor, int first, int count) {
-  const graph_tensor *t = &g->tensors.items[tensor];
-  if (!plan->training || t->is_constant) return false;
-  for (int i = 0; i < t->saver_unit_count; i++)
-    if (lies_in(t->saver_units[i], first, count) && !(plan->recompute && plan->recompute[t->saver_units[i]]))
-      return true;
-  for (int i = 0; plan->recompute && i < t->consumer_unit_count; i++)
-    if (lies_in(t->consumer_units[i], first, count) && t->consumer_units[i] != t->producer_unit &&
-        plan->recompute[t->consumer_units[i]])
-      return true;
-  return false;
-}
-
 static bool shows(const graph *g, const graph_op *op) {
   if (op->kind != GRAPH_RESHAPE) return false;
   const graph_tensor *t = &g->tensors.items[op->outputs[0]];
@@ -40,42 +25,6 @@ int plan_places_root(const graph *g, int tensor) {
     if (producer == GRAPH_NONE || !shows(g, &g->ops.items[producer])) return tensor;
     tensor = g->ops.items[producer].inputs[0];
   }
-}
-
-static bool is_cheap(const graph_op *op) {
-  return graph_op_has(op, GRAPH_OP_NORM | GRAPH_OP_ELEMENTWISE) || op->kind == GRAPH_CONCAT ||
-         op->kind == GRAPH_SPLIT || op->kind == GRAPH_RESHAPE;
-}
-
-/* All that the op reads is saved, or can in turn be made by cheap ops of its unit. */
-static bool can_run_again(const plan_plan *plan, const graph *g, const graph_op *op, int first, int count) {
-  if (!is_cheap(op)) return false;
-  for (int i = 0; i < op->input_count; i++) {
-    const int root = plan_places_root(g, op->inputs[i]);
-    const graph_tensor *t = &g->tensors.items[root];
-    if (t->is_constant || plan_places_saves(plan, g, root, first, count)) continue;
-    if (t->producer_unit != op->unit || !can_run_again(plan, g, &g->ops.items[t->producer_op], first, count))
-      return false;
-  }
-  return true;
-}
-
-bool plan_places_remakes(const plan_plan *plan, const graph *g, int tensor, int first, int count) {
-  const graph_tensor *t = &g->tensors.items[tensor];
-  const int unit = t->producer_unit;
-  return lies_in(unit, first, count) && !t->is_output && t->consumer_unit_count == 1 && t->consumer_units[0] == unit &&
-         !(plan->recompute && plan->recompute[unit]) && plan_places_saves(plan, g, tensor, first, count) &&
-         can_run_again(plan, g, &g->ops.items[t->producer_op], first, count);
-}
-
-int64_t plan_places_saved_bytes(const plan_plan *plan, const graph *g, int first, int count) {
-  int64_t received_bytes = 0, bytes = graph_saved_bytes(g, first, count, plan->recompute, &received_bytes);
-  const graph_unit *last = &g->units.items[first + count - 1];
-  for (int o = g->units.items[first].first_op; o < last->first_op + last->op_count; o++)
-    for (int i = 0; i < g->ops.items[o].output_count; i++)
-      if (plan_places_remakes(plan, g, g->ops.items[o].outputs[i], first, count))
-        bytes -= g->tensors.items[g->ops.items[o].outputs[i]].bytes;
-  return bytes - received_bytes;
 }
 
 bool plan_placer_learns(const graph_op *op) {
@@ -255,19 +204,36 @@ static plan_place forward_value(plan_placer *p, int tensor) {
   return plan_place_is_none(p->value[root]) ? plan_placer_use(p, p->value_life[root]) : p->value[root];
 }
 
+static bool is_pair(graph_op_kind first, graph_op_kind second) {
+  if (second == GRAPH_ADD) return first == GRAPH_LINEAR || first == GRAPH_CONV2D;
+  return first == GRAPH_GROUP_NORM && second == GRAPH_SILU;
+}
+
+/* What a product or a group norm reads and notes stays until the sum or the SiLU behind it is there: who does both at
+ * once writes that meanwhile. */
+static void use_pair(plan_placer *p, int second) {
+  if (second == p->first_op || !is_pair(plan_placer_op(p, second - 1)->kind, plan_placer_op(p, second)->kind)) return;
+  const int read = p->value_life[plan_placer_root(p, plan_placer_op(p, second - 1)->inputs[0])];
+  if (read) (void)plan_placer_use(p, read);
+  if (p->statistics_life[second - 1]) (void)plan_placer_use(p, p->statistics_life[second - 1]);
+}
+
 static void forward_op(plan_placer *p, int index) {
   const graph_op *op = plan_placer_op(p, index);
   plan_operands operands = {.statistics = p->statistics[index]};
   if (plan_placer_shows(p, op)) return;
   for (int i = 0; i < op->input_count; i++) operands.in[i] = forward_value(p, op->inputs[i]);
+  use_pair(p, index);
   for (int i = 0; i < op->output_count; i++) {
     const int tensor = op->outputs[i];
     if (plan_place_is_none(p->value[tensor]))
       p->value_life[tensor] = plan_placer_begin(p, plan_placer_tensor(p, tensor)->bytes);
     operands.out[i] = forward_value(p, tensor);
   }
-  if (plan_place_is_none(operands.statistics) && plan_placer_statistic_bytes(op) > 0)
-    operands.statistics = plan_placer_use(p, plan_placer_begin(p, plan_placer_statistic_bytes(op)));
+  if (plan_place_is_none(operands.statistics) && plan_placer_statistic_bytes(op) > 0) {
+    p->statistics_life[index] = plan_placer_begin(p, plan_placer_statistic_bytes(op));
+    operands.statistics = plan_placer_use(p, p->statistics_life[index]);
+  }
   plan_placer_act(p, PLAN_ACTION_FORWARD, index, &operands);
 }
 

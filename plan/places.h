@@ -19,6 +19,9 @@
  * what is there anyway is never saved, though the graph counts it: the inputs of products after norms and activations.
  * Making it again takes as long as making it did and gives the same bits.
  *
+ * Lives leave room for one call that does two actions (exec/fusion.h): what a product or a group norm reads stays until
+ * the sum or the SiLU behind it is there, and a sum's gradient as long as that of a product that it adds is read.
+ *
  * A reshape shows its input's memory where only its own unit reads it; where it leaves the unit it is copied, as a
  * split always is. Gradients: the first action that adds to one overwrites it.
  */

@@ -231,6 +231,21 @@ static void read_output_gradients(plan_placer *p, const graph_op *op, plan_opera
   for (int i = 0; i < op->output_count; i++) operands->out_gradient[i] = gradient_read(p, op->outputs[i]);
 }
 
+/* The gradient of a sum, of which that of a product that it adds is a copy, stays as long as the copy is read: who can
+ * read the one for the other need not copy. */
+static void use_sum_gradient(plan_placer *p, int index) {
+  const graph_op *op = plan_placer_op(p, index);
+  const graph_unit *unit = &p->graph->units.items[op->unit];
+  if (plan_placer_tensor(p, op->outputs[0])->consumer_op_count != 1) return;
+  for (int o = index + 1; o < unit->first_op + unit->op_count; o++) {
+    const graph_op *sum = plan_placer_op(p, o);
+    if (sum->kind != GRAPH_ADD) continue;
+    const int life = p->gradient_life[plan_placer_root(p, sum->outputs[0])];
+    for (int i = 0; i < 2 && life; i++)
+      if (plan_placer_root(p, sum->inputs[i]) == op->outputs[0]) (void)plan_placer_use(p, life);
+  }
+}
+
 /* hidden_life: of the gradient of an adapter's hidden values, in the workspace; 0: it is kept, or there is none. */
 static dp_status weight_op(plan_placer *p, int index, int hidden_life) {
   const graph_op *op = plan_placer_op(p, index);
@@ -240,6 +255,7 @@ static dp_status weight_op(plan_placer *p, int index, int hidden_life) {
   plan_operands operands = operands_of(p, index, &n);
   read_output_gradients(p, op, &operands);
   operands.hidden = hidden_life ? plan_placer_use(p, hidden_life) : p->hidden[index];
+  use_sum_gradient(p, index);
   plan_placer_act(p, PLAN_ACTION_WEIGHT_GRADIENT, index, &operands);
   return DP_OK;
 }
@@ -258,6 +274,7 @@ static dp_status backward_op(plan_placer *p, int index) {
     for (int i = 0; i < op->input_count; i++) operands.in_gradient[i] = gradient_write(p, op->inputs[i]);
     if (op->adapter_parameters > 0 && !p->split) hidden_life = plan_placer_begin(p, op->saved_extra_bytes);
     operands.hidden = hidden_life ? plan_placer_use(p, hidden_life) : p->hidden[index];
+    use_sum_gradient(p, index);
     plan_placer_act(p, PLAN_ACTION_INPUT_GRADIENT, index, &operands);
   }
   return p->split ? DP_OK : weight_op(p, index, hidden_life);
