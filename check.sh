@@ -96,7 +96,8 @@ scripts/setup.sh check || die "the set-up failed"
 rm -f build-autogen.log
 
 say "ordinary build and tests"
-build build/check --with-check --with-gnuplot --with-openblas
+# for one kind of GPU: that CUDA's code compiles and links
+build build/check --with-check --with-gnuplot --with-openblas --with-cuda-arch=90
 run_suites build/check
 
 say "make install"
@@ -129,22 +130,26 @@ tests=$(make -s -C build/sanitize print-tests | tr ' ' '\n' | { [ -n "${FULL_CHE
 [ "$(wc -w <<<"$tests")" -gt 40 ] || bad "the list of tests is short: $tests"
 SHORT_TESTS=1 run_suites build/sanitize TESTS="$tests"
 
+check_threads() { # suite, of build/threads or a script: one line to stdout, its exit status first
+  local program=build/threads/tests/$1 status=0
+  case $1 in *.sh) program=tests/$1 ;; esac
+  SRCDIR=$top BUILDDIR=$top/build/threads DIFFPIPE=$top/build/threads/diffpipe DIFFPIPE_DATA_DIR=$top/scenarios \
+    CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 "$program" >"build/threads/$1.log" 2>&1 || status=$?
+  echo "$status $1"
+}
+export -f check_threads
+export top
+
 say "ThreadSanitizer"
 rm -rf build/threads && mkdir -p build/threads
 if (cd build/threads && "$top/configure" -q CC=clang CXX=clang++ --without-cuda --with-check --enable-sanitizers=thread \
       CFLAGS='-O1 -g' CXXFLAGS='-O1 -g' >configure.log 2>&1 && make -s -j"$jobs" diffpipe tests/test_{sim_tune,kernels,exec_pipeline,exec_dataset,exec_session} tests/{mpi_transport,exec_mpi} >make.log 2>&1); then
-  for suite in test_sim_tune test_kernels test_exec_pipeline test_exec_dataset test_exec_session; do
-    if SRCDIR=$top DIFFPIPE_DATA_DIR=$top/scenarios CK_DEFAULT_TIMEOUT=300 TSAN_OPTIONS=halt_on_error=1 \
-        "build/threads/tests/$suite" >"build/threads/$suite.log" 2>&1; then ok "$suite with ThreadSanitizer"
-    else
-      tail -n 40 "build/threads/$suite.log"
-      bad "$suite with ThreadSanitizer"
-    fi
-  done
-  for suite in test_mpi test_exec_mpi; do
-    SRCDIR=$top BUILDDIR=$top/build/threads DIFFPIPE=$top/build/threads/diffpipe DIFFPIPE_DATA_DIR=$top/scenarios \
-      "tests/$suite.sh" >"build/threads/$suite.log" 2>&1
-    case $? in
+  # what waits for killed processes and what computes side by side: the longest first
+  for suite in test_mpi.sh test_exec_pipeline test_exec_mpi.sh test_sim_tune test_exec_session test_kernels test_exec_dataset; do
+    echo "$suite"
+  done | xargs -P "$jobs" -I '{}' bash -c 'check_threads "$1"' _ '{}' >build/threads/verdicts
+  while read -r verdict suite; do
+    case $verdict in
       0) ok "$suite with ThreadSanitizer" ;;
       77) skipped=$((skipped + 1)) && cat "build/threads/$suite.log" ;;
       *)
@@ -152,7 +157,8 @@ if (cd build/threads && "$top/configure" -q CC=clang CXX=clang++ --without-cuda 
         bad "$suite with ThreadSanitizer"
         ;;
     esac
-  done
+  done <build/threads/verdicts
+  [ "$(wc -l <build/threads/verdicts)" -eq 7 ] || bad "$(wc -l <build/threads/verdicts) of 7 suites ended with ThreadSanitizer"
   if build/threads/diffpipe tune scenarios/sdxl-8xa100-sxm.toml --threads 4 --json >/dev/null 2>build/threads/cli.log; then
     ok "diffpipe tune with ThreadSanitizer"
   else
