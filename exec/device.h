@@ -25,6 +25,9 @@ typedef struct exec_device_kind {
   /* DP_UNSUPPORTED naming what of the plan it cannot do. */
   dp_status (*check)(const struct exec_work *work, dp_error *error);
 
+  /* When memory is laid out and before any is taken: whether the devices have as much. NULL: nobody asks. */
+  dp_status (*fits)(const struct exec_pipeline *p, dp_error *error);
+
   /* ---- a worker's device: open, allocate, start (memory is laid out, its kernels get their workspace); close ---- */
   dp_status (*open)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
   dp_status (*allocate)(struct exec_worker *w, int64_t bytes, char **base, dp_error *error);
@@ -32,7 +35,8 @@ typedef struct exec_device_kind {
   dp_status (*start)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
   void (*close)(struct exec_worker *w);
 
-  int64_t (*taken)(const struct exec_pipeline *p); /* of the memory of the devices here; NULL: the host's memory it is */
+  int64_t (*taken)(
+      const struct exec_pipeline *p); /* of the memory of the devices here; NULL: the host's memory it is */
 
   /* ---- between the host and the device, at once; n values of a dtype, fp32 on the host ---- */
   dp_status (*read)(struct exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to, dp_error *error);

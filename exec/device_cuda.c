@@ -80,17 +80,39 @@ static dp_status open_device(const exec_work *work, exec_worker *w, dp_error *er
   return exec_cuda_part_open(d, place.part, place.parts, error);
 }
 
-static dp_status allocate(exec_worker *w, int64_t bytes, char **base, dp_error *error) {
+/* All that is to be on a GPU, against what is free there now. */
+static dp_status fits_on(const exec_pipeline *p, int gpu, dp_error *error) {
+  int64_t bytes = 0;
+  int workers = 0;
   size_t available = 0, all = 0;
+  for (int w = p->first_worker; w < p->end_worker; w++) {
+    exec_place place;
+    DP_TRY(place_of(&p->work, w, &place, error));
+    if (place.gpu != gpu) continue;
+    bytes += p->work.memory.workers[w].layout_bytes;
+    workers++;
+  }
+  if (workers == 0) return DP_OK;
+  EXEC_CUDA_TRY(cudaSetDevice(gpu), error);
+  EXEC_CUDA_TRY(cudaMemGetInfo(&available, &all), error);
+  if (bytes <= (int64_t)available) return DP_OK;
+  return dp_fail(
+      error, DP_RUN_FAILED,
+      "GPU %d: the plan needs %.2f GB there for %d worker%s, found %.2f of its %.2f GB free, allowed: a plan that "
+      "needs less (diffpipe tune --set device.memory_gb=%.0f finds one), or that others give some up",
+      gpu, (double)bytes / 1e9, workers, workers == 1 ? "" : "s", (double)available / 1e9, (double)all / 1e9,
+      floor((double)available / 1e9));
+}
+
+static dp_status fits(const exec_pipeline *p, dp_error *error) {
+  const int gpus = exec_device_cuda_count();
+  for (int gpu = 0; gpu < gpus && gpu < EXEC_CUDA_MAX_GPUS; gpu++) DP_TRY(fits_on(p, gpu, error));
+  return DP_OK;
+}
+
+static dp_status allocate(exec_worker *w, int64_t bytes, char **base, dp_error *error) {
   void *memory = NULL;
   EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_of(w)->gpu), error);
-  EXEC_CUDA_TRY(cudaMemGetInfo(&available, &all), error);
-  if ((size_t)bytes > available)
-    return dp_fail(
-        error, DP_RUN_FAILED,
-        "worker %d needs %.2f GB on GPU %d, found %.2f of its %.2f GB free: another plan, or whoever has the "
-        "rest, must give way",
-        w->index, (double)bytes / 1e9, exec_cuda_of(w)->gpu, (double)available / 1e9, (double)all / 1e9);
   EXEC_CUDA_TRY(cudaMalloc(&memory, (size_t)bytes), error);
   *base = memory;
   return DP_OK;
@@ -524,6 +546,7 @@ const exec_device_kind exec_device_cuda = {.name = "cuda",
                                            .math = &exec_math_cuda,
                                            .workspace = workspace,
                                            .check = check,
+                                           .fits = fits,
                                            .open = open_device,
                                            .allocate = allocate,
                                            .release = release,

@@ -125,6 +125,7 @@ static dp_status make(exec_pipeline *p, dp_error *error) {
   DP_TRY(plan_groups_of(program, &p->arena, &p->groups, error));
   DP_TRY(make_index(p, error));
   DP_TRY(lay_out(p, error));
+  if (p->work.kind->fits) DP_TRY(p->work.kind->fits(p, error));
   for (int w = p->first_worker; w < p->end_worker; w++)
     DP_TRY(exec_worker_init(&p->work, w, p->work.options.shared ? &p->work.options.shared->workers[w] : NULL, &p->arena,
                             &p->workers[w], error));
