@@ -250,6 +250,83 @@ __global__ void __launch_bounds__(SWEEP_THREADS, 3)
   p.channel_sums(s, sums, partial);
 }
 
+// Both gradients at once, x and dy read once: a block has rows blockIdx.x, + gridDim.x, .., R at a time, and each of
+// its threads one access of every row, so that it keeps sums of its own channels. partial[block][2][channels].
+template <typename T, int MOST, int R, bool RMS>
+__global__ void __launch_bounds__(MOST) both_gradients(row_job job, const T *x, const T *gain, const float *statistics,
+                                                       const T *dy, bool accumulate, T *dx, float *partial) {
+  constexpr int N = pack<T>::count;
+  __shared__ float shared[2][MOST / 32][2 * R];  // in turns: a row's sums are read while the next row's are written
+  const int c = (int)threadIdx.x * N, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const bool mine = c < job.channels;
+  const float share = 1.0f / (float)job.channels;
+  packed<T, N> by = zero_packed<T, N>();
+  if (mine && gain != nullptr) by = load_packed<T, N>(gain + c);
+  float s1[N] = {}, s2[N] = {};
+  int side = 0;
+  for (int64_t from = blockIdx.x; from < job.rows; from += (int64_t)R * gridDim.x, side ^= 1) {
+    packed<T, N> u[R], w[R];
+    float mean[R] = {}, rstd[R] = {}, sums[2 * R] = {};
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      const int64_t row = from + (int64_t)r * gridDim.x;
+      const bool there = row < job.rows;
+      u[r] = there && mine ? load_packed_last<T, N>(x + row * job.channels + c) : zero_packed<T, N>();
+      w[r] = there && mine ? load_packed_last<T, N>(dy + row * job.channels + c) : zero_packed<T, N>();
+      if (there) load_statistics<RMS>(statistics, row, mean[r], rstd[r]);
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        const float d = to_float<T>(w[r].values[k]), xh = (to_float<T>(u[r].values[k]) - mean[r]) * rstd[r];
+        const float g = gain != nullptr ? d * to_float<T>(by.values[k]) : d;
+        if (!RMS) s1[k] += d;
+        s2[k] = fmaf(d, xh, s2[k]);
+        if (!RMS) sums[2 * r] += g;
+        sums[2 * r + 1] = fmaf(g, xh, sums[2 * r + 1]);
+      }
+#pragma unroll
+    for (int i = RMS; i < 2 * R; i += 1 + RMS) sums[i] = warp_sum(sums[i]);
+    if (threadIdx.x % 32 == 0)
+#pragma unroll
+      for (int i = RMS; i < 2 * R; i += 1 + RMS) shared[side][warp][i] = sums[i];
+    __syncthreads();
+    stay_packed(u);
+    stay_packed(w);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      const int64_t at = (from + (int64_t)r * gridDim.x) * job.channels + c;
+      if (from + (int64_t)r * gridDim.x >= job.rows || !mine) break;
+      packed<T, N> old = zero_packed<T, N>();
+      if (accumulate) old = load_packed<T, N>(dx + at);
+      float g_mean = 0, gx_mean = 0;
+      for (int i = 0; i < warps; i++) {
+        if (!RMS) g_mean += shared[side][i][2 * r];
+        gx_mean += shared[side][i][2 * r + 1];
+      }
+      g_mean *= share;
+      gx_mean *= share;
+      float out[N];
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        const float d = to_float<T>(w[r].values[k]), xh = (to_float<T>(u[r].values[k]) - mean[r]) * rstd[r];
+        const float g = gain != nullptr ? d * to_float<T>(by.values[k]) : d;
+        out[k] = rstd[r] * (g - g_mean - xh * gx_mean);
+        if (accumulate) out[k] += to_float<T>(old.values[k]);
+      }
+      store_packed<T, N>(dx + at, out);
+    }
+  }
+  if (!mine) return;
+  float *to = partial + (int64_t)blockIdx.x * 2 * job.channels + c;
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    if (!RMS) to[k] = s1[k];
+    to[job.channels + k] = s2[k];
+  }
+}
+
 // Calls f(TEAM, V as constants) for rows of so many accesses; false: for none.
 template <typename F>
 bool with_team(int64_t packs, F f) {
@@ -326,11 +403,47 @@ void run_input_gradient(kern_cuda *c, const kern_row_norm *size, const void *x, 
   launched(c, RMS ? "RMS norm's gradient" : "layer norm's gradient");
 }
 
+// False: rows are too short or too long for it.
+template <bool RMS>
+bool run_both_gradients(kern_cuda *c, const kern_row_norm *size, const void *x, const void *gain,
+                        const float *statistics, const void *dy, bool accumulate, void *dx, void *dgain,
+                        void *doffset) {
+  const row_job job = {size->rows, (int)size->channels, size->epsilon};
+  const int64_t packs = size->channels * kern_dtype_bytes(c->options.dtype) / 16;
+  if (!is_wide(c->options.dtype, size->channels) || packs < 32 || packs > 1024 || !is_aligned16(x) ||
+      !is_aligned16(dy) || !is_aligned16(gain) || !is_aligned16(dx))
+    return false;
+  const int threads = (int)divide_up(packs, 32) * 32;
+  float *partial = static_cast<float *>(c->options.workspace);
+  with_dtype(c->options.dtype, [&](auto zero) {
+    with_flag(threads <= THREADS, [&](auto few) {
+      using T = decltype(zero);
+      constexpr int MOST = decltype(few)::value ? THREADS : 1024, R = decltype(few)::value ? 4 : 1;
+      const auto kernel = both_gradients<T, MOST, R, RMS>;
+      int resident = 1;
+      (void)KERN_CUDA_TRY(c, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, 0));
+      const int64_t together = (int64_t)c->sm_count * std::max(1, std::min(resident, 3 * THREADS / threads));
+      sweep s = sweep_of(1, size->rows, size->channels, pack<T>::count, SWEEP_MAX_BLOCKS); /* the workspace is for it */
+      s.slabs = (int)std::min<int64_t>(s.slabs, together);
+      kernel<<<(unsigned)s.slabs, threads, 0, c->stream>>>(job, static_cast<const T *>(x), static_cast<const T *>(gain),
+                                                           statistics, static_cast<const T *>(dy), accumulate,
+                                                           static_cast<T *>(dx), partial);
+      launched(c, RMS ? "RMS norm's gradients" : "layer norm's gradients");
+      add_sweep_sums(c, s, partial, doffset, dgain);
+    });
+  });
+  return true;
+}
+
 template <bool RMS>
 void run_backward(kern_cuda *c, const kern_row_norm *size, const void *x, const void *gain, const float *statistics,
                   const void *dy, bool accumulate, void *dx, void *dgain, void *doffset) {
   if (kern_cuda_failed(c) || is_empty(size)) return;
-  if (dgain != nullptr || doffset != nullptr) { /* first: dx may overwrite dy */
+  const bool of_weights = dgain != nullptr || doffset != nullptr;
+  if (dx != nullptr && of_weights &&
+      run_both_gradients<RMS>(c, size, x, gain, statistics, dy, accumulate, dx, dgain, doffset))
+    return;
+  if (of_weights) { /* first: dx may overwrite dy */
     const bool wide = is_wide(c->options.dtype, size->channels) && is_aligned16(x) && is_aligned16(dy);
     float *partial = static_cast<float *>(c->options.workspace);
     with_access(c->options.dtype, wide, [&](auto zero, auto count) {
