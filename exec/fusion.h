@@ -6,7 +6,7 @@
  * where a kernel can). So a pass run by groups has the results of one run action by action, but for what rounding the
  * value between them would have done. Groups end with their unit.
  *
- * Of the 180 GB that all but products and attention read and write in a training step of SDXL (8 samples of 1024 x 1024
+ * Of the 215 GB that all but products and attention read and write in a training step of SDXL (8 samples of 1024 x 1024
  * in bf16) this leaves out 45: 20 of group norms and SiLUs, 12 of sums behind products, 12 of sums' gradients.
  */
 #ifndef DP_EXEC_FUSION_H
