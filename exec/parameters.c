@@ -139,25 +139,27 @@ void *exec_parameters_gradient(const exec_parameters *p, int weight) {
   return p->offset[weight] < 0 || !p->trained[weight] ? NULL : at(p->gradients, p->gradient_dtype, p->offset[weight]);
 }
 
-void exec_parameters_put(kern_context *context, const exec_parameters *p, float *array, int weight, const float *file) {
-  const graph_weight *w = &p->graph->weights.items[weight];
-  float *memory = array + p->offset[weight];
-  if (w->rank == 4)
+bool exec_weight_is_permuted(const graph_weight *w) { return w->rank == 4; }
+
+void exec_weight_from_file(kern_context *context, const graph_weight *w, const float *file, float *memory) {
+  if (exec_weight_is_permuted(w))
     kern_conv2d_weight_from_file(context, w->dims[0], w->dims[1], w->dims[2], w->dims[3], file, memory);
   else
     kern_copy(context, w->parameters, file, memory);
 }
 
+void exec_weight_to_file(kern_context *context, const graph_weight *w, const float *memory, float *file) {
+  if (exec_weight_is_permuted(w))
+    kern_conv2d_weight_to_file(context, w->dims[0], w->dims[1], w->dims[2], w->dims[3], memory, file);
+  else
+    kern_copy(context, w->parameters, memory, file);
+}
+
 void exec_parameters_from_file(kern_context *context, exec_parameters *p, int weight, const float *file) {
-  exec_parameters_put(context, p, p->values, weight, file);
+  exec_weight_from_file(context, &p->graph->weights.items[weight], file, p->values + p->offset[weight]);
 }
 
 void exec_parameters_to_file(kern_context *context, const exec_parameters *p, const float *array, int weight,
                              float *file) {
-  const graph_weight *w = &p->graph->weights.items[weight];
-  const float *memory = array + p->offset[weight];
-  if (w->rank == 4)
-    kern_conv2d_weight_to_file(context, w->dims[0], w->dims[1], w->dims[2], w->dims[3], memory, file);
-  else
-    kern_copy(context, w->parameters, memory, file);
+  exec_weight_to_file(context, &p->graph->weights.items[weight], array + p->offset[weight], file);
 }

@@ -73,8 +73,9 @@ void *exec_parameters_gradient(const exec_parameters *parameters, int weight);
 void exec_parameters_from_file(kern_context *context, exec_parameters *parameters, int weight, const float *file);
 void exec_parameters_to_file(kern_context *context, const exec_parameters *parameters, const float *array, int weight,
                              float *file);
-/* The same into any of the arrays. */
-void exec_parameters_put(kern_context *context, const exec_parameters *parameters, float *array, int weight,
-                         const float *file);
+/* One weight, from where files have it to where memory does, and back. Whether the two lie otherwise. */
+void exec_weight_from_file(kern_context *context, const graph_weight *weight, const float *file, float *memory);
+void exec_weight_to_file(kern_context *context, const graph_weight *weight, const float *memory, float *file);
+bool exec_weight_is_permuted(const graph_weight *weight);
 
 #endif

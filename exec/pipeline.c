@@ -203,18 +203,15 @@ dp_status exec_pipeline_write(exec_pipeline *p, int w, exec_array array, int64_t
   return p->work.kind->write(worker, dtype, n, from, to, error);
 }
 
-static bool is_permuted(const graph_weight *w) { return w->rank == 4; }
-
 dp_status exec_pipeline_read_weight(exec_pipeline *p, int w, exec_array array, int weight, float *file,
                                     dp_error *error) {
   const graph_weight *of = &p->work.graph->weights.items[weight];
   const int64_t n = of->parameters, offset = p->workers[w].parameters.offset[weight];
-  if (!is_permuted(of)) return exec_pipeline_read(p, w, array, offset, n, file, error);
+  if (!exec_weight_is_permuted(of)) return exec_pipeline_read(p, w, array, offset, n, file, error);
   float *memory = malloc((size_t)n * sizeof *memory);
   if (!memory) return dp_fail_memory(error);
   const dp_status status = exec_pipeline_read(p, w, array, offset, n, memory, error);
-  if (status == DP_OK)
-    kern_conv2d_weight_to_file(p->workers[w].kern, of->dims[0], of->dims[1], of->dims[2], of->dims[3], memory, file);
+  if (status == DP_OK) exec_weight_to_file(p->workers[w].kern, of, memory, file);
   free(memory);
   return status;
 }
@@ -223,10 +220,10 @@ dp_status exec_pipeline_write_weight(exec_pipeline *p, int w, exec_array array, 
                                      dp_error *error) {
   const graph_weight *of = &p->work.graph->weights.items[weight];
   const int64_t n = of->parameters, offset = p->workers[w].parameters.offset[weight];
-  if (!is_permuted(of)) return exec_pipeline_write(p, w, array, offset, n, file, error);
+  if (!exec_weight_is_permuted(of)) return exec_pipeline_write(p, w, array, offset, n, file, error);
   float *memory = malloc((size_t)n * sizeof *memory);
   if (!memory) return dp_fail_memory(error);
-  kern_conv2d_weight_from_file(p->workers[w].kern, of->dims[0], of->dims[1], of->dims[2], of->dims[3], file, memory);
+  exec_weight_from_file(p->workers[w].kern, of, file, memory);
   const dp_status status = exec_pipeline_write(p, w, array, offset, n, memory, error);
   free(memory);
   return status;
