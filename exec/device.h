@@ -58,6 +58,15 @@ typedef struct exec_device_kind {
   void (*begin)(const struct exec_work *work, struct exec_worker *w);
   dp_status (*collect)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
 
+  /* Before an evaluation and after it: what kernels read is the running means, or again the weights. */
+  void (*use_means)(struct exec_worker *w, bool means);
+
+  /* ---- between workers, in a lane's queue ---- */
+  void (*copy)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
+               uint32_t to_worker, void *to);
+  void (*clear)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
+  void (*add_gradients)(struct exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
+
   /* ---- deferred kinds alone; the others' are NULL ---- */
   /* Plays what a compute instruction put in the queue in an earlier step like this one; false: it must be run, between
    * record_begin and record_end. */
@@ -70,11 +79,6 @@ typedef struct exec_device_kind {
   /* Around an instruction's work: its lane's queue waits for all that it and those it meets wait for; then marks. */
   void (*enter)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction);
   dp_status (*leave)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
-  /* In a lane's queue. */
-  void (*copy)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
-               uint32_t to_worker, void *to);
-  void (*clear)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
-  void (*add_gradients)(struct exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
   void (*share_norms)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction);
   /* When all has been put there: waits, and times of all instructions here by the host's clock. */
   dp_status (*finish_lanes)(struct exec_pipeline *p, dp_error *error);

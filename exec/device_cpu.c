@@ -146,6 +146,31 @@ static void optimize(const exec_work *work, exec_worker *w) {
   if (p->means) kern_ema(w->kern, p->trained_count, (float)step->means_decay, p->values, p->means);
 }
 
+static void use_means(exec_worker *w, bool means) {
+  (void)means;
+  exec_parameters_exchange_means(&w->parameters);
+}
+
+/* ---- between workers ---- */
+
+static void copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
+                 uint32_t to_worker, void *to) {
+  (void)p, (void)lane, (void)from_worker, (void)to_worker;
+  memcpy(to, from, (size_t)bytes);
+}
+
+static void clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at) {
+  (void)p, (void)lane;
+  memset(at, 0, (size_t)bytes);
+}
+
+static void add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to) {
+  const float *x = from;
+  float *sum = to;
+  (void)p, (void)lane, (void)worker;
+  for (int64_t i = 0; i < n; i++) sum[i] += x[i];
+}
+
 const exec_device_kind exec_device_cpu = {.name = "cpu",
                                           .math = &exec_math_cpu,
                                           .workspace = workspace,
@@ -165,4 +190,8 @@ const exec_device_kind exec_device_cpu = {.name = "cpu",
                                           .norm = norm,
                                           .optimize = optimize,
                                           .begin = begin,
-                                          .collect = collect};
+                                          .collect = collect,
+                                          .use_means = use_means,
+                                          .copy = copy,
+                                          .clear = clear,
+                                          .add_gradients = add_gradients};

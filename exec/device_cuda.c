@@ -492,6 +492,30 @@ static dp_status collect(const exec_work *work, exec_worker *w, dp_error *error)
   return DP_OK;
 }
 
+static void copy_here(exec_worker *w, int64_t bytes, const void *from, void *to) {
+  NOTE(w, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, exec_cuda_of(w)->stream));
+}
+
+/* Where there are masters the weights are rounded from these or from the means; else both change places, piece by piece
+ * through the kernels' workspace. */
+static void use_means(exec_worker *w, bool means) {
+  const exec_cuda *d = exec_cuda_of(w);
+  const exec_parameters *p = &w->parameters;
+  const int64_t most = (int64_t)(w->layout.workspace_bytes / sizeof(float));
+  NOTE(w, cudaSetDevice(d->gpu));
+  if (p->masters) {
+    kern_cuda_convert(d->kernels, p->trained_count, KERN_FP32, means ? p->means : p->masters,
+                      exec_cuda_dtype(d->kernels), p->values);
+    return;
+  }
+  for (int64_t at = 0; at < p->trained_count; at += most) {
+    const int64_t n = p->trained_count - at < most ? p->trained_count - at : most, bytes = n * (int64_t)sizeof(float);
+    copy_here(w, bytes, p->values + at, w->layout.workspace);
+    copy_here(w, bytes, p->means + at, p->values + at);
+    copy_here(w, bytes, w->layout.workspace, p->means + at);
+  }
+}
+
 /* ---- graphs: what an instruction put in the queue, played again ---- */
 
 static bool is_recorded(const exec_work *work, uint32_t instruction) {
@@ -564,6 +588,7 @@ const exec_device_kind exec_device_cuda = {.name = "cuda",
                                            .optimize = optimize,
                                            .begin = begin,
                                            .collect = collect,
+                                           .use_means = use_means,
                                            .replay = replay,
                                            .record_begin = record_begin,
                                            .record_end = record_end,

@@ -7,6 +7,8 @@
 #include "exec/lanes.h"
 #include "kernels/cuda/context.h"
 
+enum { EXEC_CUDA_MAX_GPUS = 16 };
+
 /* What a compute instruction put in the queue, to be played again; and which gradients had begun when it had run. */
 typedef struct exec_cuda_record {
   cudaGraphExec_t graph; /* NULL: none yet */
@@ -49,18 +51,16 @@ typedef struct exec_cuda {
 
 /* A process's lanes: each has a queue, and each instruction an event at its start and one at its end. */
 typedef struct exec_cuda_lanes {
-  cudaStream_t *streams;    /* [lane] a compute lane's is its worker's */
-  cudaEvent_t *start, *end; /* [instruction] */
-  uint32_t *marker;         /* [instruction] whose end event marks it */
-  uint32_t *doer;           /* [instruction] in whose lane's queue it was put */
-  cudaEvent_t base[16];     /* [gpu] when the step began */
-  bool has_base[16];
+  cudaStream_t *streams;                /* [lane] a compute lane's is its worker's */
+  cudaEvent_t *start, *end;             /* [instruction] */
+  uint32_t *marker;                     /* [instruction] whose end event marks it */
+  uint32_t *doer;                       /* [instruction] in whose lane's queue it was put */
+  cudaEvent_t base[EXEC_CUDA_MAX_GPUS]; /* [gpu] when the step began */
+  bool has_base[EXEC_CUDA_MAX_GPUS];
   double base_s;
   double *norms;       /* [worker] mapped memory of the host */
   cudaEvent_t *normed; /* [worker] */
 } exec_cuda_lanes;
-
-enum { EXEC_CUDA_MAX_GPUS = 16 };
 
 static inline exec_cuda *exec_cuda_of(const exec_worker *w) { return w->device; }
 static inline kern_dtype exec_cuda_dtype(const kern_cuda *kernels) { return kernels->options.dtype; }

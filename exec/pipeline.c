@@ -378,8 +378,8 @@ static dp_status take_times(exec_pipeline *p, double began_s, plan_timeline *tim
 
 /* ---- a step ---- */
 
-static void exchange_means(exec_pipeline *p) {
-  for (int w = p->first_worker; w < p->end_worker; w++) exec_parameters_exchange_means(&p->workers[w].parameters);
+static void use_means(exec_pipeline *p, bool means) {
+  for (int w = p->first_worker; w < p->end_worker; w++) p->work.kind->use_means(&p->workers[w], means);
 }
 
 dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_result *result, plan_timeline *timeline,
@@ -391,7 +391,7 @@ dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_
   if (step->measure_skips) DP_TRY(exec_skips_show_ups(p, error));
   p->work.step = step;
   for (int w = p->first_worker; w < p->end_worker; w++) exec_worker_begin(&p->work, &p->workers[w]);
-  if (exchange) exchange_means(p);
+  if (exchange) use_means(p, true);
   dp_status status = exec_barrier(p->work.options.transport, error);
   double began_s = dp_clock_s(); /* process 0's counts; its broadcast starts the others */
   if (status == DP_OK) status = exec_broadcast(p->work.options.transport, &began_s, sizeof began_s, error);
@@ -400,7 +400,7 @@ dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_
   if (status == DP_OK && p->work.kind->deferred) status = p->work.kind->finish_lanes(p, error);
   for (int w = p->first_worker; status == DP_OK && w < p->end_worker; w++)
     status = p->work.kind->collect(&p->work, &p->workers[w], error);
-  if (exchange) exchange_means(p);
+  if (exchange) use_means(p, false);
   if (status == DP_OK && result && result->psnr) status = exec_skips_psnr(p, result->psnr, error);
   if (status == DP_OK) status = share_reports(p, result ? result : &unread, error);
   if (status == DP_OK && timeline) status = take_times(p, began_s, timeline, error);

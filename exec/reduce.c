@@ -41,43 +41,27 @@ int64_t exec_reduce_scratch(const exec_pipeline *p, uint32_t lane_id) {
 
 /* ---- gradients ---- */
 
-static void add(size_t bytes, const void *from, void *to) {
-  const float *x = from;
-  float *sum = to;
-  for (size_t i = 0; i < bytes / sizeof(float); i++) sum[i] += x[i];
-}
-
-/* All members are in this process. */
-static dp_status add_on_device(exec_pipeline *p, const plan_collective *collective, uint32_t at) {
-  const uint32_t *members = &p->work.program->group_members[collective->first_member], lane = p->lane_of[at];
-  const share sum = gradients_of(p, collective, members[0]);
-  const int64_t n = (int64_t)sum.count / graph_dtype_bytes(p->workers[members[0]].parameters.gradient_dtype);
-  for (uint32_t m = 1; m < collective->member_count; m++)
-    p->work.kind->add_gradients(p, lane, members[0], n, gradients_of(p, collective, members[m]).bytes, sum.bytes);
-  for (uint32_t m = 1; m < collective->member_count; m++)
-    p->work.kind->copy(p, lane, (int64_t)sum.count, members[0], sum.bytes, members[m],
-                       gradients_of(p, collective, members[m]).bytes);
-  return DP_OK;
-}
-
 static dp_status lead_gradients(exec_pipeline *p, const plan_collective *collective, uint32_t at, dp_error *error) {
   const plan_program *program = p->work.program;
   const uint32_t *members = &program->group_members[collective->first_member];
   const uint32_t *ids = &p->groups.ids[p->groups.first[program->instructions[at].peer]];
   const share sum = gradients_of(p, collective, members[0]);
-  float *scratch = p->lanes[p->lane_of[at]].scratch;
+  const int64_t n = (int64_t)sum.count / graph_dtype_bytes(p->workers[members[0]].parameters.gradient_dtype);
+  const uint32_t lane = p->lane_of[at];
+  float *scratch = p->lanes[lane].scratch;
   exec_transport *t = p->work.options.transport;
-  if (p->work.kind->deferred) return add_on_device(p, collective, at);
   for (uint32_t m = 1; m < collective->member_count; m++) {
     const bool here = exec_is_here(p, members[m]);
     if (!here)
       DP_TRY(
           t->receive(t, exec_process_of(p, (int)members[m]), p->lane_of[ids[m]], scratch, sum.count, &p->stop, error));
-    add(sum.count, here ? gradients_of(p, collective, members[m]).bytes : scratch, sum.bytes);
+    p->work.kind->add_gradients(p, lane, members[0], n, here ? gradients_of(p, collective, members[m]).bytes : scratch,
+                                sum.bytes);
   }
   for (uint32_t m = 1; m < collective->member_count; m++) {
     if (exec_is_here(p, members[m]))
-      memcpy(gradients_of(p, collective, members[m]).bytes, sum.bytes, sum.count);
+      p->work.kind->copy(p, lane, (int64_t)sum.count, members[0], sum.bytes, members[m],
+                         gradients_of(p, collective, members[m]).bytes);
     else
       DP_TRY(
           t->send(t, exec_process_of(p, (int)members[m]), p->lane_of[ids[m]], sum.bytes, sum.count, &p->stop, error));

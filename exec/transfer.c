@@ -1,7 +1,5 @@
 /* What a SEND and its RECV do: tensor by tensor, from where the plan has it to where the plan wants it. Gradients that
  * arrive have buffers of their own (exec/worker.c adds them up). */
-#include <string.h>
-
 #include "exec/lanes.h"
 
 /* Bytes of the k-th tensor of a message. */
@@ -21,12 +19,8 @@ static const void *sent(exec_pipeline *p, uint32_t lane, const plan_message *mes
   void *from = port(p, message->from_worker, send, k);
   const int tensor = p->work.program->message_tensors[message->first_tensor + k];
   if (message->backward && !exec_layout_begun(&w->layout, send->microbatch)[tensor] &&
-      !exec_worker_squeeze(&p->work, w, message, k)) {
-    if (p->work.kind->deferred)
-      p->work.kind->clear(p, lane, (int64_t)bytes_of(p, message, k), from);
-    else
-      memset(from, 0, bytes_of(p, message, k));
-  }
+      !exec_worker_squeeze(&p->work, w, message, k))
+    p->work.kind->clear(p, lane, (int64_t)bytes_of(p, message, k), from);
   return from;
 }
 
@@ -44,10 +38,7 @@ void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
     const uint32_t lane = p->lane_of[recv_at];
     const void *from = sent(p, lane, message, send, k);
     void *to = port(p, message->to_worker, recv, k);
-    if (p->work.kind->deferred)
-      p->work.kind->copy(p, lane, (int64_t)bytes_of(p, message, k), message->from_worker, from, message->to_worker, to);
-    else
-      memcpy(to, from, bytes_of(p, message, k));
+    p->work.kind->copy(p, lane, (int64_t)bytes_of(p, message, k), message->from_worker, from, message->to_worker, to);
   }
 }
 

@@ -25,8 +25,8 @@ static bool whole;
 static sim_efficiency *efficiency;
 
 typedef struct outcome {
-  double loss[STEPS], evaluated;
-  float *gradients; /* of all weights, in the order of the graph, of the last step */
+  double loss[STEPS], evaluated, of_means; /* the last two: evaluations, by the weights and by their running means */
+  float *gradients;                        /* of all weights, in the order of the graph, of the last step */
   int64_t count;
 } outcome;
 
@@ -67,6 +67,7 @@ static dp_status keep_gradients(exec_pipeline *pipeline, const graph *g, outcome
  */
 static dp_status train(exec_pipeline *pipeline, const sim_prediction *p, plan_timeline *timeline, outcome *o) {
   exec_step step = {.clip_norm = 0.5,
+                    .means_decay = 0.5,
                     .adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
   exec_step_result result = {.squares = NULL};
   for (int s = 0; s < steps; s++) {
@@ -80,7 +81,13 @@ static dp_status train(exec_pipeline *pipeline, const sim_prediction *p, plan_ti
   DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
   DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
   o->evaluated = result.loss;
-  return DP_OK;
+  step.use_means = true;
+  DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
+  o->of_means = result.loss;
+  step.use_means = false; /* the weights are what they were */
+  DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
+  return result.loss == o->evaluated ? DP_OK
+                                     : dp_fail(&error, DP_INTERNAL, "an evaluation by means changed the weights");
 }
 
 static dp_status run_in(const char *model, const sim_prediction *p, how h, outcome *o) {
@@ -95,6 +102,7 @@ static dp_status run_in(const char *model, const sim_prediction *p, how h, outco
                                          .places = whole ? places : NULL,
                                          .threads = 1,
                                          .feed = {.fill = exec_fixture_fill, .data = &feed},
+                                         .means = true,
                                          .poison = h.poison};
   dp_status status = exec_weights_open(fixture_path(model, ""), &p->graph, &weights, &error);
   if (status == DP_OK) status = dp_document_read(fixture_path(model, "config.json"), &config, &error);
@@ -180,6 +188,7 @@ static void compare(const char *model, const char *plan, how h, const outcome *o
   if (run(model, plan, h, &o)) {
     for (int s = 0; s < steps; s++) worst = fmax(worst, fabs(o.loss[s] / one->loss[s] - 1));
     worst = fmax(worst, fabs(o.evaluated / one->evaluated - 1));
+    worst = fmax(worst, fabs(o.of_means / one->of_means - 1));
     const double off = distance(&o, one);
     char line[128];
     (void)snprintf(line, sizeof line, "%s", plan);
