@@ -11,6 +11,7 @@
 static const char *const integers[] = {"stages",       "chunks",          "data_parallel",   "tensor_parallel",
                                        "microbatches", "microbatch_size", "gradient_buckets"};
 static const char *const texts[] = {"schedule", "skip_policy"};
+static const char *const defaulted_integers[] = {"k", "nccl_sms"}; /* written where they are not 0 */
 
 static dp_status fail_key(const dp_node *plan, const char *key, dp_error *error) {
   return dp_fail_at(error, plan, "the key \"%s\" is missing or of another kind, needed: a plan as simulate writes it",
@@ -80,8 +81,13 @@ static dp_status make_assignment(const dp_node *plan, const dp_node *setup, dp_s
     dp_str_addf(out, ", %s = \"%s\"", texts[i], text);
   }
   const dp_node *skips = dp_node_get(plan, "skips");
-  const int64_t k = report_node_integer(plan, "k");
-  if (k > 0) dp_str_addf(out, ", k = %lld", (long long)k);
+  for (size_t i = 0; i < DP_COUNT_OF(defaulted_integers); i++) {
+    const int64_t value = report_node_integer(plan, defaulted_integers[i]);
+    if (value > 0) dp_str_addf(out, ", %s = %lld", defaulted_integers[i], (long long)value);
+  }
+  const char *transport = report_node_text(plan, "transport");
+  if (transport && strpbrk(transport, "\"\\")) return fail_key(plan, "transport", error);
+  if (transport) dp_str_addf(out, ", transport = \"%s\"", transport);
   if (skips && !add_list(skips, "skips", out)) return fail_key(plan, "skips", error);
   const dp_node *split = report_node_list(plan, "split");
   if (split && !add_list(split, "split", out)) return fail_key(plan, "split", error);

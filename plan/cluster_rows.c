@@ -196,12 +196,8 @@ static const dp_field device_fields[] = {
     {"tdp_w", DP_FIELD_REAL, offsetof(device_keys, tdp_w), false, 1, 1e5, NULL, "W of a card; default the model's"},
 };
 
-/* Green contexts come in multiples of 8 SMs from Hopper on, of 2 before (CUDA driver API, cuDevSmResourceSplitByCount).
- */
 static int64_t part_sms(const plan_device_model *model, int64_t parts) {
-  const char *sm = strstr(model->architecture, "sm");
-  const bool hopper_on = sm && strtol(sm + 2, NULL, 10) >= 90;
-  const int64_t step = hopper_on ? 8 : 2;
+  const int64_t step = plan_device_sm_step(model);
   return model->sm_count / parts / step * step;
 }
 

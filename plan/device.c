@@ -237,6 +237,11 @@ double plan_link_busy_factor(const plan_link_model *link, double bytes) {
   return plan_link_factor(link, bytes) * link->busy_bandwidth_factor;
 }
 
+int64_t plan_device_sm_step(const plan_device_model *model) {
+  const char *sm = strstr(model->architecture, "sm");
+  return sm && strtol(sm + 2, NULL, 10) >= 90 ? 8 : 2;
+}
+
 double plan_link_busy_latency_s(const plan_link_model *link) {
   return link->busy_latency_s > 0 ? link->busy_latency_s : link->latency_s;
 }

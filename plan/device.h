@@ -105,6 +105,10 @@ double plan_link_busy_latency_s(const plan_link_model *link);
 /* A worker's share of the processors: on no bus, but in the memory that all workers of its machine have. */
 static inline bool plan_device_is_processor(const plan_device_model *model) { return model->pcie_generation == 0; }
 
+/* Green contexts come in multiples of so many SMs (CUDA driver API, cuDevSmResourceSplitByCount): 8 from Hopper on, 2
+ * before. */
+int64_t plan_device_sm_step(const plan_device_model *model);
+
 /* Rows of a cluster file's own [[device]] and [[link]] tables, by the same rules. */
 dp_status plan_device_model_read(const dp_node *table, plan_device_model *model, dp_error *error);
 dp_status plan_link_model_read(const dp_node *table, dp_arena *arena, plan_link_model *model, dp_error *error);

@@ -18,7 +18,8 @@ libplan_a_SOURCES += \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
 	plan/scenario.c plan/scenario_plan.c plan/scenario_reader.h plan/scenario_train.c plan/scenario_train.h plan/scenario_whatif.c \
-	plan/topology.h
+	plan/topology.h \
+	plan/transport.c plan/transport.h
 libplan_a_SOURCES += \
 	plan/check.c \
 	plan/compile.c plan/compile.h \

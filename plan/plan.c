@@ -5,6 +5,7 @@
 const char *const plan_schedule_names[] = {"gpipe", "1f1b", "interleaved", "folded", "zb-h1", "zb-v", NULL};
 const char *const plan_recompute_names[] = {"none", "all", "auto", NULL};
 const char *const plan_skip_policy_names[] = {"direct", "relay", "compress", "local", NULL};
+const char *const plan_transport_names[] = {"auto", "local", "nccl", "host", NULL};
 const char *const plan_optimizer_names[] = {"adamw", "adamw-8bit", "adafactor", "sgd", NULL};
 
 void plan_plan_free(plan_plan *plan) {
@@ -150,6 +151,9 @@ void *plan_plan_json(const plan_plan *plan, const graph *g, const plan_cluster *
   for (int c = 1; !failed && c < plan->chunk_count; c++)
     failed |= json_array_append_new(split, json_integer(plan->chunks[c].first_unit));
   if (!failed && plan->global_norm) failed |= set(object, "global_norm", json_true());
+  if (!failed && plan->transport_wanted != PLAN_TRANSPORT_AUTO)
+    failed |= set(object, "transport", json_string(plan_transport_names[plan->transport_wanted]));
+  if (!failed && plan->nccl_sms) failed |= set(object, "nccl_sms", json_integer(plan->nccl_sms));
   if (!failed && plan->tensor_skip_policy && g) failed |= set(object, "skips", skips_json(plan, g));
   failed |= set(object, "split", split);
   failed |= set(object, "placement", chunks);

@@ -49,6 +49,17 @@ typedef enum plan_optimizer {
 } plan_optimizer;
 extern const char *const plan_optimizer_names[]; /* "adamw", "adamw-8bit", "adafactor", "sgd", NULL */
 
+/* How workers exchange data: plan/transport.h says which two do it how. */
+typedef enum plan_transport {
+  PLAN_TRANSPORT_AUTO,  /* of a plan: by topology; never of two workers */
+  PLAN_TRANSPORT_LOCAL, /* copied from one device's memory to the other's by the copy engines; of processors, in the
+                         * memory of their machine */
+  PLAN_TRANSPORT_NCCL,  /* NCCL's send and receive */
+  PLAN_TRANSPORT_HOST,  /* through pinned memory of the host, by the copy engines of both */
+  PLAN_TRANSPORT_COUNT
+} plan_transport;
+extern const char *const plan_transport_names[]; /* "auto", "local", "nccl", "host", NULL */
+
 typedef struct plan_chunk {
   int first_unit, unit_count;
   int rank; /* pipeline rank that holds it, 0-based */
@@ -81,6 +92,8 @@ typedef struct plan_plan {
   bool global_norm;       /* the norm of all gradients is known to every worker before its optimizer step: what clipping
                            * needs; then nobody steps before all have their gradients */
   int gradient_buckets;   /* parts of the last backward whose all-reduce starts as soon as they are done; >= 1 */
+  plan_transport transport_wanted; /* of workers of one machine; of two machines it is NCCL */
+  int nccl_sms;           /* multiprocessors of each device that compute leaves to NCCL; 0: none, they share all */
   uint8_t *recompute;     /* one flag per unit */
   plan_chunk *chunks;     /* chunk_count = ranks * chunks_per_rank, in execution order */
   int chunk_count;

@@ -190,8 +190,8 @@ static dp_status read_task(const dp_node *table, plan_scenario *scenario, dp_err
 /* ---- [plan] ---- */
 
 typedef struct plan_keys {
-  int64_t stages, chunks, data_parallel, tensor_parallel, microbatches, microbatch_size, k, gradient_buckets;
-  int schedule, skip_policy;
+  int64_t stages, chunks, data_parallel, tensor_parallel, microbatches, microbatch_size, k, gradient_buckets, nccl_sms;
+  int schedule, skip_policy, transport;
   const dp_node *split, *recompute, *devices, *skips;
 } plan_keys;
 
@@ -218,6 +218,11 @@ static const dp_field plan_fields[] = {
     ROW(recompute, DP_FIELD_NODE, 0, 0, "\"none\", \"all\", \"auto\" (what memory needs), or a list of unit names or indices"),
     ROW(devices, DP_FIELD_NODE, 0, 0, "device of each worker: by replica, tensor member, stage; default in order"),
     ROW(gradient_buckets, DP_FIELD_INTEGER, 1, 255, "parts of a gradient's all-reduce; default 4"),
+    {"transport", DP_FIELD_CHOICE, offsetof(plan_keys, transport), false, 0, 0, plan_transport_names,
+     "how workers of one machine exchange data: peer copies, NCCL, or through pinned host memory; default auto: by "
+     "topology"},
+    ROW(nccl_sms, DP_FIELD_INTEGER, 0, 65536,
+        "multiprocessors of each device kept for NCCL, compute has the others; default 0: they share all"),
 };
 #undef ROW
 
@@ -299,6 +304,8 @@ static dp_status read_plan(const dp_node *table, plan_scenario *scenario, dp_err
   scenario->gradient_buckets = keys.gradient_buckets;
   scenario->schedule = keys.schedule;
   scenario->skip_policy = keys.skip_policy;
+  scenario->transport = (plan_transport)keys.transport;
+  scenario->nccl_sms = keys.nccl_sms;
   if (keys.split) DP_TRY(read_split(keys.split, scenario, error));
   if (keys.recompute) DP_TRY(read_recompute(keys.recompute, scenario, error));
   if (keys.devices)

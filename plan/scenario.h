@@ -55,6 +55,8 @@ typedef struct plan_scenario {
   /* [plan]: 0 or NULL = not given */
   int64_t stages, chunks, data_parallel, tensor_parallel, microbatches, microbatch_size, k, gradient_buckets;
   int schedule, skip_policy;                /* -1: not given */
+  plan_transport transport;                 /* auto where not given */
+  int64_t nccl_sms;
   const char *const *skips; size_t skip_count; /* "UNIT=POLICY": skips made in that unit that have a policy of their own */
   const dp_node *skips_node;                /* where they stand; NULL: not in a file */
   int64_t *split; size_t split_count;       /* cut points, unit indices */
@@ -69,7 +71,8 @@ typedef struct plan_scenario {
 
 /* Defaults. task: kind "train", optimizer "adamw", trainable "full", lora_rank 16, steps 1 (sampling 50), gradients fp32,
  * CUDA graphs on. plan: data_parallel 1; tensor_parallel 1; stages = devices / data_parallel / tensor_parallel; schedule 1f1b; chunks 1 (interleaved, folded
- * and zb-v 2); skips direct; no recomputation; gradient_buckets 1, with data parallel 4; microbatch_size 1;
+ * and zb-v 2); skips direct; no recomputation; gradient_buckets 1, with data parallel 4; transport auto; nccl_sms 0;
+ * microbatch_size 1;
  * microbatches from global_batch, without it 4 * stages (sampling: stages); workers take devices in order, the members of a
  * tensor group neighbouring ones.
  *

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "plan/scenario.h"
+#include "plan/transport.h"
 
 enum { MAX_COMPUTE_STEPS = 1 << 22, MAX_CHUNKS = 65535, MAX_CHUNK_UNITS = 1 << 26 };
 
@@ -177,6 +178,17 @@ static dp_status check_precision(const plan_scenario *s, const plan_plan *plan, 
   return DP_OK;
 }
 
+static dp_status settle_transport(const plan_scenario *s, plan_plan *plan, dp_error *error) {
+  dp_error reason = DP_ERROR_INIT;
+  plan->transport_wanted = s->transport;
+  plan->nccl_sms = (int)s->nccl_sms;
+  if (plan_transport_check(plan, &s->cluster, &reason) != DP_OK)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "transport"), "plan.%s", reason.text);
+  if (plan_nccl_sms_check(plan, &s->cluster, &reason) != DP_OK)
+    return dp_fail_at(error, plan_scenario_node(s, "plan", "nccl_sms"), "plan.%s", reason.text);
+  return DP_OK;
+}
+
 static dp_status settle(const plan_scenario *s, plan_plan *plan, dp_error *error) {
   const plan_schedule schedule = s->schedule < 0 ? PLAN_1F1B : (plan_schedule)s->schedule;
   counts c = {.steps = s->training ? 1 : s->steps};
@@ -201,6 +213,7 @@ static dp_status settle(const plan_scenario *s, plan_plan *plan, dp_error *error
   plan->global_norm = s->training && s->global_norm;
   plan->gradient_buckets = s->gradient_buckets ? (int)s->gradient_buckets : c.replicas > 1 ? 4 : 1;
   DP_TRY(place(s, plan, error));
+  DP_TRY(settle_transport(s, plan, error));
   return check_precision(s, plan, error);
 }
 

@@ -246,6 +246,9 @@ static void read_plan(reader *r, const dp_node *table) {
   plan->gradient_fp32 = boolean(r, table, "gradient_fp32");
   plan->global_norm = dp_node_get(table, "global_norm") && boolean(r, table, "global_norm");
   plan->gradient_buckets = (int)integer(r, table, "gradient_buckets", 1, INT32_MAX);
+  if (dp_node_get(table, "transport"))
+    plan->transport_wanted = (plan_transport)choice(r, table, "transport", plan_transport_names);
+  plan->nccl_sms = (int)later_integer(r, table, "nccl_sms", 0, 65536, 0);
   const dp_node *chunks = list_of(r, table, "placement", 1, 65535);
   plan->chunk_count = chunks ? (int)chunks->count : 0;
 }

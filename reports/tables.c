@@ -134,6 +134,9 @@ void report_describe_plan(const report_run *run, dp_str *text) {
   dp_str_addf(text, " = %d worker%s; skips %s", workers, plural(workers), plan_skip_policy_names[plan->skip_policy]);
   if (plan->skip_policy == PLAN_SKIP_COMPRESS) dp_str_addf(text, " to %lld values", (long long)plan->k);
   if (run->graph->whole_products) dp_str_addf(text, "; %d products whole on every member", run->graph->whole_products);
+  if (plan->transport_wanted != PLAN_TRANSPORT_AUTO)
+    dp_str_addf(text, "; transport %s", plan_transport_names[plan->transport_wanted]);
+  if (plan->nccl_sms) dp_str_addf(text, "; %d SMs of each device kept for NCCL", plan->nccl_sms);
   if (!plan->training) return;
   size_t again = 0;
   for (size_t u = 0; plan->recompute && u < run->graph->units.count; u++) again += plan->recompute[u] != 0;
