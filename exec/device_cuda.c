@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "exec/ops.h"
+#include "kernels/cuda/libraries.h"
 
 dp_status exec_cuda_check(cudaError_t result, const char *what, dp_error *error) {
   if (result == cudaSuccess) return DP_OK;
@@ -21,7 +22,7 @@ dp_status exec_device_cuda_there(dp_error *error) {
   if (result != cudaSuccess || count == 0)
     return dp_fail(error, DP_UNSUPPORTED,
                    "found no CUDA device that can be used (%s), allowed: a machine with one, or cpu", why);
-  return DP_OK;
+  return kern_cuda_load(error);
 }
 
 int exec_device_cuda_count(void) {

@@ -43,6 +43,7 @@ libkernels_a_SOURCES += kernels/cuda/cache.c kernels/cuda/cache.h
 libkernels_a_SOURCES += kernels/cuda/conv.c kernels/cuda/conv.h
 libkernels_a_SOURCES += kernels/cuda/conv_columns.c kernels/cuda/conv_gather.cu
 libkernels_a_SOURCES += kernels/cuda/conv_plan.c
+libkernels_a_SOURCES += kernels/cuda/libraries.c kernels/cuda/libraries.h
 libkernels_a_SOURCES += kernels/cuda/products.c kernels/cuda/products.h
 libkernels_a_SOURCES += kernels/cuda/separable.c
 libkernels_a_SOURCES += kernels/cuda/scalars.cu

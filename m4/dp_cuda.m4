@@ -59,8 +59,11 @@ have_cuda_backend=no
 AS_IF([test "x$have_cuda:$have_cublas:$have_cudnn" = xyes:yes:yes],[
   have_cuda_backend=yes
   AC_DEFINE([HAVE_CUDA_BACKEND],[1],[The executor can use CUDA devices])
-  # not -lcuda: a machine without a driver runs the program, too; what the driver alone can do is looked up when it is used
-  CUDA_BACKEND_LIBS="$CUDA_LDFLAGS -lcublasLt -lcudnn -lcudart -lstdc++"
+  # not -lcuda: a machine without a driver runs the program, too; what the driver alone can do is looked up when it is used.
+  # Nor cuBLASLt, cuDNN and NCCL: kernels/cuda/libraries.c loads them when a device is first used.
+  AC_SEARCH_LIBS([dlopen],[dl])
+  AC_DEFINE_UNQUOTED([DP_CUDA_LIBDIR],["$cuda_libdir"],[Where libraries of CUDA are looked for last])
+  CUDA_BACKEND_LIBS="$CUDA_LDFLAGS -lcudart -lstdc++"
 ])
 AC_SUBST([CUDA_BACKEND_LIBS])
 AM_CONDITIONAL([HAVE_CUDA_BACKEND],[test "x$have_cuda_backend" = xyes])

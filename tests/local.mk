@@ -270,12 +270,17 @@ tests_exec_mpi_SOURCES = tests/exec_mpi.c tests/exec_fixture.h tests/fixtures.h 
 tests_exec_mpi_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 SCRIPT_TESTS += tests/test_exec_mpi.sh
 EXTRA_DIST += tests/exec_mpi.sh
+SCRIPT_TESTS += tests/test_cuda_libraries.sh
 if HAVE_CUDA_BACKEND
 # CUDA's kernels on a device; skipped without one. Plain programs: the machine with the GPU need not have Check.
 check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec
 TESTS += tests/test_cuda_kernels tests/test_cuda_exec
 tests_test_cuda_exec_SOURCES = tests/test_cuda_exec.c tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
 tests_test_cuda_exec_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
+check_PROGRAMS += tests/cuda_libraries
+tests_cuda_libraries_SOURCES = tests/cuda_libraries.c
+tests_cuda_libraries_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_cuda_libraries_LDADD = $(KERNELS_LIBS)
 EXTRA_PROGRAMS += tests/bench_cuda_step
 tests_bench_cuda_step_SOURCES = tests/bench_cuda_step.c
 tests_bench_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)

@@ -1,5 +1,7 @@
 #include "kernels/cuda/context.h"
 
+#include "kernels/cuda/libraries.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +53,7 @@ static dp_status make(kern_cuda *c) {
 }
 
 dp_status kern_cuda_create(const kern_cuda_options *options, kern_cuda **context, dp_error *error) {
+  DP_TRY(kern_cuda_load(error));
   kern_cuda *c = calloc(1, sizeof *c);
   if (!c) return dp_fail_memory(error);
   c->options = *options;

@@ -17,7 +17,7 @@
 # Without PART: kernels, exec, steps, peer, bench. Parts `exec`, `steps`, `peer` and `compile` may name one case, as in
 # steps:sdxl-train-8 or exec:sd15: those that begin with that.
 #   BUILDDIR=build/dev       where the programs were built: make tests/test_cuda_kernels tests/test_cuda_exec
-#                            tests/bench_cuda_kernels tests/bench_cuda_step
+#                            tests/bench_cuda_kernels tests/bench_cuda_step tests/cuda_libraries
 #   COMMIT=...               what was built, where this is no git work tree
 #   PYTHON=python3           one that has PyTorch; diffusers may come by PYTHONPATH
 #   LIMIT_S=N                another limit for every part
@@ -51,8 +51,10 @@ commit=${COMMIT:-$(git -C "$top" describe --always --dirty --abbrev=12 2>/dev/nu
   echo "kernel $(uname -sr), $(nproc) cores"
   nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,temperature.gpu --format=csv,noheader 2>/dev/null |
     sed 's/^/card /'
-  [ -n "$build" ] && ldd "$build/tests/test_cuda_kernels" 2>/dev/null | grep -E 'cudart|cublas|cudnn|nccl|openblas' |
+  [ -n "$build" ] && ldd "$build/tests/test_cuda_kernels" 2>/dev/null | grep -E 'cudart|openblas' |
     while read -r name _ path _; do echo "library $name $(readlink -f "$path")"; done
+  # those that are loaded when a device is first used
+  [ -x "$build/tests/cuda_libraries" ] && "$build/tests/cuda_libraries" | sed 's/^/library /'
   nvcc --version 2>/dev/null | sed -n 's/^Build /nvcc /p'
 } >"$out/machine.txt"
 cat "$out/machine.txt"
