@@ -34,6 +34,13 @@ typedef struct exec_math {
    */
   void (*overwrite)(void *kern, bool on);
   void (*clear)(void *kern, int64_t n, void *at);
+  /* Separable projections (kernels/sizes.h) by matrices of channels, height and width; gradients of these are added. */
+  size_t (*project_workspace)(const kern_separable *size, graph_dtype dtype, int threads);
+  void (*project)(void *kern, const kern_separable *size, void *const matrices[3], const void *x, void *y);
+  void (*project_input_gradient)(void *kern, const kern_separable *size, void *const matrices[3], const void *dy,
+                                 void *dx, bool add);
+  void (*project_weight_gradient)(void *kern, const kern_separable *size, void *const matrices[3], const void *x,
+                                  const void *dy, void *const gradients[3]);
 } exec_math;
 extern const exec_math exec_math_cpu;
 

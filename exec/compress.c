@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "plan/memory.h"
 
 /* ---- sizes ---- */
 
@@ -30,55 +31,71 @@ static kern_separable up_size(const plan_compressor *c) {
 
 int64_t exec_compress_kept(const plan_compressor *c) { return c->batch * c->kept[0] * c->kept[1] * c->kept[2]; }
 
-size_t exec_compress_workspace(const plan_program *program, int threads) {
+int64_t exec_compress_longest(const plan_compressor *c) {
+  int64_t longest = 0;
+  for (int d = 0; d < 3; d++)
+    if (c->dims[d] > longest) longest = c->dims[d];
+  return longest;
+}
+
+size_t exec_compress_workspace(const plan_program *program, const exec_math *math, graph_dtype dtype, int threads) {
   size_t most = 0;
   for (int i = 0; i < program->compressor_count; i++) {
     const kern_separable sizes[] = {down_size(&program->compressors[i]), up_size(&program->compressors[i])};
     for (int s = 0; s < 2; s++) {
-      const size_t bytes = kern_separable_workspace(&sizes[s], threads);
+      const size_t bytes = math->project_workspace(&sizes[s], dtype, threads);
       if (bytes > most) most = bytes;
     }
   }
   return most;
 }
 
-/* The three matrices of an end, one behind the other. */
-#define MATRIX_1(matrices, c) ((matrices) + (c)->dims[0] * (c)->kept[0])
-#define MATRIX_2(matrices, c) (MATRIX_1(matrices, c) + (c)->dims[1] * (c)->kept[1])
+size_t exec_compress_shown_each(const plan_compressor *c, graph_dtype dtype) {
+  return (size_t)((c->parameters * graph_dtype_bytes(dtype) + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT);
+}
+
+size_t exec_compress_shown_bytes(const plan_program *program, graph_dtype dtype, int rank) {
+  const plan_plan *plan = program->plan;
+  size_t bytes = 0;
+  for (int i = 0; i < program->compressor_count; i++) {
+    const plan_compressor *c = &program->compressors[i];
+    if (plan->chunks[plan_chunk_of(plan, (size_t)c->down_unit)].rank == rank)
+      bytes += exec_compress_shown_each(c, dtype);
+  }
+  return bytes > 0 ? bytes + PLAN_ALIGNMENT : 0; /* the first begins on a boundary */
+}
+
+void exec_compress_matrices(const plan_compressor *c, graph_dtype dtype, void *first, void *matrices[3]) {
+  char *next = first;
+  for (int d = 0; d < 3; d++) {
+    matrices[d] = next;
+    next += c->dims[d] * c->kept[d] * graph_dtype_bytes(dtype);
+  }
+}
 
 /* ---- there and back ---- */
 
-void exec_compress_pack(kern_context *kern, const plan_compressor *c, const float *matrices, const float *whole,
-                        float *packed) {
-  const kern_separable size = down_size(c);
-  kern_separable_forward(kern, &size, whole, matrices, MATRIX_1(matrices, c), MATRIX_2(matrices, c), packed);
+void exec_compress_pack(const exec_projector *p, const void *whole, void *packed) {
+  const kern_separable size = down_size(p->compressor);
+  p->math->project(p->kern, &size, p->matrices, whole, packed);
 }
 
-void exec_compress_restore(kern_context *kern, const plan_compressor *c, const float *matrices, const float *packed,
-                           float *whole) {
-  const kern_separable size = up_size(c);
-  kern_separable_forward(kern, &size, packed, matrices, MATRIX_1(matrices, c), MATRIX_2(matrices, c), whole);
+void exec_compress_restore(const exec_projector *p, const void *packed, void *whole) {
+  const kern_separable size = up_size(p->compressor);
+  p->math->project(p->kern, &size, p->matrices, packed, whole);
 }
 
-void exec_compress_restore_backward(kern_context *kern, const plan_compressor *c, const float *matrices,
-                                    const float *packed, const float *dwhole, float *dpacked, float *dmatrices) {
-  const kern_separable size = up_size(c);
-  const float *m1 = MATRIX_1(matrices, c), *m2 = MATRIX_2(matrices, c);
-  kern_separable_input_gradient(kern, &size, matrices, m1, m2, dwhole, dpacked, false);
-  if (dmatrices)
-    kern_separable_weight_gradient(kern, &size, packed, matrices, m1, m2, dwhole, dmatrices, MATRIX_1(dmatrices, c),
-                                   MATRIX_2(dmatrices, c));
+void exec_compress_restore_backward(const exec_projector *p, const void *packed, const void *dwhole, void *dpacked) {
+  const kern_separable size = up_size(p->compressor);
+  p->math->project_input_gradient(p->kern, &size, p->matrices, dwhole, dpacked, false);
+  if (p->gradients[0]) p->math->project_weight_gradient(p->kern, &size, p->matrices, packed, dwhole, p->gradients);
 }
 
-void exec_compress_pack_backward(kern_context *kern, const plan_compressor *c, const float *matrices,
-                                 const float *whole, const float *dpacked, float *dwhole, bool accumulate,
-                                 float *dmatrices) {
-  const kern_separable size = down_size(c);
-  const float *m1 = MATRIX_1(matrices, c), *m2 = MATRIX_2(matrices, c);
-  kern_separable_input_gradient(kern, &size, matrices, m1, m2, dpacked, dwhole, accumulate);
-  if (dmatrices)
-    kern_separable_weight_gradient(kern, &size, whole, matrices, m1, m2, dpacked, dmatrices, MATRIX_1(dmatrices, c),
-                                   MATRIX_2(dmatrices, c));
+void exec_compress_pack_backward(const exec_projector *p, const void *whole, const void *dpacked, void *dwhole,
+                                 bool accumulate) {
+  const kern_separable size = down_size(p->compressor);
+  p->math->project_input_gradient(p->kern, &size, p->matrices, dpacked, dwhole, accumulate);
+  if (p->gradients[0]) p->math->project_weight_gradient(p->kern, &size, p->matrices, whole, dpacked, p->gradients);
 }
 
 /* ---- the fit ---- */

@@ -41,6 +41,10 @@ typedef struct exec_device_kind {
   /* ---- between the host and the device, at once; n values of a dtype, fp32 on the host ---- */
   dp_status (*read)(struct exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to, dp_error *error);
   dp_status (*write)(struct exec_worker *w, graph_dtype dtype, int64_t n, const float *from, void *to, dp_error *error);
+  /* Within a compute instruction of a rare step that the host looks into: n values of the graph's dtype, once they are
+   * there, in memory to be freed. NULL: it failed, and the instruction will say so. No such function: the host has it.
+   */
+  float *(*fetch)(struct exec_worker *w, int64_t n, const void *from);
 
   /* ---- put in the worker's compute queue ---- */
   void (*zero)(struct exec_worker *w, int64_t bytes, void *at);

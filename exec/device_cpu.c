@@ -11,7 +11,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static int64_t workspace(const plan_program *program, const graph *g, int rank, int threads) {
   const plan_plan *plan = program->plan;
-  size_t most = larger(1 << 16 /* the loss */, exec_compress_workspace(program, threads));
+  size_t most = larger(1 << 16 /* the loss */, exec_compress_workspace(program, &exec_math_cpu, g->precision, threads));
   for (int c = 0; c < plan->chunk_count; c++)
     if (plan->chunks[c].rank == rank)
       most = larger(most, exec_chunk_workspace(&exec_math_cpu, g, plan->chunks[c].first_unit,

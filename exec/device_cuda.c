@@ -35,7 +35,6 @@ int exec_device_cuda_count(void) {
 static dp_status check(const exec_work *work, dp_error *error) {
   const char *missing = NULL;
   if (work->graph->precision == GRAPH_FP16) missing = "fp16";
-  if (work->program->compressor_count > 0) missing = "compressed skips";
   if (exec_process_count(work->options.transport) > 1) missing = "workers in several processes";
   if (missing) return dp_fail(error, DP_UNSUPPORTED, "the executor does not know %s on CUDA devices yet", missing);
   DP_TRY(exec_device_cuda_there(error));
@@ -52,8 +51,11 @@ static int64_t workspace(const plan_program *program, const graph *g, int rank, 
         exec_chunk_workspace(&exec_math_cuda, g, plan->chunks[c].first_unit, plan->chunks[c].unit_count, threads);
     if (bytes > most) most = bytes;
   }
-  const size_t bytes = kern_cuda_sum_squares_workspace(exec_trained_floats(program, g, rank));
-  return (int64_t)(bytes > most ? bytes : most) + PLAN_ALIGNMENT;
+  const size_t others[] = {kern_cuda_sum_squares_workspace(exec_trained_floats(program, g, rank)),
+                           exec_compress_workspace(program, &exec_math_cuda, g->precision, threads)};
+  for (int i = 0; i < 2; i++)
+    if (others[i] > most) most = others[i];
+  return (int64_t)(most + exec_compress_shown_bytes(program, g->precision, rank)) + PLAN_ALIGNMENT;
 }
 
 /* ---- a worker's device ---- */
@@ -197,6 +199,19 @@ static dp_status write_values(exec_worker *w, graph_dtype dtype, int64_t n, cons
   return status;
 }
 
+static float *fetch(exec_worker *w, int64_t n, const void *from) {
+  kern_cuda *kernels = exec_cuda_of(w)->kernels;
+  dp_error error = DP_ERROR_INIT;
+  float *to = malloc((size_t)n * sizeof *to);
+  dp_status status = to ? DP_OK : dp_fail_memory(&error);
+  if (status == DP_OK)
+    status = read_values(w, exec_cuda_dtype(kernels) == KERN_BF16 ? GRAPH_BF16 : GRAPH_FP32, n, from, to, &error);
+  if (status == DP_OK) return to;
+  kern_cuda_fail(kernels, status, "%s", error.text);
+  free(to);
+  return NULL;
+}
+
 /* ---- what is beside the layout: numbers of a step, and what is fed ---- */
 
 static void point(exec_cuda_scalars *s, char *base, int64_t samples, int64_t flags) {
@@ -305,6 +320,7 @@ static dp_status warm_up(const exec_work *work, exec_worker *w, dp_error *error)
       if (!w->fusions || work->options.observer) meet(work, w, c, NULL, fresh == 1);
     }
   }
+  exec_worker_meet_squeezes(work, w);
   kern_cuda_tune(d->kernels, false);
   EXEC_CUDA_TRY(cudaStreamSynchronize(d->stream), error);
   return kern_cuda_status(d->kernels, error);
@@ -312,7 +328,9 @@ static dp_status warm_up(const exec_work *work, exec_worker *w, dp_error *error)
 
 static dp_status start(const exec_work *work, exec_worker *w, dp_error *error) {
   exec_cuda *d = exec_cuda_of(w);
-  const kern_context_options host = {.threads = 1};
+  const kern_context_options host = {.threads = exec_work_threads(work)};
+  const size_t shown =
+      exec_compress_shown_bytes(work->program, work->graph->precision, plan_worker_rank(work->plan, w->index));
   const plan_lane *compute = &work->program->lanes[work->program->worker_lane[w->index]];
   d->instructions = compute->count;
   EXEC_CUDA_TRY(cudaSetDevice(d->gpu), error);
@@ -322,7 +340,7 @@ static dp_status start(const exec_work *work, exec_worker *w, dp_error *error) {
                                  .stream = d->stream,
                                  .sm_count = d->sm_count,
                                  .workspace = w->layout.workspace,
-                                 .workspace_bytes = w->layout.workspace_bytes};
+                                 .workspace_bytes = w->layout.workspace_bytes - shown};
   DP_TRY(kern_cuda_create(&how, &d->kernels, error));
   w->context = d->kernels;
   DP_TRY(make_scalars(work, d, error));
@@ -521,7 +539,7 @@ static void use_means(exec_worker *w, bool means) {
 
 static bool is_recorded(const exec_work *work, uint32_t instruction) {
   return work->program->instructions[instruction].opcode != PLAN_OPTIMIZER_STEP && !work->options.poison &&
-         !(work->options.observer && work->options.observer->on);
+         !work->fitting && !work->step->measure_skips && !(work->options.observer && work->options.observer->on);
 }
 
 static exec_cuda_record *record_of(const exec_work *work, exec_worker *w, uint32_t instruction) {
@@ -580,6 +598,7 @@ const exec_device_kind exec_device_cuda = {.name = "cuda",
                                            .taken = taken,
                                            .read = read_values,
                                            .write = write_values,
+                                           .fetch = fetch,
                                            .zero = zero,
                                            .prepare = prepare,
                                            .feed = feed,

@@ -35,7 +35,7 @@ libexec_a_SOURCES += exec/transport.c exec/transport.h
 libexec_a_SOURCES += exec/transport_mpi.c exec/transport_mpi.h
 libexec_a_SOURCES += exec/watch.c exec/watch.h exec/watch_line.c exec/watch_mesh.c exec/watch_parts.h
 AM_CPPFLAGS += $(MPI_CFLAGS)
-libexec_a_SOURCES += exec/worker.c exec/worker.h
+libexec_a_SOURCES += exec/worker.c exec/worker.h exec/worker_skips.c
 libexec_a_SOURCES += exec/device.h exec/device_cpu.c
 if HAVE_CUDA_BACKEND
 libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_part.c exec/ops_cuda.c

@@ -393,4 +393,30 @@ static void spoil(void *context, int64_t bytes, void *at) {
   kern_fill(context, bytes / (int64_t)sizeof(float), NAN, at);
 }
 
-const exec_math exec_math_cpu = {.name = "the CPU", .rows = exec_op_rows, .move = move_values, .spoil = spoil};
+static size_t project_workspace(const kern_separable *size, graph_dtype dtype, int threads) {
+  (void)dtype;
+  return kern_separable_workspace(size, threads);
+}
+
+static void project(void *context, const kern_separable *size, void *const m[3], const void *x, void *y) {
+  kern_separable_forward(context, size, x, m[0], m[1], m[2], y);
+}
+
+static void project_input_gradient(void *context, const kern_separable *size, void *const m[3], const void *dy,
+                                   void *dx, bool add) {
+  kern_separable_input_gradient(context, size, m[0], m[1], m[2], dy, dx, add);
+}
+
+static void project_weight_gradient(void *context, const kern_separable *size, void *const m[3], const void *x,
+                                    const void *dy, void *const dm[3]) {
+  kern_separable_weight_gradient(context, size, x, m[0], m[1], m[2], dy, dm[0], dm[1], dm[2]);
+}
+
+const exec_math exec_math_cpu = {.name = "the CPU",
+                                 .rows = exec_op_rows,
+                                 .move = move_values,
+                                 .spoil = spoil,
+                                 .project_workspace = project_workspace,
+                                 .project = project,
+                                 .project_input_gradient = project_input_gradient,
+                                 .project_weight_gradient = project_weight_gradient};

@@ -458,10 +458,33 @@ static void spoil(void *context, int64_t bytes, void *at) {
   kern_cuda_fill(context, KERN_FP32, bytes / (int64_t)sizeof(float), NAN, at); /* NaN in either dtype */
 }
 
+static size_t project_workspace(const kern_separable *size, graph_dtype dtype, int threads) {
+  (void)threads;
+  return kern_cuda_separable_workspace(size, dtype == GRAPH_BF16 ? KERN_BF16 : KERN_FP32);
+}
+
+static void project(void *context, const kern_separable *size, void *const m[3], const void *x, void *y) {
+  kern_cuda_separable_forward(context, size, x, m[0], m[1], m[2], y);
+}
+
+static void project_input_gradient(void *context, const kern_separable *size, void *const m[3], const void *dy,
+                                   void *dx, bool add) {
+  kern_cuda_separable_input_gradient(context, size, m[0], m[1], m[2], dy, dx, add);
+}
+
+static void project_weight_gradient(void *context, const kern_separable *size, void *const m[3], const void *x,
+                                    const void *dy, void *const dm[3]) {
+  kern_cuda_separable_weight_gradient(context, size, x, m[0], m[1], m[2], dy, dm[0], dm[1], dm[2]);
+}
+
 const exec_math exec_math_cuda = {.name = "CUDA",
                                   .rows = rows,
                                   .move = move_values,
                                   .spoil = spoil,
                                   .fused = fused,
                                   .overwrite = overwrite,
-                                  .clear = clear};
+                                  .clear = clear,
+                                  .project_workspace = project_workspace,
+                                  .project = project,
+                                  .project_input_gradient = project_input_gradient,
+                                  .project_weight_gradient = project_weight_gradient};

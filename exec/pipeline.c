@@ -388,11 +388,11 @@ dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_
   exec_step_result unread = {.squares = NULL};
   if (step->clip_norm > 0 && p->work.program->worker_count > 1 && !p->work.plan->global_norm && !step->evaluate)
     return dp_fail(error, DP_BAD_INPUT, "gradients cannot be clipped: the plan has no global norm");
-  if (step->measure_skips) DP_TRY(exec_skips_show_ups(p, error));
   p->work.step = step;
   for (int w = p->first_worker; w < p->end_worker; w++) exec_worker_begin(&p->work, &p->workers[w]);
   if (exchange) use_means(p, true);
-  dp_status status = exec_barrier(p->work.options.transport, error);
+  dp_status status = step->measure_skips ? exec_skips_show_ups(p, error) : DP_OK;
+  if (status == DP_OK) status = exec_barrier(p->work.options.transport, error);
   double began_s = dp_clock_s(); /* process 0's counts; its broadcast starts the others */
   if (status == DP_OK) status = exec_broadcast(p->work.options.transport, &began_s, sizeof began_s, error);
   if (status == DP_OK && p->work.kind->deferred) p->work.kind->begin_lanes(p);

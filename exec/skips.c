@@ -23,7 +23,7 @@ exec_skip exec_pipeline_skip(const exec_pipeline *p, int skip, int replica) {
   return ends;
 }
 
-/* Matrices from a worker to another; either pointer is looked at where its worker is here. */
+/* Matrices on the host from a worker to another; either pointer is looked at where its worker is here. */
 static dp_status hand(exec_pipeline *p, int skip, int from, const float *source, int to, float *target,
                       dp_error *error) {
   const size_t bytes = (size_t)p->work.program->compressors[skip].parameters * sizeof(float);
@@ -35,15 +35,24 @@ static dp_status hand(exec_pipeline *p, int skip, int from, const float *source,
   return DP_OK;
 }
 
-static float *matrices(const exec_pipeline *p, const exec_skip *ends, int end) {
-  return ends->offset[end] < 0 ? NULL : p->workers[ends->worker[end]].parameters.values + ends->offset[end];
+/* What kernels read, not the masters that it is rounded from. */
+static dp_status read_up(exec_pipeline *p, const exec_skip *ends, exec_squeeze *up, dp_error *error) {
+  exec_worker *w = &p->workers[ends->worker[1]];
+  const exec_parameters *of = &w->parameters;
+  return p->work.kind->read(w, of->value_dtype, ends->compressor->parameters,
+                            (const char *)of->values + ends->offset[1] * graph_dtype_bytes(of->value_dtype), up->up,
+                            error);
 }
 
 dp_status exec_skips_show_ups(exec_pipeline *p, dp_error *error) {
   for (int s = 0; s < p->work.program->compressor_count; s++) {
     const exec_skip ends = exec_pipeline_skip(p, s, 0);
-    const exec_squeeze *down = end_of(p, ends.worker[0], s);
-    DP_TRY(hand(p, s, ends.worker[1], matrices(p, &ends, 1), ends.worker[0], down ? down->up : NULL, error));
+    exec_squeeze *down = end_of(p, ends.worker[0], s), *up = end_of(p, ends.worker[1], s);
+    if (up) DP_TRY(read_up(p, &ends, up, error));
+    DP_TRY(hand(p, s, ends.worker[1], up ? up->up : NULL, ends.worker[0], down ? down->up : NULL, error));
+    if (down && down->shown != down->up)
+      DP_TRY(p->work.kind->write(&p->workers[ends.worker[0]], p->work.graph->precision, ends.compressor->parameters,
+                                 down->up, down->shown, error));
   }
   return DP_OK;
 }
@@ -64,46 +73,60 @@ dp_status exec_skips_psnr(exec_pipeline *p, double *psnr, dp_error *error) {
 
 /* ---- the fit ---- */
 
-static dp_status make_moments(exec_pipeline *p, dp_arena *arena, dp_error *error) {
-  for (int w = p->first_worker; w < p->end_worker; w++)
-    for (int i = 0; i < p->work.program->compressor_count; i++) {
-      exec_squeeze *squeeze = &p->workers[w].squeezes[i];
-      const plan_compressor *c = &p->work.program->compressors[i];
-      for (int d = 0; d < 3 && squeeze->here && squeeze->down; d++) {
-        squeeze->moments[d] = DP_ARENA_NEW(arena, double, (size_t)(c->dims[d] * c->dims[d]));
-        if (!squeeze->moments[d]) return dp_fail_memory(error);
-      }
-    }
+static dp_status make_moments(const plan_compressor *c, exec_squeeze *down, dp_arena *arena, dp_error *error) {
+  const size_t longest = (size_t)exec_compress_longest(c);
+  down->product = DP_ARENA_NEW(arena, float, longest *longest);
+  if (!down->product) return dp_fail_memory(error);
+  for (int d = 0; d < 3; d++) {
+    down->moments[d] = DP_ARENA_NEW(arena, double, (size_t)(c->dims[d] * c->dims[d]));
+    if (!down->moments[d]) return dp_fail_memory(error);
+  }
   return DP_OK;
 }
 
-/* Both ends by the worker of replica 0 that packs; then to all ends of all replicas. */
-static dp_status fit(exec_pipeline *p, int skip, dp_error *error) {
-  const plan_compressor *c = &p->work.program->compressors[skip];
-  const exec_skip first = exec_pipeline_skip(p, skip, 0);
-  const exec_squeeze *squeeze = end_of(p, first.worker[0], skip);
-  float *up = squeeze ? squeeze->up : NULL, *down = matrices(p, &first, 0);
-  if (squeeze) DP_TRY(exec_compress_fit(c, squeeze->moments, down, up, error));
+/* From the worker of replica 0 that packs to the same end of all replicas. */
+static dp_status spread(exec_pipeline *p, int skip, int end, float *matrices, dp_error *error) {
+  const int source = exec_pipeline_skip(p, skip, 0).worker[0];
   for (int r = 0; r < p->work.plan->replicas; r++) {
     const exec_skip ends = exec_pipeline_skip(p, skip, r);
-    for (int e = 0; e < 2; e++)
-      DP_TRY(hand(p, skip, first.worker[0], e == 0 ? down : up, ends.worker[e], matrices(p, &ends, e), error));
+    DP_TRY(hand(p, skip, source, matrices, ends.worker[end], matrices, error));
+    if (ends.offset[end] >= 0)
+      DP_TRY(exec_pipeline_write(p, ends.worker[end], EXEC_VALUES, ends.offset[end], ends.compressor->parameters,
+                                 matrices, error));
   }
+  return DP_OK;
+}
+
+static dp_status fit(exec_pipeline *p, int skip, dp_arena *arena, dp_error *error) {
+  const plan_compressor *c = &p->work.program->compressors[skip];
+  const exec_squeeze *squeeze = end_of(p, exec_pipeline_skip(p, skip, 0).worker[0], skip);
+  float *matrices = DP_ARENA_NEW(arena, float, 2 * (size_t)c->parameters); /* down, up */
+  if (!matrices) return dp_fail_memory(error);
+  if (squeeze) DP_TRY(exec_compress_fit(c, squeeze->moments, matrices, matrices + c->parameters, error));
+  for (int e = 0; e < 2; e++) DP_TRY(spread(p, skip, e, matrices + e * c->parameters, error));
   return DP_OK;
 }
 
 dp_status exec_pipeline_fit_skips(exec_pipeline *p, dp_error *error) {
   const exec_step step = {.evaluate = true};
+  const plan_program *program = p->work.program;
   dp_arena scratch = {0};
-  if (p->work.program->compressor_count == 0) return DP_OK;
-  dp_status status = make_moments(p, &scratch, error);
+  dp_status status = DP_OK;
+  if (program->compressor_count == 0) return DP_OK;
+  for (int s = 0; status == DP_OK && s < program->compressor_count; s++) {
+    exec_squeeze *down = end_of(p, exec_pipeline_skip(p, s, 0).worker[0], s);
+    if (down) status = make_moments(&program->compressors[s], down, &scratch, error);
+  }
   p->work.fitting = true;
   if (status == DP_OK) status = exec_pipeline_step(p, &step, NULL, NULL, error);
   p->work.fitting = false;
-  for (int s = 0; status == DP_OK && s < p->work.program->compressor_count; s++) status = fit(p, s, error);
-  for (int w = p->first_worker; w < p->end_worker; w++)
-    for (int i = 0; i < p->work.program->compressor_count; i++)
-      memset(p->workers[w].squeezes[i].moments, 0, sizeof p->workers[w].squeezes[i].moments);
+  for (int s = 0; status == DP_OK && s < program->compressor_count; s++) status = fit(p, s, &scratch, error);
+  for (int s = 0; s < program->compressor_count; s++) {
+    exec_squeeze *down = end_of(p, exec_pipeline_skip(p, s, 0).worker[0], s);
+    if (!down) continue;
+    memset(down->moments, 0, sizeof down->moments);
+    down->product = NULL;
+  }
   dp_arena_free(&scratch);
   return status;
 }

@@ -29,102 +29,6 @@ kern_loss exec_loss_size(const exec_work *work) {
 
 int exec_work_threads(const exec_work *work) { return work->options.threads > 0 ? work->options.threads : 1; }
 
-/* ---- compressed skips ---- */
-
-int64_t exec_wire_values(const exec_work *work, const plan_message *message, int k) {
-  const int at = message->first_tensor + k, compressor = plan_compressor_at(work->program, at);
-  return compressor >= 0 ? exec_compress_kept(&work->program->compressors[compressor])
-                         : graph_tensor_elements(&work->graph->tensors.items[work->program->message_tensors[at]]);
-}
-
-exec_squeeze *exec_worker_squeeze(const exec_work *work, const exec_worker *w, const plan_message *message, int k) {
-  const int compressor = plan_compressor_at(work->program, message->first_tensor + k);
-  return compressor >= 0 && w->squeezes[compressor].here ? &w->squeezes[compressor] : NULL;
-}
-
-/* An end's matrices in one of the worker's arrays. */
-static float *matrices_in(const exec_worker *w, const exec_squeeze *squeeze, float *array) {
-  return array + w->parameters.extra_offset[squeeze->extra];
-}
-
-/* One end or the other of each compressor; an end's matrices are an extra of the unit that it counts as. */
-static dp_status list_squeezes(const exec_work *work, exec_worker *w, dp_arena *arena, exec_extra **extras,
-                               int *extra_count, dp_error *error) {
-  const int count = work->program->compressor_count;
-  w->squeezes = DP_ARENA_NEW(arena, exec_squeeze, (size_t)count + 1);
-  *extras = DP_ARENA_NEW(arena, exec_extra, (size_t)count + 1);
-  if (!w->squeezes || !*extras) return dp_fail_memory(error);
-  for (int i = 0; i < count; i++) {
-    const plan_compressor *c = &work->program->compressors[i];
-    const bool down = w->here[c->down_unit];
-    if (!down && !w->here[c->up_unit]) continue;
-    w->squeezes[i] = (exec_squeeze){.here = true, .down = down, .extra = *extra_count};
-    (*extras)[(*extra_count)++] = (exec_extra){down ? c->down_unit : c->up_unit, c->parameters, c->trained};
-  }
-  return DP_OK;
-}
-
-static dp_status make_squeeze(const exec_work *work, const exec_worker *w, const plan_compressor *c,
-                              exec_squeeze *squeeze, dp_arena *arena, dp_error *error) {
-  const size_t microbatches = (size_t)work->plan->microbatches;
-  void ***const lists[] = {&squeeze->whole, &squeeze->packed, &squeeze->gradients, &squeeze->whole_gradients};
-  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-    *lists[i] = DP_ARENA_NEW(arena, void *, microbatches);
-    if (!*lists[i]) return dp_fail_memory(error);
-  }
-  for (size_t m = 0; m < microbatches; m++)
-    DP_TRY(exec_layout_squeeze(&w->layout, c, squeeze->down, (int)m, &squeeze->whole[m], &squeeze->packed[m],
-                               &squeeze->whole_gradients[m], &squeeze->gradients[m], error));
-  if (squeeze->down) squeeze->up = DP_ARENA_NEW(arena, float, (size_t)c->parameters);
-  return !squeeze->down || squeeze->up ? DP_OK : dp_fail_memory(error);
-}
-
-/* What a chunk receives packed is restored before it runs. */
-static void restore_skips(const exec_work *work, exec_worker *w, int chunk, int microbatch) {
-  for (int i = 0; i < work->program->compressor_count; i++) {
-    const exec_squeeze *squeeze = &w->squeezes[i];
-    const plan_compressor *c = &work->program->compressors[i];
-    if (!squeeze->here || squeeze->down || work->program->messages[c->message].to_chunk != chunk) continue;
-    exec_compress_restore(w->kern, c, matrices_in(w, squeeze, w->parameters.values), squeeze->packed[microbatch],
-                          squeeze->whole[microbatch]);
-  }
-}
-
-/* And what it sends is packed after. scratch: of the workspace, for a tensor or a matrix of its largest dimension. */
-static void pack_skips(const exec_work *work, exec_worker *w, float *scratch, int chunk, int microbatch) {
-  for (int i = 0; i < work->program->compressor_count; i++) {
-    exec_squeeze *squeeze = &w->squeezes[i];
-    const plan_compressor *c = &work->program->compressors[i];
-    if (!squeeze->here || !squeeze->down || work->program->messages[c->message].from_chunk != chunk) continue;
-    const float *whole = squeeze->whole[microbatch];
-    exec_compress_pack(w->kern, c, matrices_in(w, squeeze, w->parameters.values), whole, squeeze->packed[microbatch]);
-    if (work->fitting) {
-      exec_compress_gather(w->kern, c, whole, squeeze->moments, scratch);
-    } else if (work->step->measure_skips) {
-      exec_compress_restore(w->kern, c, squeeze->up, squeeze->packed[microbatch], scratch);
-      squeeze->psnr = exec_compress_psnr(graph_tensor_elements(&work->graph->tensors.items[c->tensor]), whole, scratch);
-    }
-  }
-}
-
-/* The gradients of restored skips are complete when the first unit that uses them has run backward. */
-static void restore_skips_backward(const exec_work *work, exec_worker *w, const plan_work *what, uint32_t microbatch) {
-  const uint8_t *begun = exec_layout_begun(&w->layout, microbatch);
-  for (int i = 0; i < work->program->compressor_count; i++) {
-    const exec_squeeze *squeeze = &w->squeezes[i];
-    const plan_compressor *c = &work->program->compressors[i];
-    if (!squeeze->here || squeeze->down || !c->trained || c->up_unit < (int)what->first_unit ||
-        c->up_unit >= (int)(what->first_unit + what->unit_count))
-      continue;
-    float *gradient = squeeze->whole_gradients[microbatch];
-    if (!begun[c->tensor])
-      kern_fill(w->kern, graph_tensor_elements(&work->graph->tensors.items[c->tensor]), 0, gradient);
-    exec_compress_restore_backward(w->kern, c, matrices_in(w, squeeze, w->parameters.values),
-                                   squeeze->packed[microbatch], gradient, squeeze->gradients[microbatch],
-                                   matrices_in(w, squeeze, w->parameters.gradients));
-  }
-}
-
 /* ---- making it ---- */
 
 static dp_status make_output(const exec_work *work, exec_worker *w, dp_arena *arena, dp_error *error) {
@@ -181,8 +85,16 @@ static int64_t written_by(const exec_work *work, const exec_worker *w, int chunk
   return count;
 }
 
+/* Parameters of what compresses skips, whose gradients are always added. */
+static int64_t trained_extras(const exec_work *work, const exec_worker *w) {
+  int64_t count = 0;
+  for (int i = 0; i < work->program->compressor_count; i++)
+    if (w->squeezes[i].here && work->program->compressors[i].trained) count += work->program->compressors[i].parameters;
+  return count;
+}
+
 /* An op has its weights for itself and one action for their gradients: so where the counts are equal every trained
- * parameter is written once by each microbatch, and the first need not find zeros. */
+ * parameter but what compresses skips is written once by each microbatch, and the first need not find zeros. */
 static dp_status find_first_microbatches(const exec_work *work, exec_worker *w, dp_error *error) {
   const plan_lane *compute = compute_of(work, w);
   const plan_opcode opcode = plan_splits_backward(work->plan) ? PLAN_BACKWARD_WEIGHT : PLAN_BACKWARD;
@@ -199,7 +111,7 @@ static dp_status find_first_microbatches(const exec_work *work, exec_worker *w, 
     if (instruction->opcode == opcode && first[instruction->chunk] < 0)
       first[instruction->chunk] = (int)instruction->microbatch;
   }
-  if (written == w->parameters.trained_count) w->first_microbatch = first;
+  if (written + trained_extras(work, w) == w->parameters.trained_count) w->first_microbatch = first;
   return DP_OK;
 }
 
@@ -214,7 +126,7 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
       memset(w->here + plan->chunks[c].first_unit, 1, (size_t)plan->chunks[c].unit_count);
   exec_extra *extras = NULL;
   int extra_count = 0;
-  DP_TRY(list_squeezes(work, w, arena, &extras, &extra_count, error));
+  DP_TRY(exec_worker_list_squeezes(work, w, arena, &extras, &extra_count, error));
   const plan_worker_memory *memory = &work->memory.workers[w->index];
   DP_TRY(work->kind->open(work, w, error));
   DP_TRY(work->kind->allocate(w, memory->layout_bytes, &w->base, error));
@@ -223,11 +135,9 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
   DP_TRY(make_parameters(work, shared, extras, extra_count, w, error));
   DP_TRY(find_first_microbatches(work, w, error));
   DP_TRY(make_output(work, w, arena, error));
+  DP_TRY(exec_worker_make_squeezes(work, w, arena, error));
   DP_TRY(work->kind->start(work, w, error));
   if (!shared) work->kind->zero(w, memory->resting_bytes, w->base);
-  for (int i = 0; i < work->program->compressor_count; i++)
-    if (w->squeezes[i].here)
-      DP_TRY(make_squeeze(work, w, &work->program->compressors[i], &w->squeezes[i], arena, error));
   return DP_OK;
 }
 
@@ -266,6 +176,7 @@ void exec_worker_begin(const exec_work *work, exec_worker *w) {
   if (!work->step->evaluate && !w->first_microbatch) work->kind->zero(w, gradient_bytes, w->parameters.gradients);
   if (!work->step->evaluate && w->first_microbatch && work->options.poison)
     work->kind->math->spoil(w->context, gradient_bytes, w->parameters.gradients);
+  if (!work->step->evaluate && w->first_microbatch) exec_worker_begin_skips(work, w);
   memset(w->layout.begun, 0, (size_t)work->plan->microbatches * work->graph->tensors.count);
   if (work->options.poison)
     work->kind->math->spoil(w->context, plan->layout_bytes - plan->resting_bytes, w->base + plan->resting_bytes);
@@ -286,9 +197,9 @@ static void forward(const exec_work *work, exec_worker *w, const exec_chunk *chu
   const plan_instruction *instruction = &work->program->instructions[at];
   const int microbatch = (int)instruction->microbatch;
   feed(work, w, chunk, memory, microbatch);
-  restore_skips(work, w, instruction->chunk, microbatch);
+  exec_worker_restore_skips(work, w, instruction->chunk, microbatch);
   exec_chunk_forward(chunk, memory);
-  pack_skips(work, w, exec_memory_at(memory, chunk->places->scratch), instruction->chunk, microbatch);
+  exec_worker_pack_skips(work, w, exec_memory_at(memory, chunk->places->scratch), instruction->chunk, microbatch);
   work->kind->look(work, w, chunk, memory, at);
   if (instruction->chunk != work->plan->chunk_count - 1) return;
   void *target = exec_memory_at(memory, chunk->places->target);
@@ -311,10 +222,7 @@ static void add_arrived(const exec_work *work, exec_worker *w, const plan_instru
     const void *from = exec_layout_port(l, arrival->message, arrival->port, instruction->microbatch);
     void *to = l->targets[arrival->to * l->microbatches + (int)instruction->microbatch];
     if (squeeze)
-      exec_compress_pack_backward(w->kern, &work->program->compressors[squeeze - w->squeezes],
-                                  matrices_in(w, squeeze, w->parameters.values),
-                                  squeeze->whole[instruction->microbatch], from, to, begun[arrival->tensor],
-                                  matrices_in(w, squeeze, w->parameters.gradients));
+      exec_worker_pack_backward(work, w, squeeze, instruction->microbatch, from, to, begun[arrival->tensor]);
     else
       work->kind->math->move(w->context, n, from, to, begun[arrival->tensor]);
     begun[arrival->tensor] = 1;
@@ -329,7 +237,7 @@ static void backward(const exec_work *work, exec_worker *w, const exec_chunk *ch
     add_arrived(work, w, instruction);
   }
   exec_chunk_backward(chunk, memory, (int)what->first_unit, (int)what->unit_count);
-  restore_skips_backward(work, w, what, instruction->microbatch);
+  exec_worker_restore_skips_backward(work, w, what, instruction->microbatch);
 }
 
 /* ---- the optimizer ---- */

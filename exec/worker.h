@@ -72,11 +72,33 @@ void exec_worker_free(exec_worker *worker);                         /* safe on a
 void exec_worker_begin(const exec_work *work, exec_worker *worker); /* a step */
 /* A compute instruction. */
 void exec_worker_run(const exec_work *work, exec_worker *worker, uint32_t instruction);
+/* Takes the global norm from `norms`. */
+void exec_worker_clip(const exec_work *work, exec_worker *worker);
+
+/* ---- its ends of compressed skips: exec/worker_skips.c ---- */
+
 /* The worker's end of a compressed skip that is the k-th tensor of a message; NULL: that travels whole. */
 exec_squeeze *exec_worker_squeeze(const exec_work *work, const exec_worker *worker, const plan_message *message, int k);
 /* Values of the k-th tensor of a message. */
 int64_t exec_wire_values(const exec_work *work, const plan_message *message, int k);
-/* Takes the global norm from `norms`. */
-void exec_worker_clip(const exec_work *work, exec_worker *worker);
+/* One end or the other of each compressor; an end's matrices are an extra of the unit that it counts as. */
+dp_status exec_worker_list_squeezes(const exec_work *work, exec_worker *worker, dp_arena *arena, exec_extra **extras,
+                                    int *extra_count, dp_error *error);
+/* When memory is laid out. */
+dp_status exec_worker_make_squeezes(const exec_work *work, exec_worker *worker, dp_arena *arena, dp_error *error);
+/* Everything that the worker will call for them, once, on whatever lies in memory. */
+void exec_worker_meet_squeezes(const exec_work *work, exec_worker *worker);
+/* Where a first microbatch overwrites the other gradients: those of its matrices become zero, to be added to. */
+void exec_worker_begin_skips(const exec_work *work, exec_worker *worker);
+/* What a chunk receives packed is restored before it runs. */
+void exec_worker_restore_skips(const exec_work *work, exec_worker *worker, int chunk, int microbatch);
+/* And what it sends is packed after. scratch: of the workspace, for a tensor. */
+void exec_worker_pack_skips(const exec_work *work, exec_worker *worker, void *scratch, int chunk, int microbatch);
+/* Before a backward: the gradient that has arrived for a tensor that was packed. */
+void exec_worker_pack_backward(const exec_work *work, exec_worker *worker, const exec_squeeze *squeeze,
+                               uint32_t microbatch, const void *from, void *to, bool accumulate);
+/* And after, for those that were restored: they are complete when the first unit that uses them has run backward. */
+void exec_worker_restore_skips_backward(const exec_work *work, exec_worker *worker, const plan_work *what,
+                                        uint32_t microbatch);
 
 #endif

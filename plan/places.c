@@ -237,7 +237,7 @@ static void forward_op(plan_placer *p, int index) {
   plan_placer_act(p, PLAN_ACTION_FORWARD, index, &operands);
 }
 
-/* The largest skip that leaves compressed, or a square matrix of its largest dimension, of fp32. */
+/* The largest skip that leaves compressed. */
 static int64_t compressed_bytes(const plan_placer *p) {
   int64_t most = 0;
   for (int t = 0; t < (int)p->graph->tensors.count; t++) {
@@ -247,10 +247,6 @@ static int64_t compressed_bytes(const plan_placer *p) {
       const int user = p->chunk_of_unit[tensor->consumer_units[i]];
       if (user == p->chunk || !travels_projected(p, t, user)) continue;
       if (tensor->bytes > most) most = tensor->bytes;
-      for (int d = 1; d < tensor->rank; d++) {
-        const int64_t longest = d == 2 && tensor->rank == 5 ? tensor->dims[2] * tensor->dims[3] : tensor->dims[d];
-        if (4 * longest * longest > most) most = 4 * longest * longest;
-      }
     }
   }
   return most;

@@ -109,7 +109,7 @@ typedef struct plan_places {
   plan_port *departures;
   int departure_count;
   /* In the workspace, after the last forward action: the output's target, where it is made here; and where compressed
-   * skips leave, room for the largest or for a square matrix of its largest dimension. */
+   * skips leave, room for the largest. */
   plan_place target, scratch;
   int64_t block_bytes[PLAN_BLOCK_COUNT]; /* WORKSPACE: the most of all passes */
 } plan_places;

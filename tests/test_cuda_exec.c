@@ -1,6 +1,7 @@
 /* Programs on a CUDA device against the CPU's lone worker: every schedule on 1, 2, 4 and 8 parts of the device, in fp32
- * and bf16, with memory poisoned outside the lives that the plan gives it, and played again from graphs. Ends with `N
- * passed, N failed`; exits with 77 where there is no device.
+ * and bf16, with memory poisoned outside the lives that the plan gives it, and played again from graphs. Where a plan
+ * compresses skips, against the CPU under the same plan and with the same matrices. Ends with `N passed, N failed`;
+ * exits with 77 where there is no device.
  *
  * usage: test_cuda_exec [MODEL [FIRST [COUNT]]] [--whole] [--steps N]   of the fixtures; plans, from 0
  *   --whole     every worker has the whole device: no green contexts, which compute-sanitizer may not know
@@ -17,7 +18,7 @@
 #include "tests/exec_fixture.h"
 #include "tests/timeline_order.h"
 
-enum { SAMPLES = 8, STEPS = 4, MOST_WORKERS = 8 };
+enum { SAMPLES = 8, STEPS = 4, MOST_WORKERS = 8, MOST_SKIPS = 32 };
 
 static dp_error error = DP_ERROR_INIT;
 static int passed, failed, steps = STEPS;
@@ -28,10 +29,17 @@ typedef struct outcome {
   double loss[STEPS], evaluated, of_means; /* the last two: evaluations, by the weights and by their running means */
   float *gradients;                        /* of all weights, in the order of the graph, of the last step */
   int64_t count;
+  /* of compressed skips: PSNR after the run's own fit, and in a step that trains; of both ends' matrices, one behind
+   * the other, what that fit gave and the gradients of the last step */
+  int skips;
+  double fitted[MOST_SKIPS], psnr[MOST_SKIPS];
+  float *matrices, *of_matrices;
+  int64_t matrix_count;
 } outcome;
 
 typedef struct how {
   bool cuda, poison, bf16;
+  const outcome *like; /* whose matrices it begins with; NULL: its own */
 } how;
 
 static void check(bool right, const char *format, ...) {
@@ -63,20 +71,69 @@ static dp_status keep_gradients(exec_pipeline *pipeline, const graph *g, outcome
   return DP_OK;
 }
 
+/* Both ends' matrices of all skips, or their gradients, of replica 0. */
+static dp_status keep_matrices(exec_pipeline *pipeline, exec_array array, outcome *o, float **kept) {
+  o->matrix_count = 0;
+  for (int s = 0; s < o->skips; s++) o->matrix_count += 2 * exec_pipeline_skip(pipeline, s, 0).compressor->parameters;
+  *kept = malloc((size_t)o->matrix_count * sizeof **kept);
+  if (!*kept) return dp_fail_memory(&error);
+  float *next = *kept;
+  for (int s = 0; s < o->skips; s++)
+    for (int e = 0; e < 2; e++) {
+      const exec_skip ends = exec_pipeline_skip(pipeline, s, 0);
+      const int64_t n = ends.compressor->parameters;
+      DP_TRY(exec_pipeline_read(pipeline, ends.worker[e], array, ends.offset[e], n, next, &error));
+      next += n;
+    }
+  return DP_OK;
+}
+
+static dp_status take_matrices(exec_pipeline *pipeline, int replicas, const outcome *from) {
+  const float *next = from->matrices;
+  for (int s = 0; s < from->skips; s++)
+    for (int e = 0; e < 2; e++) {
+      const int64_t n = exec_pipeline_skip(pipeline, s, 0).compressor->parameters;
+      for (int r = 0; r < replicas; r++) {
+        const exec_skip ends = exec_pipeline_skip(pipeline, s, r);
+        DP_TRY(exec_pipeline_write(pipeline, ends.worker[e], EXEC_VALUES, ends.offset[e], n, next, &error));
+      }
+      next += n;
+    }
+  return DP_OK;
+}
+
+/* Both the fit, and what comes through after it, which `like` then takes the place of. */
+static dp_status begin_skips(exec_pipeline *pipeline, const sim_prediction *p, how h, outcome *o) {
+  const exec_step look = {.evaluate = true, .measure_skips = true};
+  exec_step_result result = {.psnr = o->fitted};
+  o->skips = exec_pipeline_skips(pipeline);
+  if (o->skips == 0) return DP_OK;
+  if (o->skips > MOST_SKIPS) return dp_fail(&error, DP_INTERNAL, "%d skips", o->skips);
+  DP_TRY(exec_pipeline_fit_skips(pipeline, &error));
+  DP_TRY(exec_pipeline_step(pipeline, &look, &result, NULL, &error));
+  if (h.like) return take_matrices(pipeline, p->plan.replicas, h.like);
+  return keep_matrices(pipeline, EXEC_VALUES, o, &o->matrices);
+}
+
 /* Steps, the last without an update, so that its gradients are of the weights that gave its loss; then an evaluation.
  */
-static dp_status train(exec_pipeline *pipeline, const sim_prediction *p, plan_timeline *timeline, outcome *o) {
+static dp_status train(exec_pipeline *pipeline, const sim_prediction *p, plan_timeline *timeline, how h, outcome *o) {
   exec_step step = {.clip_norm = 0.5,
                     .means_decay = 0.5,
                     .adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
   exec_step_result result = {.squares = NULL};
+  DP_TRY(begin_skips(pipeline, p, h, o));
   for (int s = 0; s < steps; s++) {
     step.adamw.step = s + 1;
+    step.measure_skips = o->skips > 0 && s == (steps > 1); /* not the last: that one is to be played again */
+    result.psnr = step.measure_skips ? o->psnr : NULL;
     DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
     o->loss[s] = result.loss;
     if (!timeline_is_ordered(timeline)) return dp_fail(&error, DP_INTERNAL, "the timeline of step %d has no order", s);
   }
   DP_TRY(keep_gradients(pipeline, &p->graph, o));
+  if (o->skips > 0) DP_TRY(keep_matrices(pipeline, EXEC_GRADIENTS, o, &o->of_matrices));
+  step.measure_skips = false;
   step.evaluate = true;
   DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
   DP_TRY(exec_pipeline_step(pipeline, &step, &result, timeline, &error));
@@ -109,7 +166,7 @@ static dp_status run_in(const char *model, const sim_prediction *p, how h, outco
   if (status == DP_OK) status = plan_timeline_init(&p->program, &timeline, &error);
   if (status == DP_OK) status = exec_pipeline_create(&p->program, &p->graph, &options, &pipeline, &error);
   if (status == DP_OK) status = exec_fixture_load(pipeline, &p->program, &p->graph, &weights, config.root, &error);
-  if (status == DP_OK) status = train(pipeline, p, &timeline, o);
+  if (status == DP_OK) status = train(pipeline, p, &timeline, h, o);
   exec_pipeline_free(pipeline);
   plan_timeline_free(&timeline);
   dp_document_free(&config);
@@ -149,11 +206,17 @@ static bool run(const char *model, const char *plan, how h, outcome *o) {
   return status == DP_OK;
 }
 
-static double distance(const outcome *a, const outcome *b) {
+static void drop(outcome *o) {
+  free(o->gradients);
+  free(o->matrices);
+  free(o->of_matrices);
+}
+
+static double distance(int64_t n, const float *a, const float *b) {
   double square = 0, off = 0;
-  for (int64_t i = 0; i < a->count; i++) {
-    const double d = (double)a->gradients[i] - b->gradients[i];
-    square += (double)b->gradients[i] * b->gradients[i];
+  for (int64_t i = 0; i < n; i++) {
+    const double d = (double)a[i] - b[i];
+    square += (double)b[i] * b[i];
     off += d * d;
   }
   return sqrt(off / square);
@@ -175,12 +238,35 @@ static const char *const plans[] = {
     "stages = 2\nschedule = \"1f1b\"\nrecompute = \"all\"",
     "stages = 2\nschedule = \"zb-v\"\nrecompute = \"all\"",
     "stages = 2\nschedule = \"1f1b\"\nmicrobatch_size = 4",
+    "stages = 2\nschedule = \"1f1b\"\nskip_policy = \"compress\"\nk = 64",
+    "stages = 4\nschedule = \"zb-h1\"\nskip_policy = \"compress\"\nk = 200",
+    "stages = 2\nschedule = \"1f1b\"\nrecompute = \"all\"\nskip_policy = \"compress\"\nk = 100",
+    "stages = 4\nschedule = \"gpipe\"\ngradient_buckets = 3\nskip_policy = \"compress\"\nk = 64\ndata_parallel = 2",
+    "stages = 2\nschedule = \"1f1b\"\nmicrobatch_size = 4\nskip_policy = \"compress\"\nk = 3000",
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
 /* fp32: sums in other orders, over some thousand terms and four steps. bf16: each of some hundred ops rounds its output
  * by up to 2^-8, at random, so that a loss is off by a few thousandths and gradients by some hundredths. */
 static const double loss_bound[] = {2e-5, 2e-2}, gradient_bound[] = {2e-4, 0.12};
+
+/* In dB. What comes through follows the activations, which bf16 moves by some hundredths; and where two directions have
+ * nearly the same energy the fit may keep either. */
+static const double psnr_bound[] = {0.05, 0.5};
+
+static void compare_skips(const char *model, const char *plan, how h, const outcome *o, const outcome *one) {
+  double worst = 0;
+  check(o->skips == one->skips && o->skips > 0, "%s, %s: %d compressed skips", model, plan, o->skips);
+  for (int s = 0; s < o->skips; s++) {
+    worst = fmax(worst, fabs(o->fitted[s] - one->fitted[s]));
+    worst = fmax(worst, fabs(o->psnr[s] - one->psnr[s]));
+  }
+  const double off = distance(o->matrix_count, o->of_matrices, one->of_matrices);
+  printf("%-9s %d skips: %.2f dB at first, off by %.2e dB, gradients of matrices %.2e\n", "", o->skips, o->fitted[0],
+         worst, off);
+  check(worst < psnr_bound[h.bf16], "%s, %s: PSNR off by %.3g dB", model, plan, worst);
+  check(off < gradient_bound[h.bf16], "%s, %s: gradients of matrices off by %.3g", model, plan, off);
+}
 
 static void compare(const char *model, const char *plan, how h, const outcome *one) {
   outcome o;
@@ -189,7 +275,7 @@ static void compare(const char *model, const char *plan, how h, const outcome *o
     for (int s = 0; s < steps; s++) worst = fmax(worst, fabs(o.loss[s] / one->loss[s] - 1));
     worst = fmax(worst, fabs(o.evaluated / one->evaluated - 1));
     worst = fmax(worst, fabs(o.of_means / one->of_means - 1));
-    const double off = distance(&o, one);
+    const double off = distance(o.count, o.gradients, one->gradients);
     char line[128];
     (void)snprintf(line, sizeof line, "%s", plan);
     for (char *c = line; *c; c++)
@@ -199,8 +285,22 @@ static void compare(const char *model, const char *plan, how h, const outcome *o
     (void)fflush(stdout);
     check(worst < loss_bound[h.bf16], "%s, %s: losses off by %.3g", model, plan, worst);
     check(off < gradient_bound[h.bf16], "%s, %s: gradients off by %.3g", model, plan, off);
+    if (h.like) compare_skips(model, plan, h, &o, one);
   }
-  free(o.gradients);
+  drop(&o);
+}
+
+/* On CUDA in three ways. `one`: the CPU's lone worker. */
+static void try(const char *model, const char *plan, const outcome *one) {
+  outcome lossy = {.count = 0};
+  const bool compresses = strstr(plan, "compress") != NULL;
+  if (compresses && (strncmp(model, "sd3", 3) == 0 || strncmp(model, "flux", 4) == 0)) return; /* they have no skips */
+  if (compresses && !run(model, plan, (how){.cuda = false}, &lossy)) return;
+  const outcome *right = compresses ? &lossy : one, *like = compresses ? &lossy : NULL;
+  compare(model, plan, (how){.cuda = true, .poison = true, .like = like}, right);
+  compare(model, plan, (how){.cuda = true, .like = like}, right);
+  compare(model, plan, (how){.cuda = true, .bf16 = true, .like = like}, right);
+  drop(&lossy);
 }
 
 int main(int argc, char **argv) {
@@ -236,12 +336,8 @@ int main(int argc, char **argv) {
     outcome one;
     if (words[0] && strcmp(words[0], models[m]) != 0) continue;
     if (!run(models[m], "stages = 1", (how){.cuda = false}, &one)) continue;
-    for (int i = first; i < PLANS && i < first + count; i++) {
-      compare(models[m], plans[i], (how){.cuda = true, .poison = true}, &one);
-      compare(models[m], plans[i], (how){.cuda = true}, &one);
-      compare(models[m], plans[i], (how){.cuda = true, .bf16 = true}, &one);
-    }
-    free(one.gradients);
+    for (int i = first; i < PLANS && i < first + count; i++) try(models[m], plans[i], &one);
+    drop(&one);
   }
   sim_efficiency_free(efficiency);
   printf("%d passed, %d failed\n", passed, failed);
