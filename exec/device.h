@@ -41,6 +41,11 @@ typedef struct exec_device_kind {
   /* ---- between the host and the device, at once; n values of a dtype, fp32 on the host ---- */
   dp_status (*read)(struct exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to, dp_error *error);
   dp_status (*write)(struct exec_worker *w, graph_dtype dtype, int64_t n, const float *from, void *to, dp_error *error);
+  /* n masters, both of whose halves are on the device. NULL: this kind keeps none. */
+  dp_status (*read_masters)(struct exec_worker *w, int64_t n, const void *weights, const uint16_t *low, float *to,
+                            dp_error *error);
+  dp_status (*write_masters)(struct exec_worker *w, int64_t n, const float *from, void *weights, uint16_t *low,
+                             dp_error *error);
   /* Within a compute instruction of a rare step that the host looks into: n values of the graph's dtype, once they are
    * there, in memory to be freed. NULL: it failed, and the instruction will say so. No such function: the host has it.
    */
@@ -62,7 +67,8 @@ typedef struct exec_device_kind {
   void (*begin)(const struct exec_work *work, struct exec_worker *w);
   dp_status (*collect)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
 
-  /* Before an evaluation and after it: what kernels read is the running means, or again the weights. */
+  /* Before an evaluation and after it: weights and running means change places, so that kernels read the means, or
+   * again the weights, to the bit. */
   void (*use_means)(struct exec_worker *w, bool means);
 
   /* ---- between workers, in a lane's queue ---- */

@@ -139,79 +139,6 @@ static int64_t taken(const exec_pipeline *p) {
   return bytes;
 }
 
-/* ---- between the host and the device ---- */
-
-static uint16_t bf16_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40); /* NaN stays NaN */
-  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float fp32_of(uint16_t half) {
-  const uint32_t bits = (uint32_t)half << 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static void round_all(int64_t n, const float *from, uint16_t *to) {
-  for (int64_t i = 0; i < n; i++) to[i] = bf16_of(from[i]);
-}
-
-enum { PIECE = 1 << 20 };
-
-static dp_status read_values(exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to,
-                             dp_error *error) {
-  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_of(w)->gpu), error);
-  EXEC_CUDA_TRY(cudaStreamSynchronize(exec_cuda_of(w)->stream), error);
-  if (dtype == GRAPH_FP32)
-    return exec_cuda_check(cudaMemcpy(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToHost), "cudaMemcpy", error);
-  uint16_t *piece = malloc(PIECE * sizeof *piece);
-  dp_status status = piece ? DP_OK : dp_fail_memory(error);
-  for (int64_t at = 0; status == DP_OK && at < n; at += PIECE) {
-    const int64_t count = n - at < PIECE ? n - at : PIECE;
-    status = exec_cuda_check(
-        cudaMemcpy(piece, (const uint16_t *)from + at, (size_t)count * sizeof *piece, cudaMemcpyDeviceToHost),
-        "cudaMemcpy", error);
-    for (int64_t i = 0; status == DP_OK && i < count; i++) to[at + i] = fp32_of(piece[i]);
-  }
-  free(piece);
-  return status;
-}
-
-static dp_status write_values(exec_worker *w, graph_dtype dtype, int64_t n, const float *from, void *to,
-                              dp_error *error) {
-  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_of(w)->gpu), error);
-  EXEC_CUDA_TRY(cudaStreamSynchronize(exec_cuda_of(w)->stream), error);
-  if (dtype == GRAPH_FP32)
-    return exec_cuda_check(cudaMemcpy(to, from, (size_t)n * sizeof *from, cudaMemcpyHostToDevice), "cudaMemcpy", error);
-  uint16_t *piece = malloc(PIECE * sizeof *piece);
-  dp_status status = piece ? DP_OK : dp_fail_memory(error);
-  for (int64_t at = 0; status == DP_OK && at < n; at += PIECE) {
-    const int64_t count = n - at < PIECE ? n - at : PIECE;
-    round_all(count, from + at, piece);
-    status =
-        exec_cuda_check(cudaMemcpy((uint16_t *)to + at, piece, (size_t)count * sizeof *piece, cudaMemcpyHostToDevice),
-                        "cudaMemcpy", error);
-  }
-  free(piece);
-  return status;
-}
-
-static float *fetch(exec_worker *w, int64_t n, const void *from) {
-  kern_cuda *kernels = exec_cuda_of(w)->kernels;
-  dp_error error = DP_ERROR_INIT;
-  float *to = malloc((size_t)n * sizeof *to);
-  dp_status status = to ? DP_OK : dp_fail_memory(&error);
-  if (status == DP_OK)
-    status = read_values(w, exec_cuda_dtype(kernels) == KERN_BF16 ? GRAPH_BF16 : GRAPH_FP32, n, from, to, &error);
-  if (status == DP_OK) return to;
-  kern_cuda_fail(kernels, status, "%s", error.text);
-  free(to);
-  return NULL;
-}
-
 /* ---- what is beside the layout: numbers of a step, and what is fed ---- */
 
 static void point(exec_cuda_scalars *s, char *base, int64_t samples, int64_t flags) {
@@ -406,7 +333,7 @@ static void fill(const exec_work *work, exec_worker *w, int tensor, int microbat
   exec_cuda_slot *slot = slot_of(d, tensor, microbatch);
   float *to = t->dtype == GRAPH_FP32 ? slot->host : d->filled;
   source->fill(source->data, plan_worker_replica(work->plan, w->index), microbatch, tensor, to);
-  if (t->dtype != GRAPH_FP32) round_all(graph_tensor_elements(t), d->filled, slot->host);
+  if (t->dtype != GRAPH_FP32) exec_cuda_round(graph_tensor_elements(t), d->filled, slot->host);
 }
 
 static void prepare(const exec_work *work, exec_worker *w, const exec_chunk *chunk, int microbatch) {
@@ -485,9 +412,8 @@ static void optimize(const exec_work *work, exec_worker *w) {
                          .clip_norm = met || work->program->worker_count == 1 ? step->clip_norm : 0,
                          .means_decay = step->means_decay};
   if (step->rank_rates) how.settings.lr *= step->rank_rates[plan_worker_rank(work->plan, w->index)];
-  kern_cuda_adamw_step(d->kernels, &how, met ? d->device.norm_square : d->device.square, p->gradients,
-                       p->masters ? p->masters : p->values, p->first, p->second, p->means,
-                       p->masters ? p->values : NULL);
+  kern_cuda_adamw_step(d->kernels, &how, met ? d->device.norm_square : d->device.square, p->gradients, p->values,
+                       p->low, p->first, p->second, p->means);
 }
 
 static dp_status collect(const exec_work *work, exec_worker *w, dp_error *error) {
@@ -511,28 +437,12 @@ static dp_status collect(const exec_work *work, exec_worker *w, dp_error *error)
   return DP_OK;
 }
 
-static void copy_here(exec_worker *w, int64_t bytes, const void *from, void *to) {
-  NOTE(w, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, exec_cuda_of(w)->stream));
-}
-
-/* Where there are masters the weights are rounded from these or from the means; else both change places, piece by piece
- * through the kernels' workspace. */
 static void use_means(exec_worker *w, bool means) {
   const exec_cuda *d = exec_cuda_of(w);
   const exec_parameters *p = &w->parameters;
-  const int64_t most = (int64_t)(w->layout.workspace_bytes / sizeof(float));
+  (void)means;
   NOTE(w, cudaSetDevice(d->gpu));
-  if (p->masters) {
-    kern_cuda_convert(d->kernels, p->trained_count, KERN_FP32, means ? p->means : p->masters,
-                      exec_cuda_dtype(d->kernels), p->values);
-    return;
-  }
-  for (int64_t at = 0; at < p->trained_count; at += most) {
-    const int64_t n = p->trained_count - at < most ? p->trained_count - at : most, bytes = n * (int64_t)sizeof(float);
-    copy_here(w, bytes, p->values + at, w->layout.workspace);
-    copy_here(w, bytes, p->means + at, p->values + at);
-    copy_here(w, bytes, w->layout.workspace, p->means + at);
-  }
+  kern_cuda_exchange_means(d->kernels, p->trained_count, p->values, p->low, p->means);
 }
 
 /* ---- graphs: what an instruction put in the queue, played again ---- */
@@ -596,9 +506,11 @@ const exec_device_kind exec_device_cuda = {.name = "cuda",
                                            .start = start,
                                            .close = close_device,
                                            .taken = taken,
-                                           .read = read_values,
-                                           .write = write_values,
-                                           .fetch = fetch,
+                                           .read = exec_cuda_read,
+                                           .write = exec_cuda_write,
+                                           .read_masters = exec_cuda_read_masters,
+                                           .write_masters = exec_cuda_write_masters,
+                                           .fetch = exec_cuda_fetch,
                                            .zero = zero,
                                            .prepare = prepare,
                                            .feed = feed,

@@ -71,6 +71,16 @@ extern const exec_math exec_math_cuda;
 dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, dp_error *error);
 void exec_cuda_part_close(exec_cuda *device);
 
+/* device_cuda_values.c: the table's read, write and so on; and roundings to bf16, ties to even */
+dp_status exec_cuda_read(exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to, dp_error *error);
+dp_status exec_cuda_write(exec_worker *w, graph_dtype dtype, int64_t n, const float *from, void *to, dp_error *error);
+dp_status exec_cuda_read_masters(exec_worker *w, int64_t n, const void *weights, const uint16_t *low, float *to,
+                                 dp_error *error);
+dp_status exec_cuda_write_masters(exec_worker *w, int64_t n, const float *from, void *weights, uint16_t *low,
+                                  dp_error *error);
+float *exec_cuda_fetch(exec_worker *w, int64_t n, const void *from);
+void exec_cuda_round(int64_t n, const float *from, uint16_t *to);
+
 /* device_cuda_lanes.c */
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error);
 void exec_cuda_close_lanes(exec_pipeline *p);

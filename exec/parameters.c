@@ -83,10 +83,7 @@ static bool place_arrays(const exec_parameters_options *o, exec_parameters *p) {
   float *moments = o->optimizer;
   if (!place_array(p, o->values, p->count, &p->values)) return false;
   if (!o->training) return true;
-  if (o->value_dtype != GRAPH_FP32) {
-    p->masters = moments;
-    moments += n;
-  }
+  if (o->value_dtype == GRAPH_BF16) p->low = (uint16_t *)(void *)(moments + (o->means ? 3 : 2) * n);
   return place_array(p, o->gradients, n, &p->gradients) && place_array(p, moments, n, &p->first) &&
          place_array(p, moments ? moments + n : NULL, n, &p->second) &&
          (!o->means || place_array(p, moments ? moments + 2 * n : NULL, n, &p->means));

@@ -1,6 +1,7 @@
 /* The weights of a worker's units in memory: values, and of those that are trained gradients, AdamW's moments and
- * running means, each one flat array: in fp32, on the host. On a device the arrays are addresses there, and where its
- * values are not fp32, values and gradients have dtypes of their own, and trained values are roundings of fp32 masters.
+ * running means, each one flat array: in fp32, on the host. On a device the arrays are addresses there, and values and
+ * gradients have dtypes of their own. Where values are bf16, those that are trained are halves of fp32 masters, and the
+ * other halves are kept beside them (kernels/halves.h): what AdamW works on, means are made of and checkpoints have.
  *
  * Trained weights and the factors of LoRA adapters come first, unit by unit in the order of the graph, so that every
  * run of units has its gradients in one piece; frozen weights follow. Convolutions are kept as [out, kh, kw, in], as
@@ -32,11 +33,10 @@ typedef struct exec_parameters_options {
   bool training;       /* gradients and moments, too */
   bool means;          /* running means of what is trained */
   double lora_alpha;   /* 0: the rank, so that the scale is 1 */
-  /* Where the arrays are to lie, not owned, zeroed; NULL: in memory of their own. optimizer: both moments, then means.
-   */
+  /* Where the arrays are to lie, not owned, zeroed; NULL: in memory of their own. optimizer: both moments, then means,
+   * then low halves, as far as there are such. */
   float *values, *gradients, *optimizer;
-  graph_dtype value_dtype,
-      gradient_dtype; /* not fp32: then the arrays are given, and optimizer begins with the masters */
+  graph_dtype value_dtype, gradient_dtype; /* not fp32: then the arrays are given */
   const exec_extra *extras;
   int extra_count;
 } exec_parameters_options;
@@ -49,7 +49,7 @@ typedef struct exec_parameters {
   int64_t *unit_first;          /* [unit + 1] where the trained floats of each unit begin; empty for other workers' */
   float *values, *gradients, *first, *second; /* the last three: NULL unless for training */
   float *means;                               /* NULL: not kept */
-  float *masters;                             /* NULL: the values are */
+  uint16_t *low;                              /* halves of masters, the values are the others; NULL: values are whole */
   graph_dtype value_dtype, gradient_dtype;
   exec_lora *lora;       /* [op] rank 0: none; NULL: no op has one */
   int64_t *lora_offset;  /* [op] of its a, which its b follows */

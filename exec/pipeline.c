@@ -48,6 +48,7 @@ static dp_status lay_out(exec_pipeline *p, dp_error *error) {
   const plan_memory_options options = {.library_workspace = p->work.kind->workspace,
                                        .threads = exec_work_threads(&p->work),
                                        .unfused = true,
+                                       .splits_masters = p->work.kind->read_masters != NULL,
                                        .means = p->work.options.means};
   return plan_memory_layout(p->work.program, p->work.graph, &options, &p->work.memory, error);
 }
@@ -174,7 +175,7 @@ plan_library_workspace exec_library_workspace(bool cuda) {
 
 /* ---- arrays of the parameters ---- */
 
-/* One of the arrays, of n values from an offset on; its dtype. Trained values are their masters where there are any. */
+/* One of the arrays from an offset on; its dtype. */
 static void *place_in(const exec_parameters *p, exec_array array, int64_t offset, graph_dtype *dtype) {
   float *const arrays[] = {p->values, p->gradients, p->first, p->second, p->means};
   *dtype = array == EXEC_VALUES ? p->value_dtype : array == EXEC_GRADIENTS ? p->gradient_dtype : GRAPH_FP32;
@@ -187,8 +188,8 @@ dp_status exec_pipeline_read(exec_pipeline *p, int w, exec_array array, int64_t 
   const exec_parameters *parameters = &worker->parameters;
   graph_dtype dtype;
   const void *from = place_in(parameters, array, offset, &dtype);
-  if (array == EXEC_VALUES && parameters->masters && offset < parameters->trained_count)
-    return p->work.kind->read(worker, GRAPH_FP32, n, parameters->masters + offset, to, error);
+  if (array == EXEC_VALUES && parameters->low && offset < parameters->trained_count)
+    return p->work.kind->read_masters(worker, n, from, parameters->low + offset, to, error);
   return p->work.kind->read(worker, dtype, n, from, to, error);
 }
 
@@ -198,8 +199,8 @@ dp_status exec_pipeline_write(exec_pipeline *p, int w, exec_array array, int64_t
   const exec_parameters *parameters = &worker->parameters;
   graph_dtype dtype;
   void *to = place_in(parameters, array, offset, &dtype);
-  if (array == EXEC_VALUES && parameters->masters && offset < parameters->trained_count)
-    DP_TRY(p->work.kind->write(worker, GRAPH_FP32, n, from, parameters->masters + offset, error));
+  if (array == EXEC_VALUES && parameters->low && offset < parameters->trained_count)
+    return p->work.kind->write_masters(worker, n, from, to, parameters->low + offset, error);
   return p->work.kind->write(worker, dtype, n, from, to, error);
 }
 

@@ -19,12 +19,12 @@ libkernels_a_SOURCES = \
 	kernels/cpu/separable.c \
 	kernels/cpu/tile.c kernels/cpu/tile.h \
 	kernels/cpu/vector.h
-libkernels_a_SOURCES += kernels/sizes.h
+libkernels_a_SOURCES += kernels/sizes.h kernels/halves.h
 libkernels_a_CPPFLAGS = $(AM_CPPFLAGS) $(OPENBLAS_CFLAGS)
 if HAVE_CUDA_BACKEND
 libkernels_a_CPPFLAGS += $(CUDA_CPPFLAGS)
 libkernels_a_SOURCES += \
-	kernels/cuda/activation.cu \
+	kernels/cuda/activation.cu kernels/cuda/adamw.cu \
 	kernels/cuda/broadcast.cu \
 	kernels/cuda/attention.c kernels/cuda/attention.h \
 	kernels/cuda/attention_graph.c kernels/cuda/attention_graph.h \

@@ -11,10 +11,11 @@
 const char *const plan_memory_class_names[] = {"weights",  "gradients", "optimizer", "activations", "skips",
                                                "boundary", "workspace", "runtime",   NULL};
 
-double plan_optimizer_bytes(plan_optimizer optimizer, graph_dtype precision) {
+double plan_optimizer_bytes(plan_optimizer optimizer, graph_dtype precision, bool splits_masters) {
   static const double state_bytes[PLAN_OPTIMIZER_COUNT] = {
       [PLAN_ADAMW] = 8, [PLAN_ADAMW_8BIT] = 2, [PLAN_ADAFACTOR] = 0.01, [PLAN_SGD] = 4};
-  return state_bytes[optimizer] + (precision == GRAPH_FP32 ? 0 : 4);
+  const double master_bytes = precision == GRAPH_FP32 ? 0 : precision == GRAPH_BF16 && splits_masters ? 2 : 4;
+  return state_bytes[optimizer] + master_bytes;
 }
 
 /* Positions on its rank's compute lane of a chunk's passes, by microbatch: first and last part. */
@@ -196,14 +197,14 @@ static dp_status add_persistent(planner *p, int rank, const plan_lane *compute, 
     if (compressor->trained) trainable += ends * compressor->parameters;
   }
   if (!k->plan->training) trainable = 0;
+  const double state_bytes = plan_optimizer_bytes(k->plan->optimizer, g->precision, p->options->splits_masters);
   const int64_t library_bytes =
       p->options->library_workspace ? p->options->library_workspace(k->program, g, rank, p->options->threads) : 0;
   const int64_t bytes[PLAN_MEMORY_CLASS_COUNT] = {
       [PLAN_MEMORY_WEIGHTS] = parameters * graph_dtype_bytes(g->precision) + constant_bytes,
       [PLAN_MEMORY_GRADIENTS] = trainable * (k->plan->gradient_fp32 ? 4 : graph_dtype_bytes(g->precision)),
       [PLAN_MEMORY_OPTIMIZER] =
-          (int64_t)ceil((double)trainable * plan_optimizer_bytes(k->plan->optimizer, g->precision)) +
-          (p->options->means ? trainable * 4 : 0),
+          (int64_t)ceil((double)trainable * state_bytes) + (p->options->means ? trainable * 4 : 0),
       [PLAN_MEMORY_WORKSPACE] = transient_bytes + p->options->workspace_bytes + library_bytes};
   int64_t offset_bytes = 0;
   for (int c = 0; c < PLAN_MEMORY_CLASS_COUNT; c++) {

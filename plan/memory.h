@@ -40,7 +40,7 @@
 typedef enum plan_memory_class {
   PLAN_MEMORY_WEIGHTS,
   PLAN_MEMORY_GRADIENTS,
-  PLAN_MEMORY_OPTIMIZER,   /* states and fp32 master weights */
+  PLAN_MEMORY_OPTIMIZER,   /* states, and fp32 master weights or their low halves */
   PLAN_MEMORY_ACTIVATIONS, /* saved for backward, all microbatches in flight */
   PLAN_MEMORY_SKIPS,       /* skip tensors and their gradients: received, to be sent, or kept for another chunk here */
   PLAN_MEMORY_BOUNDARY,    /* the same of boundary tensors; graph inputs, output, latents */
@@ -101,6 +101,7 @@ typedef struct plan_memory_options {
   int threads;
   bool unfused; /* for an executor that runs one op after another: the layout that it allocates */
   bool means;   /* running means of what is trained are kept, in fp32; counted as optimizer state */
+  bool splits_masters; /* plan_optimizer_bytes */
   /* [rank], or NULL. A rank whose live peak and runtime are more than that is not placed: its layout_bytes are its
    * live_peak_bytes, the least that any layout takes, and its offsets are 0. For those who only ask whether it fits. */
   const int64_t *limit_bytes;
@@ -108,8 +109,9 @@ typedef struct plan_memory_options {
 
 /* Bytes of optimizer state for each trainable parameter: AdamW two fp32 moments, in 8 bits two bytes; SGD fp32
  * momentum; Adafactor rows and columns of the second moment, taken as 0.01 bytes; and the fp32 master weight where the
- * model is not fp32. */
-double plan_optimizer_bytes(plan_optimizer optimizer, graph_dtype precision);
+ * model is not fp32: whole, or, of a bf16 model with splits_masters, the half that its weight does not have (diffpipe's
+ * executor: kernels/halves.h). */
+double plan_optimizer_bytes(plan_optimizer optimizer, graph_dtype precision, bool splits_masters);
 
 /* Offsets: every buffer's begin, end and bytes are set; writes offset_bytes >= base_bytes so that no two buffers that
  * live at one moment overlap, and returns through `top_bytes` the end of the highest. The better of two rules: best fit

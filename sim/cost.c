@@ -145,16 +145,16 @@ double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer
 
 double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
                           int64_t parameters) {
-  /* bytes of optimizer state read and written per parameter; plus fp32 master read and written where the model is not
-   */
+  /* bytes of optimizer state read and written per parameter; plus fp32 master read and written where the model is not:
+   * in two halves, one of which is the weight, or whole, and the weight is written beside it */
   static const double state_bytes[] = {
       [PLAN_ADAMW] = 16, [PLAN_ADAMW_8BIT] = 4, [PLAN_ADAFACTOR] = 0.1, [PLAN_SGD] = 8};
   if (is_measured(context, optimizer))
     return context->profile->step_s + measured_optimizer_s(context->profile, parameters);
   const double width = (double)graph_dtype_bytes(context->precision);
-  const double master =
-      context->precision == GRAPH_FP32 ? 4 : 8; /* read and written; fp32 models: the weight itself is read */
-  const double bytes = state_bytes[optimizer] + master + width + (gradient_fp32 ? 4 : width);
+  const bool split = context->implementation->splits_masters && context->precision == GRAPH_BF16;
+  const double parameter_bytes = context->precision == GRAPH_FP32 || split ? 8 : 8 + width;
+  const double bytes = state_bytes[optimizer] + parameter_bytes + (gradient_fp32 ? 4 : width);
   const double bandwidth = context->device->model->memory_bandwidth_bytes_per_s * context->device->compute_share;
   return (double)parameters * bytes / (bandwidth * context->implementation->optimizer_efficiency);
 }
@@ -191,7 +191,8 @@ plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int
                                .workspace_bytes = library ? 0 : sim_cost_workspace_bytes(context),
                                .library_workspace = library,
                                .threads = (int)context->device->sm_count,
-                               .unfused = unfused};
+                               .unfused = unfused,
+                               .splits_masters = context->implementation->splits_masters};
 }
 
 double sim_cost_error_band(const sim_cost_context *context) {

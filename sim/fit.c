@@ -34,13 +34,13 @@ static void count_in_flight(const plan_plan *plan, int *begun, int *most, bool *
     most[c] = plan->chunks_per_rank > 1 && plan->microbatches > 1 ? 2 : 1;
 }
 
-int64_t sim_fit_persistent_bytes(const graph *g, int unit, bool training, plan_optimizer optimizer,
-                                 bool gradient_fp32) {
+int64_t sim_fit_persistent_bytes(const graph *g, int unit, bool training, plan_optimizer optimizer, bool gradient_fp32,
+                                 bool splits_masters) {
   const graph_unit *u = &g->units.items[unit];
   const int64_t width = graph_dtype_bytes(g->precision), weights = (u->parameters + u->adapter_parameters) * width;
   if (!training) return weights;
   return weights + u->trainable_parameters * (gradient_fp32 ? 4 : width) +
-         (int64_t)ceil((double)u->trainable_parameters * plan_optimizer_bytes(optimizer, g->precision));
+         (int64_t)ceil((double)u->trainable_parameters * plan_optimizer_bytes(optimizer, g->precision, splits_masters));
 }
 
 static void count_bytes(const sim_fit *fit, bool split_backward, room *m) {
@@ -48,7 +48,8 @@ static void count_bytes(const sim_fit *fit, bool split_backward, room *m) {
   const plan_plan *plan = fit->plan;
   for (size_t u = 0; u < g->units.count; u++) {
     const graph_unit *unit = &g->units.items[u];
-    m->persistent_bytes[u] = sim_fit_persistent_bytes(g, (int)u, plan->training, plan->optimizer, plan->gradient_fp32);
+    m->persistent_bytes[u] =
+        sim_fit_persistent_bytes(g, (int)u, plan->training, plan->optimizer, plan->gradient_fp32, fit->splits_masters);
     if (!plan->training) continue;
     for (int o = unit->first_op; split_backward && o < unit->first_op + unit->op_count; o++) {
       const graph_op *op = &g->ops.items[o];

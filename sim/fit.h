@@ -15,6 +15,7 @@ typedef struct sim_fit {
   const double *const *unit_s;       /* [rank][unit], of its slowest replica */
   const int64_t *fixed_bytes;        /* [rank] runtime and library workspace */
   const int64_t *memory_limit_bytes; /* [rank], the least of its replicas */
+  bool splits_masters;               /* plan_optimizer_bytes */
 } sim_fit;
 
 typedef struct sim_fit_split_result {
@@ -25,7 +26,7 @@ typedef struct sim_fit_split_result {
 
 /* Weights, adapters, and in training gradients and optimizer states of a unit. */
 int64_t sim_fit_persistent_bytes(const graph *graph, int unit, bool training, plan_optimizer optimizer,
-                                 bool gradient_fp32);
+                                 bool gradient_fp32, bool splits_masters);
 
 /* in_flight[chunk_count]: most microbatches that each chunk has begun and not finished, in the plan's order. */
 dp_status sim_fit_in_flight(const plan_plan *plan, int *in_flight, dp_error *error);

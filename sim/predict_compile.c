@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/efficiency.h"
 #include "sim/fit.h"
 
 /* Alone, what a chunk's tensors for the next chunk take to reach it: for the list scheduler. */
@@ -267,7 +268,8 @@ static dp_status find_split(sim_predictor *p, int most) {
     for (int w = r; w < out->memory.worker_count; w += ranks)
       if (out->memory_limit_bytes[w] < limit_bytes[r]) limit_bytes[r] = out->memory_limit_bytes[w];
   }
-  sim_fit fit = {p->scenario, plan, &out->graph, p->prepared->peaks, rank_s, fixed_bytes, NULL};
+  sim_fit fit = {p->scenario, plan,        &out->graph, p->prepared->peaks,
+                 rank_s,      fixed_bytes, NULL,        p->prepared->implementation->splits_masters};
   compiled kept;
   DP_TRY(set_aside(p, &kept));
   dp_status status = DP_OK;

@@ -6,6 +6,7 @@
 
 #include "base/range.h"
 #include "graph/shard.h"
+#include "sim/efficiency.h"
 #include "sim/fit.h"
 
 static dp_status read_list(sim_space *s, const char *key, sim_list *out) {
@@ -185,7 +186,8 @@ static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *
   const graph *model = &cost->prepared.model;
   for (size_t u = 0; u < model->units.count; u++)
     cost->persistent_bytes +=
-        sim_fit_persistent_bytes(model, (int)u, scenario->training, scenario->optimizer, scenario->gradient_fp32);
+        sim_fit_persistent_bytes(model, (int)u, scenario->training, scenario->optimizer, scenario->gradient_fp32,
+                                 cost->prepared.implementation->splits_masters);
   if (!scenario->synthetic)
     cost->fixed_bytes = sim_cost_runtime_bytes(&cost->prepared.kinds[0].context, 0) +
                         sim_cost_workspace_bytes(&cost->prepared.kinds[0].context);

@@ -106,7 +106,7 @@ static double products_of(const row *r) {
   return n;
 }
 
-/* AdamW over n parameters with bf16 gradients and weights: masters, moments, weights one after another. */
+/* AdamW over n parameters with bf16 gradients: moments, weights and low halves one after another. */
 static int64_t adamw_place(const int64_t *z) { return (z[0] + 63) / 64 * 64; }
 static void adamw_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[0], OPS_CONSTANT);
@@ -115,15 +115,16 @@ static void adamw_arrays(const int64_t *z, ops_arrays *a) {
 }
 static size_t adamw_bytes(const int64_t *z, kern_dtype dtype) {
   (void)dtype;
-  return (size_t)adamw_place(z) * (3 * sizeof(float) + sizeof(uint16_t));
+  return (size_t)adamw_place(z) * 2 * (sizeof(float) + sizeof(uint16_t));
 }
 static void adamw_forward(const cuda_call *c) {
-  float *const p = c->out, *const m = p + adamw_place(c->z), *const v = m + adamw_place(c->z);
+  float *const m = c->out, *const v = m + adamw_place(c->z);
+  uint16_t *const weights = (uint16_t *)(v + adamw_place(c->z)), *const low = weights + adamw_place(c->z);
   const kern_cuda_adamw how = {
       .settings = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01, .step = 10},
       .n = c->z[0],
       .clip_norm = 1};
-  kern_cuda_adamw_step(c->c, &how, c->in[1], c->in[0], p, m, v, NULL, v + adamw_place(c->z));
+  kern_cuda_adamw_step(c->c, &how, c->in[1], c->in[0], weights, low, m, v, NULL);
 }
 static const ops_kind adamw_arrays_of = {.name = "adamw, bf16 gradients and weights", .arrays = adamw_arrays};
 static const cuda_ops_kind adamw = {.cpu = &adamw_arrays_of, .forward = adamw_forward, .out_bytes = adamw_bytes};
@@ -285,9 +286,7 @@ static void run_row(const row *r, part p, double budget_s) {
     bytes += (in[i] + d[i] + 511) / 256 * 256;
     touched += d[i] + (p == FORWARD || reads(k, i) ? in[i] : 0);
   }
-  touched += p == FORWARD && k == &adamw ? (out * 2 - (size_t)adamw_place(r->z) * 2)
-             : p == FORWARD              ? out
-                                         : (size_t)a.out * 2;
+  touched += p == FORWARD ? (k == &adamw ? 2 * out : out) : (size_t)a.out * 2; /* AdamW reads what it writes */
   if (strcmp(r->kind, "attention") == 0 && p != FORWARD) touched += out;
   bytes += (out + 2 * kept + (size_t)a.out * 2 + 1024) / 256 * 256;
   int sets = (int)(((size_t)200 << 20) / touched) + 1;

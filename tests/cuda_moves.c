@@ -1,6 +1,7 @@
 /* Activations, sums, moves, the loss and the optimiser on a CUDA device. */
 #include <string.h>
 
+#include "kernels/halves.h"
 #include "tests/cuda_ops.h"
 
 /* The argument is stretched by the driver, as the reference does it. */
@@ -234,32 +235,39 @@ static const cuda_ops_kind squares = {.rows = &ops_squares,
                                       .out_bytes = squares_bytes,
                                       .fetch = squares_fetch};
 
-/* Parameters and moments are fp32; the reference's factor of 0.5 is made by clipping: the norm is 2, 1 is allowed. Each
- * array begins on a boundary of 16 bytes; the norm's square comes last. */
-static int64_t adamw_place(const int64_t *z) { return (z[0] + 3) / 4 * 4; }
+/* Parameters, in bf16 both halves of them, then moments in fp32; the reference's factor of 0.5 is made by clipping: the
+ * norm is 2, 1 is allowed. Each array begins on a boundary of 16 bytes; the norm's square comes last. */
+static int64_t adamw_place(const int64_t *z) { return (z[0] + 7) / 8 * 8; }
 static size_t adamw_bytes(const int64_t *z, kern_dtype dtype) {
   (void)dtype;
   return (size_t)(3 * adamw_place(z)) * sizeof(float) + sizeof(double);
 }
+static uint16_t *adamw_low(const int64_t *z, const void *out) { return (uint16_t *)(uintptr_t)out + adamw_place(z); }
 static void adamw_fetch(const int64_t *z, kern_dtype dtype, const void *host, float *out) {
-  (void)dtype;
+  const uint16_t *const weights = host, *const low = adamw_low(z, host);
   for (int64_t i = 0; i < 3; i++)
     memcpy(out + i * z[0], (const float *)host + i * adamw_place(z), (size_t)z[0] * sizeof(float));
+  for (int64_t i = 0; dtype == KERN_BF16 && i < z[0]; i++) {
+    const uint32_t bits = kern_halves_join(weights[i], low[i]);
+    memcpy(&out[i], &bits, sizeof bits);
+  }
 }
 static void adamw_forward(const cuda_call *c) {
   const int64_t n = c->z[0];
   float *const p = c->out, *const first = p + adamw_place(c->z), *const second = first + adamw_place(c->z);
   float *const norm_square = second + adamw_place(c->z); /* a double that is 4: its upper half has the bits of 2.25f */
+  uint16_t *const low = c->dtype == KERN_BF16 ? adamw_low(c->z, p) : NULL;
   kern_cuda_fill(c->c, KERN_FP32, 1, 0, norm_square);
   kern_cuda_fill(c->c, KERN_FP32, 1, 2.25f, norm_square + 1);
-  kern_cuda_convert(c->c, n, KERN_FP32, c->in[0], KERN_FP32, p);
+  kern_cuda_convert(c->c, n, KERN_FP32, c->in[0], KERN_FP32, first);
+  kern_cuda_exchange_means(c->c, n, p, low, first); /* whatever lies in p, as NaN, goes to first */
   kern_cuda_fill(c->c, KERN_FP32, n, 0, first);
   kern_cuda_fill(c->c, KERN_FP32, n, 0, second);
   kern_cuda_adamw s = {.settings = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1},
                        .n = n,
                        .clip_norm = 0.5 * (2 + 1e-6)};
   for (s.settings.step = 1; s.settings.step <= c->z[1]; s.settings.step++)
-    kern_cuda_adamw_step(c->c, &s, (const double *)(const void *)norm_square, c->in[1], p, first, second, NULL, NULL);
+    kern_cuda_adamw_step(c->c, &s, (const double *)(const void *)norm_square, c->in[1], p, low, first, second, NULL);
 }
 static const cuda_ops_kind adamw = {.rows = &ops_adamw,
                                     .cpu = &ops_adamw,

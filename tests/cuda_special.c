@@ -1,96 +1,11 @@
-/* What the table of ops has no row for: products of every form, flat arrays, the optimiser's weights, means and
- * clipping, the loss in place, pieces that are left out, infinities. */
+/* What the table of ops has no row for: products of every form, flat arrays, the loss in place, pieces that are left
+ * out, infinities. The optimiser is in tests/cuda_adamw.c. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/cuda_suite.h"
-
-typedef struct array {
-  int64_t n;
-  kern_dtype dtype;
-  float *host; /* what was drawn, rounded to the dtype */
-  void *device;
-} array;
-
-static uint64_t state = 99;
-static kern_cuda *context(kern_dtype dtype, kern_dtype gradient, size_t workspace) {
-  return cuda_suite_context(CUDA_WHOLE, dtype, gradient, workspace);
-}
-static cudaStream_t stream(void) { return cuda_suite_world.places[CUDA_WHOLE].stream; }
-
-/* Copies of pageable memory and fills may be under way when they return, and our stream does not wait for them. */
-static void upload(void *to, const void *from, size_t bytes) {
-  (void)cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice);
-  (void)cudaDeviceSynchronize();
-}
-static void clear(void *to, int value, size_t bytes) {
-  (void)cudaMemset(to, value, bytes);
-  (void)cudaDeviceSynchronize();
-}
-static void put(array *a) {
-  void *raw = cuda_suite_host((size_t)(a->n * kern_dtype_bytes(a->dtype)));
-  for (int64_t i = 0; i < a->n; i++)
-    if (a->dtype == KERN_FP32)
-      ((float *)raw)[i] = a->host[i];
-    else
-      ((uint16_t *)raw)[i] = cuda_ops_to_bf16(a->host[i]);
-  upload(a->device, raw, (size_t)(a->n * kern_dtype_bytes(a->dtype)));
-  free(raw);
-}
-static array draw(kern_dtype dtype, int64_t n) {
-  array a = {n, dtype, cuda_suite_host((size_t)n * sizeof(float)), NULL};
-  for (int64_t i = 0; i < n; i++) a.host[i] = cuda_ops_round(dtype, (float)ops_draw(&state));
-  if (cudaMalloc(&a.device, (size_t)n * 4 + 16) != cudaSuccess) cuda_suite_fail("memory", "none on the device");
-  clear(a.device, 0xff, (size_t)n * 4 + 16);
-  put(&a);
-  return a;
-}
-static array empty(kern_dtype dtype, int64_t n) { /* NaN */
-  array a = draw(dtype, n);
-  clear(a.device, 0xff, (size_t)n * 4 + 16);
-  return a;
-}
-static float *get(const array *a) {
-  void *raw = cuda_suite_host((size_t)(a->n * kern_dtype_bytes(a->dtype)));
-  float *values = cuda_suite_host((size_t)a->n * sizeof *values);
-  if (cudaMemcpy(raw, a->device, (size_t)(a->n * kern_dtype_bytes(a->dtype)), cudaMemcpyDeviceToHost) != cudaSuccess)
-    memset(raw, 0xff, (size_t)(a->n * kern_dtype_bytes(a->dtype)));
-  cuda_ops_to_floats(a->dtype, a->n, raw, values);
-  free(raw);
-  return values;
-}
-static void drop(array *a) {
-  free(a->host);
-  (void)cudaFree(a->device);
-}
-
-/* |got - want| <= a rounding of the dtype + `exact` of the largest; and, where `before` says what may be rounded before
- * the rest is added, a rounding of that. */
-static void hold_sum(const char *what, const array *a, const double *want, const double *before, double exact) {
-  float *got = get(a);
-  double largest = 1e-3, worst = -1;
-  int64_t at = 0;
-  for (int64_t i = 0; i < a->n; i++) largest = fmax(largest, fabs(want[i]));
-  for (int64_t i = 0; i < a->n; i++) {
-    const double first = before && a->dtype == KERN_BF16 ? ldexp(before[i], -8) : 0;
-    const double allowed =
-        (a->dtype == KERN_BF16 ? first + ldexp(fabs(want[i]) + first, -8) : 0) + exact * largest + FLT_MIN;
-    const double share = isnan(got[i]) ? INFINITY : fabs(got[i] - want[i]) / allowed;
-    if (share > worst) worst = share, at = i;
-  }
-  if (worst > 1)
-    cuda_suite_fail(what, "worst at %lld of %lld: got %.8g, expected %.8g", (long long)at, (long long)a->n,
-                    (double)got[at], want[at]);
-  else
-    cuda_suite_pass();
-  free(got);
-}
-
-static void hold(const char *what, const array *a, const double *want, double exact) {
-  hold_sum(what, a, want, NULL, exact);
-}
+#include "tests/cuda_arrays.h"
 
 /* ---- products ---- */
 
@@ -238,79 +153,6 @@ static void special_not_finite(void) {
     }
 }
 
-/* ---- the optimiser ---- */
-
-static void try_adamw(kern_dtype dtype, kern_dtype gradient, double clip_norm, double norm_square, int64_t n) {
-  kern_cuda *c = context(dtype, gradient, 0);
-  array g = draw(gradient, n), p = draw(KERN_FP32, n), m = draw(KERN_FP32, n), v = draw(KERN_FP32, n);
-  array mean = draw(KERN_FP32, n), w = empty(KERN_BF16, n);
-  double *want[4], *rounded = cuda_suite_host((size_t)n * sizeof(double));
-  for (int i = 0; i < 4; i++) want[i] = cuda_suite_host((size_t)n * sizeof(double));
-  for (int64_t i = 0; i < n; i++) v.host[i] = fabsf(v.host[i]);
-  put(&v);
-  double *norm = NULL;
-  if (c == NULL || cudaMalloc((void **)&norm, sizeof *norm) != cudaSuccess) return;
-  upload(norm, &norm_square, sizeof norm_square);
-  const kern_cuda_adamw how = {
-      .settings = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1, .step = 3},
-      .n = n,
-      .clip_norm = clip_norm,
-      .means_decay = 0.75};
-  void *const weights = dtype == KERN_BF16 ? w.device : NULL;
-  kern_cuda_adamw_step(c, &how, norm, g.device, p.device, m.device, v.device, mean.device, weights);
-  const bool changes = isfinite(norm_square);
-  double scale = clip_norm > 0 ? clip_norm / (sqrt(norm_square) + 1e-6) : 1;
-  if (scale > 1) scale = 1;
-  for (int64_t i = 0; i < n; i++) {
-    double x = p.host[i];
-    const double slope = scale * g.host[i], first = m.host[i] + 0.1 * (slope - m.host[i]);
-    const double second = 0.99 * v.host[i] + 0.01 * slope * slope;
-    x *= 1 - 0.01 * 0.1;
-    x -= 0.01 / (1 - pow(0.9, 3)) * first / (sqrt(second) / sqrt(1 - pow(0.99, 3)) + 1e-8);
-    want[0][i] = changes ? x : p.host[i];
-    want[1][i] = changes ? first : m.host[i];
-    want[2][i] = changes ? second : v.host[i];
-    want[3][i] = changes ? mean.host[i] + 0.25 * (x - mean.host[i]) : mean.host[i];
-  }
-  if (cuda_suite_went_well(c, stream(), "adamw")) {
-    hold("masters", &p, want[0], 2e-6);
-    hold("first moments", &m, want[1], 1e-6);
-    hold("second moments", &v, want[2], 1e-6);
-    hold("means", &mean, want[3], 2e-6);
-    if (weights != NULL && changes) {
-      float *masters = get(&p);
-      for (int64_t i = 0; i < n; i++) rounded[i] = cuda_ops_round(KERN_BF16, masters[i]);
-      w.dtype = KERN_BF16;
-      float *got = get(&w);
-      int64_t wrong = 0;
-      for (int64_t i = 0; i < n; i++) wrong += !((double)got[i] == rounded[i]);
-      if (wrong > 0)
-        cuda_suite_fail("weights", "%lld of %lld are not the masters, rounded", (long long)wrong, (long long)n);
-      else
-        cuda_suite_pass();
-      free(masters);
-      free(got);
-    }
-  }
-  for (int i = 0; i < 4; i++) free(want[i]);
-  free(rounded);
-  (void)cudaFree(norm);
-  drop(&g), drop(&p), drop(&m), drop(&v), drop(&mean), drop(&w);
-}
-static void special_adamw(void) {
-  const int64_t sizes[] = {1, 7, 4096, 100003};
-  for (int mode = 0; mode < 4; mode++)
-    for (int i = 0; i < 4; i++) {
-      const kern_dtype dtype = mode & 1 ? KERN_BF16 : KERN_FP32, gradient = mode & 2 ? KERN_BF16 : KERN_FP32;
-      try_adamw(dtype, gradient, 0, 9, sizes[i]);
-      try_adamw(dtype, gradient, 1, 9, sizes[i]);
-      try_adamw(dtype, gradient, 5, 9, sizes[i]);
-      try_adamw(dtype, gradient, 1, (double)INFINITY, sizes[i]);
-      try_adamw(dtype, gradient, 1, (double)NAN, sizes[i]);
-      try_adamw(dtype, gradient, 0, (double)NAN, sizes[i]);
-    }
-}
-
 /* ---- the loss ---- */
 
 static void special_loss(void) {
@@ -455,7 +297,8 @@ static void special_status(void) {
 const cuda_special cuda_specials[] = {{"gemm", special_gemm},
                                       {"flat arrays", special_flat},
                                       {"not finite", special_not_finite},
-                                      {"adamw step", special_adamw},
+                                      {"adamw step", cuda_special_adamw},
+                                      {"exchange means", cuda_special_exchange},
                                       {"loss in place", special_loss},
                                       {"pieces", special_pieces},
                                       {"time steps", special_time},

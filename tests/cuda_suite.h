@@ -55,5 +55,7 @@ typedef struct cuda_special {
   void (*run)(void);
 } cuda_special;
 extern const cuda_special cuda_specials[]; /* ends with NULL */
+void cuda_special_adamw(void);             /* cuda_adamw.c */
+void cuda_special_exchange(void);
 
 #endif

@@ -148,6 +148,9 @@ START_TEST(persistent_bytes_by_optimizer) {
       }
       drop_program();
     }
+  ck_assert_double_eq(plan_optimizer_bytes(PLAN_ADAMW, GRAPH_BF16, true), 10); /* masters are halves of 2 bytes */
+  ck_assert_double_eq(plan_optimizer_bytes(PLAN_ADAMW, GRAPH_FP16, true), 12); /* fp16 has no half of an fp32 */
+  ck_assert_double_eq(plan_optimizer_bytes(PLAN_ADAMW, GRAPH_FP32, true), 8);
   const reference_plan sampling = {.ranks = 2, .schedule = PLAN_1F1B, .microbatches = 3, .sampling = true};
   make(&sampling);
   ck_assert_int_eq(class_bytes(&memory.workers[0], PLAN_MEMORY_GRADIENTS), 0);

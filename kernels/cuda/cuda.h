@@ -4,7 +4,7 @@
  * Rules that hold for all functions:
  * - Pointers are device memory unless a name says host. `void *` of an activation, a gradient of one, or a weight that
  *   kernels read has the context's dtype; of a weight's gradient, the context's gradient dtype. Statistics,
- * log-sum-exps, moments and master weights are fp32; sums of squares are double. Activations and weights begin on a
+ * log-sum-exps and moments are fp32; sums of squares are double. Activations and weights begin on a
  * boundary of 16 bytes; strides and channels need not be multiples of anything, but multiples of 8 are fast.
  * - Sums and softmax are in fp32 whatever the dtype, norms' moments too; a value is rounded to the dtype when it is
  *   written, once. In bf16 a product may be rounded once more before something of bf16 is added to it (a bias, a
@@ -201,7 +201,7 @@ void kern_cuda_rotary_forward(kern_cuda *context, const kern_rotary *size, const
 void kern_cuda_rotary_backward(kern_cuda *context, const kern_rotary *size, const void *dy, const float *cosines,
                                const float *sines, void *dx, bool accumulate);
 
-/* ---- the loss, the optimiser, flat arrays: flat.cu ---- */
+/* ---- the loss, flat arrays: flat.cu ---- */
 
 /* squares[batch] as kern_loss says; *sum += factor sum over samples of weight * squares. weights[batch] fp32, or NULL.
  */
@@ -223,10 +223,13 @@ void kern_cuda_sum(kern_cuda *context, int n, const double *values, double *sum)
 /* *flag |= 1 where x holds something not finite. */
 void kern_cuda_find_not_finite(kern_cuda *context, int64_t n, const void *x, uint32_t *flag);
 
+/* ---- the optimiser: adamw.cu ---- */
+
 /* AdamW over all of a worker's trained parameters in one pass, with clipping by the global norm and running means.
- * masters[n] are updated and rounded to weights[n] of the context's dtype; weights NULL: the masters are what kernels
- * read. Gradients (of the gradient dtype) are scaled by min(1, clip_norm / (sqrt(*norm_square) + 1e-6)); clip_norm 0:
- * they are not. Where *norm_square is not finite nothing changes. settings.gradient_scale is not read. */
+ * weights[n] have the context's dtype. In bf16 each is half of an fp32 master and low[n] has the others
+ * (kernels/halves.h): the step is the master's, and both are written. In fp32 low is not read. Gradients (of the
+ * gradient dtype) are scaled by min(1, clip_norm / (sqrt(*norm_square) + 1e-6)); clip_norm 0: they are not. Where
+ * *norm_square is not finite nothing changes. settings.gradient_scale is not read. */
 typedef struct kern_cuda_adamw {
   kern_adamw settings;
   int64_t n;
@@ -234,8 +237,10 @@ typedef struct kern_cuda_adamw {
   double means_decay; /* means NULL: not read */
 } kern_cuda_adamw;
 void kern_cuda_adamw_step(kern_cuda *context, const kern_cuda_adamw *how, const double *norm_square,
-                          const void *gradients, float *masters, float *first, float *second, float *means,
-                          void *weights);
+                          const void *gradients, void *weights, uint16_t *low, float *first, float *second,
+                          float *means);
+/* Masters, kept as above, and their means change places: twice, and every number is what it was, to the bit. */
+void kern_cuda_exchange_means(kern_cuda *context, int64_t n, void *weights, uint16_t *low, float *means);
 
 /* ---- separable projections: separable.c, over the products ---- */
 

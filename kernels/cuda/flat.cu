@@ -1,7 +1,5 @@
-// The loss, the optimiser, and flat arrays. Sums are of short runs in fp32, then in double: within a thread, over its
+// The loss, and flat arrays. Sums are of short runs in fp32, then in double: within a thread, over its
 // block, over the blocks in order. How values are cut follows from their number alone.
-#include <cmath>
-
 #include "kernels/cuda/stream.cuh"
 
 namespace kern {
@@ -251,86 +249,6 @@ __global__ void __launch_bounds__(stream_threads) not_finite_kernel(const int64_
   if (__syncthreads_or(bad) && threadIdx.x == 0) atomicOr(flag, 1u);
 }
 
-// ---- AdamW ----
-
-template <typename G, typename W>
-struct adamw_job {
-  const double *norm_square;
-  const G *gradients;
-  float *masters, *first, *second, *means; /* means NULL: none */
-  W *weights;                              /* NULL: none */
-  double clip_norm;
-  float decay, one_minus_beta1, beta2, one_minus_beta2, step_size, root_factor, epsilon, means_factor;
-};
-
-// Within 1e-6 of itself, as the quotient below: of an update, which is small beside what it changes.
-__device__ __forceinline__ float square_root(float x) {
-  float root;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(x));
-  return root;
-}
-
-template <typename G, typename W, int N>
-__global__ void __launch_bounds__(stream_threads)
-    adamw_kernel(const int64_t n, const __grid_constant__ adamw_job<G, W> j) {
-  constexpr int unroll = 2;
-  const double norm_square = *j.norm_square;
-  if (!isfinite(norm_square)) return;
-  float scale = 1;
-  if (j.clip_norm > 0) scale = static_cast<float>(fmin(1.0, j.clip_norm / (sqrt(norm_square) + 1e-6)));
-  const int64_t packs = n / N, step = static_cast<int64_t>(gridDim.x) * (stream_threads * unroll);
-#pragma unroll 1
-  for (int64_t from = static_cast<int64_t>(blockIdx.x) * (stream_threads * unroll) + threadIdx.x; from < packs;
-       from += step) {
-    packed<G, N> gradient[unroll];
-    packed<float, N> master[unroll], first[unroll], second[unroll], mean[unroll];
-#pragma unroll
-    for (int u = 0; u < unroll; u++) {
-      const int64_t at = (from + u * stream_threads) * N;
-      if (from + u * stream_threads >= packs) continue;
-      gradient[u] = load_packed<N>(j.gradients + at);
-      master[u] = load_packed<N>(j.masters + at);
-      first[u] = load_packed<N>(j.first + at);
-      second[u] = load_packed<N>(j.second + at);
-      if (j.means != nullptr) mean[u] = load_packed<N>(j.means + at);
-    }
-#pragma unroll
-    for (int u = 0; u < unroll; u++) {
-      const int64_t at = (from + u * stream_threads) * N;
-      if (from + u * stream_threads >= packs) continue;
-      float g[N], p[N], m[N], v[N];
-      unpack(gradient[u], g);
-      unpack(master[u], p);
-      unpack(first[u], m);
-      unpack(second[u], v);
-#pragma unroll
-      for (int k = 0; k < N; k++) {
-        g[k] *= scale;
-        m[k] += j.one_minus_beta1 * (g[k] - m[k]);
-        v[k] = j.beta2 * v[k] + j.one_minus_beta2 * g[k] * g[k];
-        p[k] = p[k] * j.decay - __fdividef(j.step_size * m[k], square_root(v[k]) * j.root_factor + j.epsilon);
-      }
-      store_rounded<N>(j.masters + at, p);
-      store_rounded<N>(j.first + at, m);
-      store_rounded<N>(j.second + at, v);
-      if (j.weights != nullptr) store_rounded<N>(j.weights + at, p);
-      if (j.means == nullptr) continue;
-      unpack(mean[u], m);
-#pragma unroll
-      for (int k = 0; k < N; k++) m[k] += j.means_factor * (p[k] - m[k]);
-      store_rounded<N>(j.means + at, m);
-    }
-  }
-}
-
-template <typename G, typename W, int N>
-void run_adamw(kern_cuda *context, int64_t n, const adamw_job<G, W> &j) {
-  if (n <= 0) return;
-  adamw_kernel<G, W, N>
-      <<<stream_blocks(context, divide_up(n, stream_threads * 2 * N)), stream_threads, 0, context->stream>>>(n, j);
-  launched(context, "AdamW");
-}
-
 template <typename From, typename To>
 void convert(kern_cuda *context, const char *what, int64_t n, const void *x, void *y) {
   constexpr int N = pack<From>::count < pack<To>::count ? pack<From>::count : pack<To>::count;
@@ -462,46 +380,4 @@ void kern_cuda_find_not_finite(kern_cuda *context, int64_t n, const void *x, uin
                                                                                                              flag);
   });
   launched(context, "find not finite");
-}
-
-void kern_cuda_adamw_step(kern_cuda *context, const kern_cuda_adamw *how, const double *norm_square,
-                          const void *gradients, float *masters, float *first, float *second, float *means,
-                          void *weights) {
-  if (how->n <= 0 || kern_cuda_failed(context)) return;
-  const kern_adamw *s = &how->settings;
-  const double step = static_cast<double>(s->step);
-  with_dtype(context->options.gradient, [&](auto gradient) {
-    with_dtype(context->options.dtype, [&](auto weight) {
-      using G = decltype(gradient);
-      using W = decltype(weight);
-      constexpr int N = pack<float>::count;
-      adamw_job<G, W> j = {norm_square,
-                           static_cast<const G *>(gradients),
-                           masters,
-                           first,
-                           second,
-                           means,
-                           static_cast<W *>(weights),
-                           how->clip_norm,
-                           static_cast<float>(1 - s->lr * s->weight_decay),
-                           static_cast<float>(1 - s->beta1),
-                           static_cast<float>(s->beta2),
-                           static_cast<float>(1 - s->beta2),
-                           static_cast<float>(s->lr / (1 - std::pow(s->beta1, step))),
-                           static_cast<float>(1 / std::sqrt(1 - std::pow(s->beta2, step))),
-                           static_cast<float>(s->epsilon),
-                           static_cast<float>(1 - how->means_decay)};
-      const bool aligned = is_aligned(gradients, N * sizeof(G)) && is_aligned16(masters) && is_aligned16(first) &&
-                           is_aligned16(second) && is_aligned16(means) && is_aligned(weights, N * sizeof(W));
-      const int64_t packed_values = aligned ? how->n / N * N : 0;
-      run_adamw<G, W, N>(context, packed_values, j);
-      j.gradients += packed_values;
-      j.masters += packed_values;
-      j.first += packed_values;
-      j.second += packed_values;
-      if (j.means != nullptr) j.means += packed_values;
-      if (j.weights != nullptr) j.weights += packed_values;
-      run_adamw<G, W, 1>(context, how->n - packed_values, j);
-    });
-  });
 }
