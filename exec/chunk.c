@@ -255,10 +255,9 @@ void exec_chunk_forward(const exec_chunk *chunk, const exec_memory *memory) {
   run_actions(chunk, memory, PLAN_PASS_FORWARD, 0, chunk->places->passes[PLAN_PASS_FORWARD].action_count);
 }
 
-static bool all_finite(int64_t n, const float *x) {
-  float sum = 0; /* 0 times what is not finite is not 0 */
-  for (int64_t i = 0; i < n; i++) sum += 0 * x[i];
-  return sum == 0;
+static bool is_finite(const exec_chunk *chunk, const exec_memory *memory, int tensor, plan_place place) {
+  const graph_tensor *t = &chunk->graph->tensors.items[tensor];
+  return math_of(chunk)->is_finite(chunk->kern, t->dtype, graph_tensor_elements(t), exec_memory_at(memory, place));
 }
 
 bool exec_chunk_is_finite(const exec_chunk *chunk, const exec_memory *memory) {
@@ -266,7 +265,7 @@ bool exec_chunk_is_finite(const exec_chunk *chunk, const exec_memory *memory) {
   for (int i = 0; i < places->made_count; i++) {
     const graph_tensor *t = &chunk->graph->tensors.items[places->made[i].tensor];
     if (t->producer_unit == places->first_unit + places->unit_count - 1 &&
-        !all_finite(graph_tensor_elements(t), exec_memory_at(memory, places->made[i].place)))
+        !is_finite(chunk, memory, places->made[i].tensor, places->made[i].place))
       return false;
   }
   return true;
@@ -279,8 +278,8 @@ int exec_chunk_find_not_finite(const exec_chunk *chunk, const exec_memory *memor
     const graph_op *op = &chunk->graph->ops.items[action->op];
     (void)run_action(chunk, memory, pass, action);
     for (int i = 0; i < op->output_count; i++)
-      if (!all_finite(graph_tensor_elements(&chunk->graph->tensors.items[op->outputs[i]]),
-                      exec_memory_at(memory, pass->places[action->first_place + (uint32_t)(op->input_count + i)])))
+      if (!is_finite(chunk, memory, op->outputs[i],
+                     pass->places[action->first_place + (uint32_t)(op->input_count + i)]))
         return op->unit;
   }
   return GRAPH_NONE;

@@ -27,6 +27,8 @@ typedef struct exec_math {
   /* n values of the graph's precision, put or added. */
   void (*move)(void *kern, int64_t n, const void *from, void *to, bool add);
   void (*spoil)(void *kern, int64_t bytes, void *at); /* for tests: NaN */
+  /* Waits for the device. */
+  bool (*is_finite)(void *kern, graph_dtype dtype, int64_t n, const void *x);
   /* What groups of actions do in one call, by exec_fusion_kind (exec/fusion.h); NULL: it runs every action by itself.
    */
   void (*const *fused)(const struct exec_call *call);

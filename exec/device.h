@@ -56,7 +56,9 @@ typedef struct exec_device_kind {
   /* Before a forward: what the feed has for it, for the device to take up; then, in the queue, each to its place. */
   void (*prepare)(const struct exec_work *work, struct exec_worker *w, const exec_chunk *chunk, int microbatch);
   void (*feed)(const struct exec_work *work, struct exec_worker *w, int tensor, int microbatch, void *place);
-  /* Whether what leaves the chunk's last unit is finite. */
+  /* Whether what leaves the chunk's last unit is finite; `collect` will tell, of the chunk. NULL: the host looks at
+   * once.
+   */
   void (*look)(const struct exec_work *work, struct exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
                uint32_t instruction);
   /* The loss of a microbatch, with its target in place; and its gradient, unless the step only evaluates. */

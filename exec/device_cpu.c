@@ -94,17 +94,6 @@ static dp_status collect(const exec_work *work, exec_worker *w, dp_error *error)
   return DP_OK;
 }
 
-/* Only what leaves the chunk's last unit is looked at, as long as that is finite. */
-static void look(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
-                 uint32_t at) {
-  if (w->trouble.at || exec_chunk_is_finite(chunk, memory)) return;
-  const int unit = exec_chunk_find_not_finite(chunk, memory);
-  w->trouble = (exec_trouble){.at = (int64_t)at + 1,
-                              .unit = unit,
-                              .last_unit = unit,
-                              .microbatch = (int32_t)work->program->instructions[at].microbatch};
-}
-
 /* The weighted mean over the samples of all replicas, and its gradient. */
 static void take_loss(const exec_work *work, exec_worker *w, int microbatch, const void *target_place) {
   const exec_feed *source = &work->options.feed;
@@ -185,7 +174,6 @@ const exec_device_kind exec_device_cpu = {.name = "cpu",
                                           .zero = zero,
                                           .prepare = prepare,
                                           .feed = feed,
-                                          .look = look,
                                           .loss = take_loss,
                                           .norm = norm,
                                           .optimize = optimize,

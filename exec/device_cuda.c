@@ -449,7 +449,8 @@ static void use_means(exec_worker *w, bool means) {
 
 static bool is_recorded(const exec_work *work, uint32_t instruction) {
   return work->program->instructions[instruction].opcode != PLAN_OPTIMIZER_STEP && !work->options.poison &&
-         !work->fitting && !work->step->measure_skips && !(work->options.observer && work->options.observer->on);
+         !work->fitting && !work->searching && !work->step->measure_skips &&
+         !(work->options.observer && work->options.observer->on);
 }
 
 static exec_cuda_record *record_of(const exec_work *work, exec_worker *w, uint32_t instruction) {

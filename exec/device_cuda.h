@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "exec/lanes.h"
+#include "exec/ops.h"
 #include "kernels/cuda/context.h"
 
 enum { EXEC_CUDA_MAX_GPUS = 16 };
@@ -65,7 +66,9 @@ typedef struct exec_cuda_lanes {
 static inline exec_cuda *exec_cuda_of(const exec_worker *w) { return w->device; }
 static inline kern_dtype exec_cuda_dtype(const kern_cuda *kernels) { return kernels->options.dtype; }
 
-extern const exec_math exec_math_cuda;
+extern const exec_math exec_math_cuda; /* device_cuda_math.c, over ops_cuda.c: */
+extern const exec_op_row exec_cuda_rows[GRAPH_OP_KIND_COUNT];
+extern void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call);
 
 /* device_cuda_part.c: a stream on a part of a device's multiprocessors. parts 1: on all of them. */
 dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, dp_error *error);

@@ -39,6 +39,7 @@ libexec_a_SOURCES += exec/worker.c exec/worker.h exec/worker_skips.c
 libexec_a_SOURCES += exec/device.h exec/device_cpu.c
 if HAVE_CUDA_BACKEND
 libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_part.c exec/device_cuda_values.c exec/ops_cuda.c
+libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_math.c exec/device_cuda_part.c exec/ops_cuda.c
 else
 libexec_a_SOURCES += exec/device_none.c
 endif

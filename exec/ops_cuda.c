@@ -371,7 +371,7 @@ static void rotary_backward(const exec_call *c) {
                               c->add[0]);
 }
 
-static const exec_op_row rows[GRAPH_OP_KIND_COUNT] = {
+const exec_op_row exec_cuda_rows[GRAPH_OP_KIND_COUNT] = {
     [GRAPH_CONV2D] = {conv_forward, conv_backward_input, conv_backward_weight, conv_workspace, NULL},
     [GRAPH_LINEAR] = {linear_forward, linear_backward_input, linear_backward_weight, linear_workspace, NULL},
     [GRAPH_ATTENTION] = {attention_forward, attention_backward, NULL, attention_workspace, NULL},
@@ -409,7 +409,7 @@ static void norm_silu_again(const exec_call *c) {
   kern_cuda_group_norm_again(c->kern, &size, c->x[0], c->w[0], c->w[1], c->statistics, true, c->y[0]);
 }
 
-static void product_add(const exec_call *c) { rows[c->op->kind].forward(c); } /* c->residual */
+static void product_add(const exec_call *c) { exec_cuda_rows[c->op->kind].forward(c); } /* c->residual */
 
 static void silu_norm_backward(const exec_call *c) {
   const kern_group_norm size = exec_group_norm_size(c);
@@ -431,60 +431,10 @@ static void norm_backward(const exec_call *c) {
                                 c->dw[0]);
 }
 
-static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
+void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_NORM_SILU] = norm_silu,
     [EXEC_FUSION_NORM_SILU_AGAIN] = norm_silu_again,
     [EXEC_FUSION_PRODUCT_ADD] = product_add,
     [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
 };
-
-/* ---- what chunks need beside ops ---- */
-
-static void move_values(void *context, int64_t n, const void *from, void *to, bool add) {
-  if (add)
-    kern_cuda_axpy(context, exec_cuda_dtype(context), n, 1, from, to);
-  else
-    kern_cuda_copy(context, n, from, to);
-}
-
-static void clear(void *context, int64_t n, void *at) {
-  kern_cuda_fill(context, ((const kern_cuda *)context)->options.gradient, n, 0, at);
-}
-
-static void overwrite(void *context, bool on) { kern_cuda_overwrite(context, on); }
-
-static void spoil(void *context, int64_t bytes, void *at) {
-  kern_cuda_fill(context, KERN_FP32, bytes / (int64_t)sizeof(float), NAN, at); /* NaN in either dtype */
-}
-
-static size_t project_workspace(const kern_separable *size, graph_dtype dtype, int threads) {
-  (void)threads;
-  return kern_cuda_separable_workspace(size, dtype == GRAPH_BF16 ? KERN_BF16 : KERN_FP32);
-}
-
-static void project(void *context, const kern_separable *size, void *const m[3], const void *x, void *y) {
-  kern_cuda_separable_forward(context, size, x, m[0], m[1], m[2], y);
-}
-
-static void project_input_gradient(void *context, const kern_separable *size, void *const m[3], const void *dy,
-                                   void *dx, bool add) {
-  kern_cuda_separable_input_gradient(context, size, m[0], m[1], m[2], dy, dx, add);
-}
-
-static void project_weight_gradient(void *context, const kern_separable *size, void *const m[3], const void *x,
-                                    const void *dy, void *const dm[3]) {
-  kern_cuda_separable_weight_gradient(context, size, x, m[0], m[1], m[2], dy, dm[0], dm[1], dm[2]);
-}
-
-const exec_math exec_math_cuda = {.name = "CUDA",
-                                  .rows = rows,
-                                  .move = move_values,
-                                  .spoil = spoil,
-                                  .fused = fused,
-                                  .overwrite = overwrite,
-                                  .clear = clear,
-                                  .project_workspace = project_workspace,
-                                  .project = project,
-                                  .project_input_gradient = project_input_gradient,
-                                  .project_weight_gradient = project_weight_gradient};

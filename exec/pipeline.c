@@ -248,6 +248,46 @@ static dp_status share(exec_pipeline *p, const void *mine, size_t each, void *al
   return exec_broadcast(t, all, (size_t)p->work.program->worker_count * each, error);
 }
 
+static dp_status share_reports(exec_pipeline *p, dp_error *error) {
+  exec_report *mine = p->reports + p->work.program->worker_count;
+  for (int w = p->first_worker; w < p->end_worker; w++) {
+    const exec_worker *worker = &p->workers[w];
+    mine[w - p->first_worker] = (exec_report){worker->loss, worker->square, worker->trouble};
+  }
+  return share(p, mine, sizeof *p->reports, p->reports, error);
+}
+
+/* Of the earliest unit of the model, of the earliest microbatch: what follows from it is no news. NULL: none. */
+static const exec_trouble *first_trouble(const exec_pipeline *p) {
+  const exec_trouble *first = NULL;
+  for (int w = 0; w < p->work.program->worker_count; w++) {
+    const exec_trouble *trouble = &p->reports[w].trouble;
+    if (trouble->at && (!first || trouble->unit < first->unit ||
+                        (trouble->unit == first->unit && trouble->microbatch < first->microbatch)))
+      first = trouble;
+  }
+  return first;
+}
+
+static dp_status play(exec_pipeline *p, const exec_step *step, double *began_s, dp_error *error);
+
+/* The step's forward pass once more, on the devices that told only in which chunk something first was not finite; the
+ * weights are still the same, and all is drawn again alike. Where nothing is found this time, the chunk is all that is
+ * known. */
+static dp_status search(exec_pipeline *p, exec_trouble *first, dp_error *error) {
+  const exec_step *step = p->work.step;
+  const exec_step again = {.evaluate = true, .use_means = step->evaluate && step->use_means};
+  double began_s;
+  p->work.searching = true;
+  dp_status status = play(p, &again, &began_s, error);
+  p->work.searching = false;
+  p->work.step = step;
+  if (status == DP_OK) status = share_reports(p, error);
+  const exec_trouble *found = status == DP_OK ? first_trouble(p) : NULL;
+  if (found) *first = *found;
+  return status;
+}
+
 static dp_status tell_trouble(const exec_pipeline *p, const exec_trouble *trouble, dp_error *error) {
   const uint32_t at = (uint32_t)(trouble->at - 1);
   const uint32_t worker = p->work.program->lanes[p->lane_of[at]].worker;
@@ -261,28 +301,29 @@ static dp_status tell_trouble(const exec_pipeline *p, const exec_trouble *troubl
                  first, trouble->microbatch, worker);
 }
 
-static dp_status tell(const exec_pipeline *p, const exec_report *reports, exec_step_result *result, dp_error *error) {
+/* Loss and norms. */
+static void sum_up(const exec_pipeline *p, exec_step_result *result) {
   const plan_plan *plan = p->work.plan;
-  const exec_trouble *first = NULL;
   double square = 0;
   result->loss = 0;
   for (int r = 0; result->rank_norms && r < plan->ranks; r++) result->rank_norms[r] = 0;
   for (int w = 0; w < p->work.program->worker_count; w++) {
-    const exec_trouble *trouble = &reports[w].trouble;
-    result->loss += reports[w].loss;
-    /* of the earliest unit of the model, of the earliest microbatch: what follows from it is no news */
-    if (trouble->at && (!first || trouble->unit < first->unit ||
-                        (trouble->unit == first->unit && trouble->microbatch < first->microbatch)))
-      first = trouble;
+    result->loss += p->reports[w].loss;
     if (plan_worker_replica(plan, w) != 0) continue;
-    square += reports[w].square;
-    if (result->rank_norms) result->rank_norms[plan_worker_rank(plan, w)] = sqrt(reports[w].square);
+    square += p->reports[w].square;
+    if (result->rank_norms) result->rank_norms[plan_worker_rank(plan, w)] = sqrt(p->reports[w].square);
   }
   result->gradient_norm = sqrt(square);
-  if (first) return tell_trouble(p, first, error);
+}
+
+static dp_status tell(exec_pipeline *p, const exec_step_result *result, dp_error *error) {
+  const exec_trouble *seen = first_trouble(p);
+  exec_trouble first = seen ? *seen : (exec_trouble){0};
+  if (first.last_unit > first.unit) DP_TRY(search(p, &first, error));
+  if (first.at) return tell_trouble(p, &first, error);
   if (!isfinite(result->loss)) return dp_fail(error, DP_RUN_FAILED, "the loss is not finite: %g", result->loss);
-  if (!isfinite(square)) return dp_fail(error, DP_RUN_FAILED, "the gradients' norm is not finite: %g", square);
-  return DP_OK;
+  if (isfinite(result->gradient_norm)) return DP_OK;
+  return dp_fail(error, DP_RUN_FAILED, "the gradients' norm is not finite: %g", result->gradient_norm);
 }
 
 static dp_status share_squares(exec_pipeline *p, double *squares, dp_error *error) {
@@ -300,15 +341,11 @@ static dp_status share_squares(exec_pipeline *p, double *squares, dp_error *erro
   return DP_OK;
 }
 
-static dp_status share_reports(exec_pipeline *p, exec_step_result *result, dp_error *error) {
-  exec_report *mine = p->reports + p->work.program->worker_count;
-  for (int w = p->first_worker; w < p->end_worker; w++) {
-    const exec_worker *worker = &p->workers[w];
-    mine[w - p->first_worker] = (exec_report){worker->loss, worker->square, worker->trouble};
-  }
-  DP_TRY(share(p, mine, sizeof *p->reports, p->reports, error));
+static dp_status take_result(exec_pipeline *p, exec_step_result *result, dp_error *error) {
+  DP_TRY(share_reports(p, error));
   if (result->squares) DP_TRY(share_squares(p, result->squares, error));
-  return tell(p, p->reports, result, error);
+  sum_up(p, result);
+  return tell(p, result, error);
 }
 
 /* ---- the timeline ---- */
@@ -383,27 +420,33 @@ static void use_means(exec_pipeline *p, bool means) {
   for (int w = p->first_worker; w < p->end_worker; w++) p->work.kind->use_means(&p->workers[w], means);
 }
 
-dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_result *result, plan_timeline *timeline,
-                             dp_error *error) {
+/* The program once; `began_s`: on process 0's clock. */
+static dp_status play(exec_pipeline *p, const exec_step *step, double *began_s, dp_error *error) {
   const bool exchange = step->evaluate && step->use_means && p->work.options.means;
-  exec_step_result unread = {.squares = NULL};
-  if (step->clip_norm > 0 && p->work.program->worker_count > 1 && !p->work.plan->global_norm && !step->evaluate)
-    return dp_fail(error, DP_BAD_INPUT, "gradients cannot be clipped: the plan has no global norm");
   p->work.step = step;
   for (int w = p->first_worker; w < p->end_worker; w++) exec_worker_begin(&p->work, &p->workers[w]);
   if (exchange) use_means(p, true);
   dp_status status = step->measure_skips ? exec_skips_show_ups(p, error) : DP_OK;
   if (status == DP_OK) status = exec_barrier(p->work.options.transport, error);
-  double began_s = dp_clock_s(); /* process 0's counts; its broadcast starts the others */
-  if (status == DP_OK) status = exec_broadcast(p->work.options.transport, &began_s, sizeof began_s, error);
+  *began_s = dp_clock_s(); /* process 0's counts; its broadcast starts the others */
+  if (status == DP_OK) status = exec_broadcast(p->work.options.transport, began_s, sizeof *began_s, error);
   if (status == DP_OK && p->work.kind->deferred) p->work.kind->begin_lanes(p);
   if (status == DP_OK) status = exec_lanes_step(p, error);
   if (status == DP_OK && p->work.kind->deferred) status = p->work.kind->finish_lanes(p, error);
   for (int w = p->first_worker; status == DP_OK && w < p->end_worker; w++)
     status = p->work.kind->collect(&p->work, &p->workers[w], error);
   if (exchange) use_means(p, false);
-  if (status == DP_OK && result && result->psnr) status = exec_skips_psnr(p, result->psnr, error);
-  if (status == DP_OK) status = share_reports(p, result ? result : &unread, error);
-  if (status == DP_OK && timeline) status = take_times(p, began_s, timeline, error);
   return status;
+}
+
+dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_result *result, plan_timeline *timeline,
+                             dp_error *error) {
+  exec_step_result unread = {.squares = NULL};
+  double began_s;
+  if (step->clip_norm > 0 && p->work.program->worker_count > 1 && !p->work.plan->global_norm && !step->evaluate)
+    return dp_fail(error, DP_BAD_INPUT, "gradients cannot be clipped: the plan has no global norm");
+  DP_TRY(play(p, step, &began_s, error));
+  if (result && result->psnr) DP_TRY(exec_skips_psnr(p, result->psnr, error));
+  DP_TRY(take_result(p, result ? result : &unread, error));
+  return timeline ? take_times(p, began_s, timeline, error) : DP_OK;
 }

@@ -21,7 +21,7 @@
 
 typedef struct exec_pipeline exec_pipeline;
 
-/* What the model is fed. Called by several threads. */
+/* What the model is fed. Called by several threads; the same again, where a device looks for what was not finite. */
 typedef struct exec_feed {
   /* Fills `out` with a graph input as it lies in memory, or with the target where tensor is the output. */
   void (*fill)(void *data, int replica, int microbatch, int tensor, float *out);

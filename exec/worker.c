@@ -192,6 +192,17 @@ static void feed(const exec_work *work, exec_worker *w, const exec_chunk *chunk,
   }
 }
 
+/* Only what leaves the chunk's last unit is looked at, as long as that is finite. */
+static void find_unit(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
+                      uint32_t at) {
+  if (w->trouble.at || exec_chunk_is_finite(chunk, memory)) return;
+  const int unit = exec_chunk_find_not_finite(chunk, memory);
+  w->trouble = (exec_trouble){.at = (int64_t)at + 1,
+                              .unit = unit,
+                              .last_unit = unit,
+                              .microbatch = (int32_t)work->program->instructions[at].microbatch};
+}
+
 static void forward(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
                     uint32_t at) {
   const plan_instruction *instruction = &work->program->instructions[at];
@@ -200,7 +211,10 @@ static void forward(const exec_work *work, exec_worker *w, const exec_chunk *chu
   exec_worker_restore_skips(work, w, instruction->chunk, microbatch);
   exec_chunk_forward(chunk, memory);
   exec_worker_pack_skips(work, w, exec_memory_at(memory, chunk->places->scratch), instruction->chunk, microbatch);
-  work->kind->look(work, w, chunk, memory, at);
+  if (work->kind->look && !work->searching)
+    work->kind->look(work, w, chunk, memory, at);
+  else
+    find_unit(work, w, chunk, memory, at);
   if (instruction->chunk != work->plan->chunk_count - 1) return;
   void *target = exec_memory_at(memory, chunk->places->target);
   work->kind->feed(work, w, work->output, microbatch, target);

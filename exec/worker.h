@@ -57,6 +57,7 @@ typedef struct exec_work {
   exec_pipeline_options options;
   int output;   /* tensor */
   bool fitting; /* this step gathers what the fit of compressed skips needs */
+  bool searching; /* this step is to find which unit of a chunk was the first whose output is not finite */
   plan_memory memory;
   void *lanes; /* the kind's queues: exec_pipeline.device */
   const exec_step *step;

@@ -35,10 +35,12 @@ typedef struct outcome {
   double fitted[MOST_SKIPS], psnr[MOST_SKIPS];
   float *matrices, *of_matrices;
   int64_t matrix_count;
+  char text[1024]; /* of the error, in a run that is spoilt */
 } outcome;
 
 typedef struct how {
   bool cuda, poison, bf16;
+  bool spoilt;         /* after a few steps a weight in the middle of the last chunk is not a number */
   const outcome *like; /* whose matrices it begins with; NULL: its own */
 } how;
 
@@ -147,6 +149,25 @@ static dp_status train(exec_pipeline *pipeline, const sim_prediction *p, plan_ti
                                      : dp_fail(&error, DP_INTERNAL, "an evaluation by means changed the weights");
 }
 
+/* Steps that are played again, then one that must fail; what it says is kept. */
+static dp_status spoil(exec_pipeline *pipeline, const sim_prediction *p, outcome *o) {
+  const exec_step step = {.clip_norm = 0.5,
+                          .adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .step = 1}};
+  const plan_chunk *chunk = &p->plan.chunks[p->plan.chunk_count - 1];
+  const graph *g = &p->graph;
+  const float nan = NAN;
+  int weight = -1, owner = 0;
+  for (int s = 0; s < 3; s++) DP_TRY(exec_pipeline_step(pipeline, &step, NULL, NULL, &error));
+  for (int i = g->units.items[chunk->first_unit + chunk->unit_count / 2].first_op; weight < 0; i++)
+    if (g->ops.items[i].weight_count > 0) weight = g->ops.items[i].first_weight;
+  while (!exec_parameters_value(exec_pipeline_parameters(pipeline, owner), weight)) owner++;
+  DP_TRY(exec_pipeline_write(pipeline, owner, EXEC_VALUES, exec_pipeline_parameters(pipeline, owner)->offset[weight], 1,
+                             &nan, &error));
+  const dp_status status = exec_pipeline_step(pipeline, &step, NULL, NULL, &error);
+  (void)snprintf(o->text, sizeof o->text, "%s", error.text);
+  return status == DP_RUN_FAILED ? DP_OK : dp_fail(&error, DP_INTERNAL, "a spoilt weight was not found");
+}
+
 static dp_status run_in(const char *model, const sim_prediction *p, how h, outcome *o) {
   exec_weights weights = {0};
   dp_document config = {0};
@@ -166,7 +187,7 @@ static dp_status run_in(const char *model, const sim_prediction *p, how h, outco
   if (status == DP_OK) status = plan_timeline_init(&p->program, &timeline, &error);
   if (status == DP_OK) status = exec_pipeline_create(&p->program, &p->graph, &options, &pipeline, &error);
   if (status == DP_OK) status = exec_fixture_load(pipeline, &p->program, &p->graph, &weights, config.root, &error);
-  if (status == DP_OK) status = train(pipeline, p, &timeline, h, o);
+  if (status == DP_OK) status = h.spoilt ? spoil(pipeline, p, o) : train(pipeline, p, &timeline, h, o);
   exec_pipeline_free(pipeline);
   plan_timeline_free(&timeline);
   dp_document_free(&config);
@@ -303,6 +324,19 @@ static void try(const char *model, const char *plan, const outcome *one) {
   drop(&lossy);
 }
 
+/* What is not finite is told as the CPU tells it. */
+static void compare_texts(const char *model, const char *plan) {
+  static const how hows[] = {{.cuda = true, .poison = true, .spoilt = true},
+                             {.cuda = true, .spoilt = true},
+                             {.cuda = true, .bf16 = true, .spoilt = true}};
+  outcome right, o;
+  if (!run(model, plan, (how){.spoilt = true}, &right)) return;
+  check(strncmp(right.text, "unit ", 5) == 0, "%s: %s", model, right.text);
+  for (size_t i = 0; i < sizeof hows / sizeof *hows; i++)
+    if (run(model, plan, hows[i], &o))
+      check(strcmp(o.text, right.text) == 0, "%s, %s: found \"%s\", allowed: \"%s\"", model, plan, o.text, right.text);
+}
+
 int main(int argc, char **argv) {
   static const char *const models[] = {"sd15", "sdxl", "sd3", "flux-dev"};
   const char *words[3] = {NULL};
@@ -336,6 +370,10 @@ int main(int argc, char **argv) {
     outcome one;
     if (words[0] && strcmp(words[0], models[m]) != 0) continue;
     if (!run(models[m], "stages = 1", (how){.cuda = false}, &one)) continue;
+    if (first == 0) {
+      compare_texts(models[m], plans[0]);
+      compare_texts(models[m], plans[1]);
+    }
     for (int i = first; i < PLANS && i < first + count; i++) try(models[m], plans[i], &one);
     drop(&one);
   }
