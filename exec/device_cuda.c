@@ -267,7 +267,8 @@ static dp_status start(const exec_work *work, exec_worker *w, dp_error *error) {
                                  .stream = d->stream,
                                  .sm_count = d->sm_count,
                                  .workspace = w->layout.workspace,
-                                 .workspace_bytes = w->layout.workspace_bytes - shown};
+                                 .workspace_bytes = w->layout.workspace_bytes - shown,
+                                 .any_order = work->options.any_order};
   DP_TRY(kern_cuda_create(&how, &d->kernels, error));
   w->context = d->kernels;
   DP_TRY(make_scalars(work, d, error));

@@ -47,6 +47,7 @@ typedef struct exec_pipeline_options {
   exec_transport *transport;
   double lora_alpha; /* of adapters, whose scale is alpha / rank; 0: the rank */
   bool means;        /* keep running means of what is trained */
+  bool any_order;    /* sums on CUDA devices may have any order where that is faster; else a step has the same bits */
   bool poison;       /* for tests: memory is NaN before and after the life that the plan gives it */
   /* A pipeline of the same model, split and workers for another resolution, on whose weights, gradients and moments
    * this one works. It must outlive this one, and only one of the two may be in a step. NULL: it has its own. */

@@ -188,6 +188,7 @@ static dp_status make_pipelines(exec_session *s, dp_error *error) {
                                            .transport = s->options.transport,
                                            .lora_alpha = train->lora_alpha,
                                            .means = s->means,
+                                           .any_order = !s->options.scenario->train.deterministic,
                                            .observer = at == s->base ? s->options.observer : NULL,
                                            .shared = s->pipeline};
     const exec_session_size *size = &s->options.sizes[at];

@@ -14,7 +14,7 @@ dp_status plan_scenario_resolve(plan_scenario *scenario, const dp_node *node, co
 
 enum { PLAN_WHATIF_FIELD_COUNT = 6 };
 extern const dp_field plan_whatif_fields[PLAN_WHATIF_FIELD_COUNT];
-enum { PLAN_TRAIN_FIELD_COUNT = 24, PLAN_DATA_FIELD_COUNT = 4 };
+enum { PLAN_TRAIN_FIELD_COUNT = 25, PLAN_DATA_FIELD_COUNT = 4 };
 extern const dp_field plan_train_fields[PLAN_TRAIN_FIELD_COUNT], plan_data_fields[PLAN_DATA_FIELD_COUNT];
 /* NULL: the defaults. [train] is read after [task]. */
 dp_status plan_scenario_read_whatif(const dp_node *table, plan_scenario *scenario, dp_error *error);

@@ -14,6 +14,7 @@ typedef struct train_keys {
   double min_snr_gamma, guidance, learning_rate, epsilon, weight_decay, lr_floor, clip_norm, ema_decay, lora_alpha;
   int64_t warmup_steps, seed, threads, checkpoint_every, keep_checkpoints, evaluate_every, evaluate_samples, psnr_every;
   int objective, lr_schedule;
+  bool deterministic;
   const dp_node *betas, *stage_rates, *lora_targets;
 } train_keys;
 
@@ -47,6 +48,8 @@ const dp_field plan_train_fields[PLAN_TRAIN_FIELD_COUNT] = {
     ROW(weights, DP_FIELD_STRING, 0, 0,
         "a folder of diffusers to begin from; default drawn by the seed, doc/training.md"),
     ROW(threads, DP_FIELD_INTEGER, 1, 1024, "of each worker's kernels; default its device's cores; of a GPU, the processors shared evenly"),
+    ROW(deterministic, DP_FIELD_BOOLEAN, 0, 0,
+        "a step has the same bits each time; false: GPUs add up in any order where that is faster; default true"),
     ROW(checkpoint_every, DP_FIELD_INTEGER, 0, 1e9, "steps; default 0: one at the end"),
     ROW(keep_checkpoints, DP_FIELD_INTEGER, 0, 1e6, "the newest so many; default 3; 0: all"),
     ROW(evaluate_every, DP_FIELD_INTEGER, 0, 1e9, "steps; default 0: never"),
@@ -121,7 +124,8 @@ dp_status plan_scenario_read_train(const dp_node *table, plan_scenario *scenario
                      .weight_decay = 0.01,
                      .clip_norm = table ? 1 : 0,
                      .keep_checkpoints = 3,
-                     .objective = -1};
+                     .objective = -1,
+                     .deterministic = true};
   DP_TRY(
       dp_schema_read(table, scenario->document.root, "train", plan_train_fields, PLAN_TRAIN_FIELD_COUNT, &keys, error));
   for (size_t i = 0; i < DP_COUNT_OF(lora_keys) && scenario->model_options.trainable != GRAPH_TRAIN_LORA; i++)
@@ -146,6 +150,7 @@ dp_status plan_scenario_read_train(const dp_node *table, plan_scenario *scenario
                                  .seed = keys.seed,
                                  .weights = keys.weights,
                                  .threads = keys.threads,
+                                 .deterministic = keys.deterministic,
                                  .checkpoint_every = keys.checkpoint_every,
                                  .keep_checkpoints = keys.keep_checkpoints,
                                  .evaluate_every = keys.evaluate_every,

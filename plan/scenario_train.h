@@ -30,6 +30,7 @@ typedef struct plan_train {
   int64_t seed;
   const char *weights;       /* a folder of diffusers to begin from, as written; NULL: drawn by the seed */
   int64_t threads;           /* of each worker's kernels; 0: its device's cores; of a GPU, the processors shared evenly */
+  bool deterministic;        /* false: sums on GPUs may have any order where that is faster */
   int64_t checkpoint_every, keep_checkpoints; /* steps, 0: only at the end; how many, 0: all */
   int64_t evaluate_every;    /* steps; 0: only with --eval */
   int64_t evaluate_samples;  /* 0: a global batch */

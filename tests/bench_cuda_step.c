@@ -4,6 +4,7 @@
  * usage: bench_cuda_step NAME=VALUE...
  *   model=sdxl_unet  of scenarios/models   height=1024 width=1024 tokens=77   pixels, text tokens
  *   batch=8   samples a step   precision=bf16   lora=0   rank of adapters; 0: all weights are trained
+ *   deterministic=1   0: sums may have any order where that is faster
  *   virtual=1   parts of one device, for the prediction; 1: eight whole ones
  *   plan="stages = 1"   lines of [plan], apart by semicolons   steps=7   measured, after two   evaluate=1   a forward,
  * too
@@ -127,7 +128,9 @@ int main(int argc, char **argv) {
   read_scenario(argc, argv, &scenario);
   must(sim_efficiency_read(NULL, &efficiency, &error));
   must(sim_predict(&scenario, efficiency, &p, &error));
-  const exec_pipeline_options options = {.cuda = true, .feed = {.fill = fill, .data = &p.graph}};
+  const bool deterministic = number_of(argc, argv, "deterministic", "1") != 0;
+  const exec_pipeline_options options = {
+      .cuda = true, .any_order = !deterministic, .feed = {.fill = fill, .data = &p.graph}};
   (void)cudaMemGetInfo(&before, &all);
   const double began_s = dp_clock_s();
   must(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
@@ -166,12 +169,12 @@ int main(int argc, char **argv) {
     if (*c == '"') *c = '\'';
   printf("made in %.1f s, loaded in %.1f s\n", made_s - began_s, loaded_s - made_s);
   printf(
-      "{\"model\": \"%s\", \"batch\": %ld, \"lora\": %ld, \"plan\": \"%s\", \"workers\": %d, \"step_ms\": %.2f, "
+      "{\"model\": \"%s\", \"batch\": %ld, \"lora\": %ld, \"deterministic\": %s, \"plan\": \"%s\", \"workers\": %d, \"step_ms\": %.2f, "
       "\"forward_ms\": %.2f, "
       "\"timeline_ms\": %.2f, \"bubble\": %.4f, \"busy_ms\": %.2f, \"planned_gb\": %.3f, \"taken_gb\": %.3f, "
       "\"predicted_step_ms\": %.2f, \"predicted_bubble\": %.4f}\n",
       value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "batch", "8"),
-      number_of(argc, argv, "lora", "0"), plan, p.program.worker_count, dp_median(seconds, (size_t)steps) * 1e3,
+      number_of(argc, argv, "lora", "0"), deterministic ? "true" : "false", plan, p.program.worker_count, dp_median(seconds, (size_t)steps) * 1e3,
       dp_median(forward, (size_t)steps) * 1e3, timeline.step_s * 1e3, metrics.bubble_ratio, busy_s * 1e3,
       (double)planned / 1e9, (double)(before - after) / 1e9, p.timeline.step_s * 1e3, expected.bubble_ratio);
   for (uint32_t l = 0; l < p.program.lane_count; l++) {

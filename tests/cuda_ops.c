@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/cuda/context.h"
+
 static size_t linear_workspace(const int64_t *z, kern_dtype dtype) {
   const kern_linear s = linear_of(z);
   return kern_cuda_linear_workspace(&s, dtype);
@@ -210,6 +212,25 @@ static const cuda_ops_kind attention = {.rows = &ops_attention,
                                         .forward = attention_forward,
                                         .backward = attention_backward};
 
+/* The same where sums may have any order. */
+static void attention_backward_any_order(const cuda_call *c) {
+  c->c->options.any_order = true;
+  attention_backward(c);
+  c->c->options.any_order = false;
+}
+static const cuda_ops_kind attention_any_order = {.name = "attention, any order",
+                                                  .rows = &ops_attention,
+                                                  .cpu = &ops_attention,
+                                                  .subsets = {1, 2, 4, 5},
+                                                  .same_kept = true,
+                                                  .tunes = true,
+                                                  .any_order = true,
+                                                  .between = 3,
+                                                  .between_back = 5,
+                                                  .workspace = attention_workspace,
+                                                  .forward = attention_forward,
+                                                  .backward = attention_backward_any_order};
+
 /* Two products lie between, each way; of a gradient of a matrix, those of x and those of dy. */
 static size_t separable_workspace(const int64_t *z, kern_dtype dtype) {
   const kern_separable s = separable_of(z);
@@ -372,6 +393,6 @@ static const cuda_ops_kind rms_norm = {.rows = &ops_rms_norm,
                                        .backward = rms_norm_backward,
                                        .again = rms_norm_again};
 
-const cuda_ops_kind *const cuda_ops_products[] = {&linear,          &linear_residual, &lora,      &conv,
-                                                  &conv_residual,   &attention,       &separable, &group_norm,
-                                                  &group_norm_silu, &layer_norm,      &rms_norm,  NULL};
+const cuda_ops_kind *const cuda_ops_products[] = {
+    &linear,    &linear_residual, &lora,            &conv,       &conv_residual, &attention, &attention_any_order,
+    &separable, &group_norm,      &group_norm_silu, &layer_norm, &rms_norm,      NULL};

@@ -21,6 +21,7 @@ typedef struct cuda_call {
 
 /* Which arrays: bit i is in[i]. */
 typedef struct cuda_ops_kind {
+  const char *name;     /* NULL: that of `cpu` */
   const ops_kind *rows; /* whose rows of the table it is run at */
   const ops_kind *cpu;  /* arrays, reference, and the run on the CPU that gradients are held to */
   unsigned weights;     /* their gradients have the gradient dtype */
@@ -33,6 +34,7 @@ typedef struct cuda_ops_kind {
   bool no_kept;         /* kept may be NULL in forward */
   bool wide_out;        /* the output is fp32 or more */
   bool tunes;           /* sizes may be timed: kern_cuda_tune */
+  bool any_order;       /* gradients need not have the same bits twice */
   double stretch;       /* in[0] is this much larger than the table's, which the reference knows; 0: as large */
   /* Roundings to the dtype of what lies between inputs and output, and inputs and gradients, each relative to the
    * largest value of the result: see compare() of tests/cuda_trial.c */
@@ -51,6 +53,8 @@ typedef struct cuda_ops_kind {
 } cuda_ops_kind;
 
 extern const cuda_ops_kind *const cuda_ops_products[], *const cuda_ops_moves[]; /* each ends with NULL */
+
+static inline const char *cuda_ops_name(const cuda_ops_kind *kind) { return kind->name ? kind->name : kind->cpu->name; }
 
 static inline void *cuda_ops_at(const void *p, int64_t n, kern_dtype dtype) {
   return (char *)(uintptr_t)p + n * kern_dtype_bytes(dtype);

@@ -377,9 +377,10 @@ static void backward(trial *t, bool accumulate) {
       }
       char name[64];
       (void)snprintf(name, sizeof name, "d%d, %s", i, way == 1 ? "once more" : "in a graph");
-      check_bits(name, first[i], raw, d_bytes(t, i));
+      if (!kind->any_order) check_bits(name, first[i], raw, d_bytes(t, i));
       free(raw);
     }
+    if (way > 0 && kind->any_order) check_gradients(t, accumulate, every, way == 1 ? ", once more" : ", in a graph");
   }
   for (int i = 0; i < t->a.count; i++) free(first[i]);
   for (int s = 0; s < 4; s++) {

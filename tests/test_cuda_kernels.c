@@ -261,7 +261,7 @@ static void add_jobs(const ops_row *rows, size_t count, bool large) {
           /* gradients' dtype is looked at where there is such a gradient */
           if (m == 2 && (large || ((*k)->weights | (*k)->given) == 0)) continue;
           jobs[job_count++] = (cuda_job){.kind = *k,
-                                         .name = (*k)->cpu->name,
+                                         .name = cuda_ops_name(*k),
                                          .z = rows[r].z,
                                          .longest = rows[r].longest,
                                          .large = large,

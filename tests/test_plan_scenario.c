@@ -336,19 +336,21 @@ START_TEST(training_has_defaults_and_takes_every_key) {
   ck_assert_ptr_null(scenario.model_options.lora_targets);
   ck_assert(t->learning_rate == 1e-4 && t->betas[0] == 0.9 && t->betas[1] == 0.999 && t->epsilon == 1e-8);
   ck_assert(t->weight_decay == 0.01 && t->clip_norm == 0 && t->guidance == 1 && t->ema_decay == 0);
+  ck_assert(t->deterministic);
   ck_assert_int_eq(t->keep_checkpoints, 3);
   ck_assert(scenario.data.shuffle && !scenario.data.trust_cache && scenario.data.bucket_count == 0);
   settle(SD15
          "[task]\ntrainable = \"lora\"\nlora_rank = 4\n[data]\npath = \"no/where\"\nshuffle = false\n"
          "buckets = [[512, 768], [768, 512]]\n[train]\nobjective = \"v_prediction\"\nweights = \"nor/here\"\n"
          "lr_schedule = \"cosine\"\nwarmup_steps = 5\nlr_floor = 0.1\nbetas = [0.8, 0.95]\nstage_rates = [1, 0.5]\n"
-         "lora_targets = [\"to_q\", \"ff.net.2\"]\nlora_alpha = 8\nema_decay = 0.99\nseed = 7\nmin_snr_gamma = 5\n");
+         "lora_targets = [\"to_q\", \"ff.net.2\"]\nlora_alpha = 8\nema_decay = 0.99\nseed = 7\nmin_snr_gamma = 5\n"
+         "deterministic = false\n");
   ck_assert_str_eq(plan_objective_names[t->objective], "v_prediction");
   ck_assert(t->clip_norm == 1 && plan.global_norm); /* the norm is a part of the program */
   ck_assert_int_eq(t->rate_schedule, PLAN_RATE_COSINE);
   ck_assert(t->warmup_steps == 5 && t->rate_floor == 0.1 && t->betas[0] == 0.8 && t->betas[1] == 0.95);
   ck_assert(t->stage_rate_count == 2 && t->stage_rates[0] == 1 && t->stage_rates[1] == 0.5);
-  ck_assert(t->lora_alpha == 8 && t->ema_decay == 0.99 && t->seed == 7 && t->min_snr_gamma == 5);
+  ck_assert(t->lora_alpha == 8 && t->ema_decay == 0.99 && t->seed == 7 && t->min_snr_gamma == 5 && !t->deterministic);
   ck_assert(scenario.data.bucket_count == 2 && scenario.data.buckets[1].height == 768 && !scenario.data.shuffle);
 }
 END_TEST

@@ -4,8 +4,8 @@
  *
  * The backward graph whose last product goes straight to dq is cuDNN's deterministic one: it keeps the gradients of all
  * scores, 2 bytes each, in the workspace, so samples or heads are taken in as many goes as keep that within
- * MOST_SCORE_BYTES. The graph that adds dq up in fp32 does so in any order; it is taken only where the other is not to
- * be had, and kern_cuda_describe tells of it.
+ * MOST_SCORE_BYTES. The graph that adds dq up in fp32, from zeros, does so in any order; it is taken where the other is
+ * not to be had, or where any order is allowed and it is faster, and kern_cuda_describe tells of it.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_graph.h"
@@ -128,6 +128,8 @@ static cudnnStatus_t run_go(const attention_call *c, int64_t batch, int64_t head
     GIVE(ONE, &one);
     if (c->entry->form == GRAPH_SUM) {
       GIVE(DQ_SUM, workspace + rest);
+      if (cudaMemsetAsync(workspace + rest, 0, dq_sum_bytes(s), c->context->stream) != cudaSuccess)
+        return CUDNN_STATUS_EXECUTION_FAILED;
       rest += dq_sum_bytes(s);
     }
   }
@@ -191,12 +193,12 @@ static int configs_of(builder *b, descriptor graph, cudnnBackendHeurMode_t mode,
 /* What came of an attempt: nothing was made, something that needs too much workspace, or a plan. */
 typedef enum outcome { NOTHING, TOO_LARGE, FOUND } outcome;
 
-static void keep_fastest(attention_call *c, entry *e, descriptor plan, float *best) {
+static void keep_fastest(attention_call *c, entry *e, descriptor plan) {
   const descriptor before = e->plan;
   e->plan = plan;
   const float ms = kern_cuda_time_ms(c->context, run, c);
-  if (c->status == CUDNN_STATUS_SUCCESS && (!before || ms < *best))
-    *best = ms;
+  if (c->status == CUDNN_STATUS_SUCCESS && (!before || ms < e->ms))
+    e->ms = ms;
   else
     e->plan = before;
 }
@@ -208,7 +210,6 @@ static outcome find_plan(attention_call *c, entry *e, const descriptor *configs,
   const size_t used = c->rest + (e->form == GRAPH_SUM ? dq_sum_bytes(c->size) : 0);
   const size_t all = c->context->options.workspace_bytes, room = all > used ? all - used : 0;
   outcome out = NOTHING;
-  float best = 0;
   for (int i = 0; i < count && (!e->plan || c->context->tuning); i++) {
     if (has_any_order_note(b, configs[i]) != any_order || !b->ok) continue;
     const descriptor plan = kern_attention_make(b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -221,7 +222,7 @@ static outcome find_plan(attention_call *c, entry *e, const descriptor *configs,
       if ((size_t)bytes > room) {
         if (out == NOTHING) out = TOO_LARGE;
       } else if (c->context->tuning) {
-        keep_fastest(c, e, plan, &best);
+        keep_fastest(c, e, plan);
       } else {
         e->plan = plan;
       }
@@ -258,19 +259,46 @@ static outcome build(attention_call *c, entry *e) {
   return out;
 }
 
+/* Leaves e->plan NULL where cuDNN has no such form. */
+static void try_form(attention_call *c, entry *e, form f) {
+  const kern_attention *s = c->size;
+  e->form = f;
+  e->batch = s->batch;
+  e->heads = s->heads;
+  c->entry = e;
+  if (e->key.backward && f == GRAPH) first_go(s, &e->batch, &e->heads);
+  while (build(c, e) == TOO_LARGE && e->key.backward && f == GRAPH && go_smaller(s, &e->batch, &e->heads))
+    ;
+  if (!e->plan) kern_attention_destroy_from(&e->built, 0);
+}
+
+/* Takes the form's plan where it is faster than the one there is. */
+static void challenge(attention_call *c, entry *e, form f) {
+  entry *other = calloc(1, sizeof *other);
+  if (!other) return; /* then it stays as it is */
+  other->key = e->key;
+  try_form(c, other, f);
+  if (other->plan && other->ms < e->ms) {
+    const entry slower = *e;
+    *e = *other;
+    *other = slower;
+  }
+  kern_attention_destroy_from(&other->built, 0);
+  free(other);
+  c->entry = e;
+}
+
 /* Leaves e->plan NULL where cuDNN has no way. */
 static void decide(attention_call *c, entry *e) {
-  static const form of_forward[] = {GRAPH, ONE_OPERATION}, of_backward[] = {GRAPH, GRAPH_SUM};
-  const kern_attention *s = c->size;
-  for (int i = 0; i < 2 && !e->plan; i++) {
-    e->form = e->key.backward ? of_backward[i] : of_forward[i];
-    e->batch = s->batch;
-    e->heads = s->heads;
-    if (e->key.backward && e->form == GRAPH) first_go(s, &e->batch, &e->heads);
-    while (build(c, e) == TOO_LARGE && e->key.backward && e->form == GRAPH && go_smaller(s, &e->batch, &e->heads))
-      ;
-  }
-  if (!e->plan) kern_attention_destroy_from(&e->built, 0);
+  static const form of_forward[] = {GRAPH, ONE_OPERATION}, of_backward[] = {GRAPH, GRAPH_SUM},
+                    in_any_order[] = {GRAPH_SUM, GRAPH};
+  const bool any_order = e->key.any_order;
+  const form *forms = any_order ? in_any_order : e->key.backward ? of_backward : of_forward;
+  try_form(c, e, forms[0]);
+  if (!e->plan)
+    try_form(c, e, forms[1]);
+  else if (any_order && c->context->tuning)
+    challenge(c, e, forms[1]);
 }
 
 /* What graphs are known to take, or to take wrongly, without being told by the library. */
@@ -415,6 +443,7 @@ void kern_cuda_attention_backward(kern_cuda *context, const kern_attention *size
                         .rest = p.rest};
     attention_key key = key_of(&s, true);
     key.backward = true;
+    key.any_order = context->options.any_order;
     key.dq_stride = q_beside ? width : s.q_stride;
     key.dk_stride = k_beside ? width : s.k_stride;
     key.dv_stride = v_beside ? width : s.v_stride;

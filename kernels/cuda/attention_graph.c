@@ -51,6 +51,7 @@ static layout scores_of(const entry *e) { return dense(e->batch, e->heads, e->ke
 static layout rows_of(const entry *e) { return dense(e->batch, e->heads, e->key.q_tokens, 1); }
 
 static descriptor tensor(builder *b, int64_t uid, cudnnDataType_t type, layout l) {
+  const cudnnBackendTensorReordering_t of_sums = CUDNN_TENSOR_REORDERING_F16x16;
   const descriptor made = kern_attention_make(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   const bool is_virtual = uid == NO_UID, by_value = uid == SCALE || uid == ONE;
   const int64_t id = is_virtual ? FIRST_VIRTUAL + b->next_virtual++ : uid, alignment = 16;
@@ -59,6 +60,8 @@ static descriptor tensor(builder *b, int64_t uid, cudnnDataType_t type, layout l
   kern_attention_set(b, made, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, l.strides);
   kern_attention_set(b, made, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
   kern_attention_set(b, made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+  if (uid == DQ_SUM)
+    kern_attention_set(b, made, CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TYPE_TENSOR_REORDERING_MODE, 1, &of_sums);
   if (is_virtual) kern_attention_set(b, made, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
   if (by_value) kern_attention_set(b, made, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
   kern_attention_finish(b, made);

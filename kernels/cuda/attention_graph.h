@@ -22,7 +22,7 @@ typedef struct builder {
 typedef struct attention_key {
   int64_t batch, heads, dim, q_tokens, k_tokens;
   int64_t q_stride, k_stride, v_stride, y_stride, dq_stride, dk_stride, dv_stride;
-  int64_t backward, stats;
+  int64_t backward, stats, any_order;
 } attention_key;
 
 typedef enum form { GRAPH, GRAPH_SUM, ONE_OPERATION } form;
@@ -34,6 +34,7 @@ typedef struct entry {
   form form;
   builder built;
   descriptor plan;
+  float ms; /* how long it takes, where it was timed */
   bool any_order;
 } entry;
 

@@ -16,8 +16,8 @@
  * - Everything is put on the context's stream and may be captured in a graph; no function waits for the device or
  *   allocates, except the first call of a product, a convolution or attention of new sizes, which may build and, while
  *   kern_cuda_tune is on, time: what is captured must have been called before.
- * - Every sum has one order that depends on the sizes and the device alone: the same call has the same bits. (Where a
- *   library cannot promise that, its fastest deterministic way is taken.)
+ * - Every sum has one order that depends on the sizes and the device alone: the same call has the same bits, unless
+ *   options.any_order is set. (Where a library cannot promise that, its fastest deterministic way is taken.)
  * - Nothing returns an error: the first one is kept in the context and told by kern_cuda_status. After one, calls do
  *   nothing. NaN and infinity in an input reach the output.
  * - The context's workspace has at least the bytes that kern_cuda_<op>_workspace says (the most of forward and
@@ -50,6 +50,8 @@ typedef struct kern_cuda_options {
   size_t workspace_bytes; /* the most that the ops to be run need */
   /* With fp32: whether products may round to TF32 (10 bits); else they are exact to fp32. */
   bool tf32;
+  /* Sums may have any order where that is faster, so that two equal calls differ by rounding: attention's dq in bf16. */
+  bool any_order;
 } kern_cuda_options;
 
 /* DP_UNSUPPORTED: a library or the device is too old, and which. */

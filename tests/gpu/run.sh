@@ -114,11 +114,14 @@ steps() {
   local one='stages = 1;microbatch_size' sd15=(model=sd15_unet height=512 width=512) sdxl=(model=sdxl_unet)
   local plan workers
   step sdxl-train-8 "${sdxl[@]}" batch=8 plan="$one = 8"
+  step sdxl-train-8-any-order "${sdxl[@]}" batch=8 deterministic=0 plan="$one = 8"
   step sdxl-train-1 "${sdxl[@]}" batch=1 plan="$one = 1"
   step sdxl-train-4 "${sdxl[@]}" batch=4 plan="$one = 4"
   step sd15-train-8 "${sd15[@]}" batch=8 plan="$one = 8"
+  step sd15-train-8-any-order "${sd15[@]}" batch=8 deterministic=0 plan="$one = 8"
   step sd15-train-1 "${sd15[@]}" batch=1 plan="$one = 1"
   step sd3-train-4 model=sd3_medium tokens=333 batch=4 plan="$one = 4"
+  step sd3-train-4-any-order model=sd3_medium tokens=333 batch=4 deterministic=0 plan="$one = 4"
   step sdxl-lora-8 "${sdxl[@]}" batch=8 lora=16 plan="$one = 8"
   for workers in 4 8; do
     for plan in 1f1b folded; do
