@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/schema.h"
+#include "plan/link_class.h"
 #include "plan/topology.h"
 
 typedef struct builder {
@@ -387,6 +388,7 @@ dp_status plan_cluster_build(const dp_node *table, plan_catalogue *catalogue, pl
   builder b = {.cluster = &made, .catalogue = catalogue, .error = error};
   dp_status status = build(&b, table);
   if (status == DP_OK) status = keep(&b);
+  if (status == DP_OK) status = plan_link_classes_find(&b.file, catalogue, &made, error);
   if (status == DP_OK) status = check_connected(&b);
   plan_cluster_file_free(&b.file);
   dp_array_free(&b.twin);

@@ -67,6 +67,24 @@ typedef struct plan_route {
   const plan_link_model *limiting;
 } plan_route;
 
+/* What the classes of the cluster's links are to other transports than peer copies (plan/transport.h): rows of its file or
+ * of the catalogue, else estimates (plan/link_class.c), which say so in `source`. */
+typedef struct plan_link_class {
+  const plan_link_model *model;
+  const plan_link_model *nccl;      /* NCCL's send and receive over it; of a network class itself */
+  const plan_link_model *partition; /* the same on multiprocessors of its own */
+  const plan_link_model *host;      /* of a card's link to the host: copies through host memory over it */
+} plan_link_class;
+
+typedef struct plan_link_classes {
+  plan_link_class *items;
+  int count;
+  /* Between parts of one card: staged through host memory, measured on cards whose link to the host is of a class; and
+   * NCCL between processes. */
+  const plan_link_model *parts_host, *parts_host_link;
+  plan_link_class parts_nccl;
+} plan_link_classes;
+
 typedef struct plan_cluster {
   dp_arena arena;
   const char *name, *file;
@@ -80,6 +98,7 @@ typedef struct plan_cluster {
   double host_issue_factor; /* how much slower than the reference this host issues work; 1 by default */
   int *first_link;        /* adjacency, CSR over vertices: for the route search */
   int *adjacent_links;
+  plan_link_classes classes;
   struct plan_topology *topology; /* what routes are found with: plan/topology.h */
 } plan_cluster;
 
@@ -95,6 +114,9 @@ void plan_cluster_free(plan_cluster *cluster);
  * takes the one of its own place among its node's cards, as NCCL spreads them. DP_BAD_INPUT when the devices are not
  * connected. Allocates nothing; takes time in proportion to the switches of the two nodes, not to the cluster. */
 dp_status plan_cluster_route(const plan_cluster *cluster, int from_device, int to_device, plan_route *route, dp_error *error);
+
+/* The row of a class that the cluster's links have; NULL: of another. */
+const plan_link_class *plan_cluster_link_class(const plan_cluster *cluster, const plan_link_model *model);
 
 /* "nvlink", "pcie" or "network": what a ring over these devices must cross at its weakest (copies inside a card count as
  * nvlink, links between sockets as pcie). */

@@ -128,6 +128,7 @@ typedef struct link_row {
   double bandwidth_gb_per_s, theoretical_gb_per_s, latency_us, busy_latency_us, busy_bandwidth_factor, compute_slowdown,
       reference_memory_gb_per_s;
   const dp_node *size_bytes, *size_factor, *busy_size_bytes, *busy_size_factor;
+  int64_t nccl_sms;
   bool whole_port, verified;
 } link_row;
 
@@ -147,6 +148,8 @@ static const dp_field link_fields[] = {
     ROW(size_factor, DP_FIELD_NODE, false, 0, 0, "share of the bandwidth that such messages reach"),
     ROW(busy_size_bytes, DP_FIELD_NODE, false, 0, 0, "message sizes of busy_size_factor, ascending"),
     ROW(busy_size_factor, DP_FIELD_NODE, false, 0, 0, "share of the bandwidth beside compute, by size"),
+    ROW(nccl_sms, DP_FIELD_INTEGER, false, 1, 65536,
+        "of NCCL on multiprocessors of its own: so many carry the bandwidth, fewer carry less"),
     ROW(whole_port, DP_FIELD_BOOLEAN, false, 0, 0, "a mesh divides the figure among the peers; default false"),
     ROW(reference_memory_gb_per_s, DP_FIELD_REAL, false, 1e-6, 1e7,
         "GB/s: scale by the card's memory bandwidth over this"),
@@ -205,6 +208,7 @@ dp_status plan_link_model_read(const dp_node *table, dp_arena *arena, plan_link_
                           .busy_latency_s = row.busy_latency_us * US,
                           .busy_bandwidth_factor = row.busy_bandwidth_factor,
                           .compute_slowdown = row.compute_slowdown,
+                          .nccl_sms = row.nccl_sms,
                           .whole_port = row.whole_port,
                           .reference_memory_bytes_per_s = row.reference_memory_gb_per_s * GB,
                           .source = row.source,

@@ -71,6 +71,7 @@ typedef struct plan_link_model {
   int size_factor_count;
   plan_link_size_factor *busy_size_factors; /* the same beside compute; none: see plan_link_busy_factor */
   int busy_size_factor_count;
+  int64_t nccl_sms; /* of NCCL on multiprocessors of its own: so many carry the bandwidth; 0: it is no such class */
   bool whole_port; /* the figure is a device's whole port: a mesh divides it among its peers */
   double reference_memory_bytes_per_s; /* copies inside a card: measured at this memory bandwidth, scaled by the card's;
                                           0: not scaled */

@@ -15,6 +15,7 @@ libplan_a_SOURCES += \
 	plan/cluster_change.c plan/cluster_change.h \
 	plan/cluster_file.c plan/cluster_file.h plan/cluster_reader.h plan/cluster_rows.c \
 	plan/device.c \
+	plan/link_class.c plan/link_class.h \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
 	plan/scenario.c plan/scenario_plan.c plan/scenario_reader.h plan/scenario_train.c plan/scenario_train.h plan/scenario_whatif.c \

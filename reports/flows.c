@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/transport.h"
+
 int64_t report_flow_bytes(const int64_t kind_bytes[PLAN_TRAFFIC_COUNT]) {
   int64_t bytes = 0;
   for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) bytes += kind_bytes[k];
@@ -81,8 +83,7 @@ static dp_status add_links(const report_run *run, report_flows *flows, dp_error 
   for (size_t i = 0; i < flows->pairs.count && status == DP_OK; i++) {
     const report_flow *flow = &flows->pairs.items[i];
     plan_route route;
-    status = plan_cluster_route(cluster, run->program->plan->devices[flow->from], run->program->plan->devices[flow->to],
-                                &route, error);
+    status = plan_transport_route(run->program->plan, cluster, flow->from, flow->to, &route, error);
     for (int l = 0; status == DP_OK && l < route.count; l++)
       for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) loads[route.links[l]].kind_bytes[k] += flow->kind_bytes[k];
   }

@@ -80,8 +80,8 @@ static void holders(report_page *page) {
 /* ---- what travels ---- */
 
 typedef struct load {
-  const char *name, *class;
-  int from, to; /* workers; -1: a link */
+  const char *name, *class; /* of a link, or of workers the transport and the slowest link between them */
+  int from, to;             /* workers; -1: a link */
   double bandwidth_bytes_per_s;
   int64_t kind_bytes[PLAN_TRAFFIC_COUNT], bytes;
 } load;
@@ -123,7 +123,8 @@ static void transfers(report_page *page, load *loads) {
   size_t count = 0;
   report_table table = {0};
   for (size_t i = 0; i < list->count; i++) {
-    load one = {0};
+    load one = {.name = report_node_text(list->items[i], "transport"),
+                .class = report_node_text(list->items[i], "class")};
     if (!report_transfer_read(files, list->items[i], &one.from, &one.to, one.kind_bytes)) continue;
     if (one.from >= files->plan.ranks) continue; /* the other copies are alike */
     one.bytes = report_flow_bytes(one.kind_bytes);
@@ -137,11 +138,15 @@ static void transfers(report_page *page, load *loads) {
                      report_period(&files->run));
   report_table_column(&table, "from", REPORT_RIGHT);
   report_table_column(&table, "to", REPORT_RIGHT);
+  report_table_column(&table, "by", REPORT_LEFT);
+  report_table_column(&table, "class", REPORT_LEFT);
   add_kind_columns(&table, shown);
   for (size_t i = 0; i < count && i < MAX_TRANSFER_ROWS; i++) {
     report_table_row(&table, false);
     report_table_cell(&table, "%d", loads[i].from);
     report_table_cell(&table, "%d", loads[i].to);
+    report_table_cell(&table, "%.30s", loads[i].name ? loads[i].name : "–");
+    report_table_cell(&table, "%.60s", loads[i].class ? loads[i].class : "–");
     add_kind_cells(&table, shown, &loads[i]);
   }
   if (count > MAX_TRANSFER_ROWS)

@@ -1,4 +1,5 @@
 /* setup.json: what the page tells beside the figures of metrics.json. */
+#include "plan/transport.h"
 #include "reports/flows.h"
 #include "reports/json.h"
 #include "reports/report.h"
@@ -74,12 +75,25 @@ static void set_kinds(json_t **o, const int64_t kind_bytes[PLAN_TRAFFIC_COUNT]) 
   for (int k = 0; k < PLAN_TRAFFIC_COUNT; k++) report_json_set(o, plan_traffic_names[k], json_integer(kind_bytes[k]));
 }
 
-static json_t *transfers_json(const report_flows *flows) {
+/* How the two exchange data, and the class of the slowest link between them. */
+static void set_transport(json_t **o, const report_run *run, const report_flow *flow) {
+  const plan_plan *plan = run->program->plan;
+  plan_route route;
+  if (!run->cluster->links.count ||
+      plan_transport_route(plan, run->cluster, flow->from, flow->to, &route, NULL) != DP_OK || !route.limiting)
+    return;
+  const plan_transport transport = plan_transport_of(plan, run->cluster, flow->from, flow->to);
+  report_json_set(o, "transport", json_string(plan_transport_names[transport]));
+  report_json_set(o, "class", report_json_text(route.limiting->name));
+}
+
+static json_t *transfers_json(const report_run *run, const report_flows *flows) {
   json_t *array = json_array();
   for (size_t i = 0; i < flows->pairs.count; i++) {
     json_t *o = json_object();
     report_json_set(&o, "from", json_integer(flows->pairs.items[i].from));
     report_json_set(&o, "to", json_integer(flows->pairs.items[i].to));
+    set_transport(&o, run, &flows->pairs.items[i]);
     set_kinds(&o, flows->pairs.items[i].kind_bytes);
     report_json_append(&array, o);
   }
@@ -126,7 +140,7 @@ dp_status report_setup_json(const report_run *run, void **json, dp_error *error)
   report_json_set(&o, "model", model_json(run->graph));
   report_json_set(&o, "cluster", cluster_json(run->cluster));
   report_json_set(&o, "chunks", chunks_json(run));
-  report_json_set(&o, "transfers", transfers_json(&flows));
+  report_json_set(&o, "transfers", transfers_json(run, &flows));
   report_json_set(&o, "links", links_json(run, &flows));
   report_json_set(&o, "assumptions", assumptions_json(run));
   report_flows_free(&flows);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "plan/transport.h"
 #include "sim/efficiency.h"
 
 typedef struct collector {
@@ -65,24 +66,51 @@ static void add_devices(collector *c) {
   }
 }
 
-static void add_links(collector *c) {
+enum { MAX_CLASSES = 64 };
+
+/* The classes that were told of. */
+typedef struct class_list {
+  const plan_link_model *models[MAX_CLASSES];
+  int count;
+} class_list;
+
+static void add_class(collector *c, class_list *told, const plan_link_model *model) {
+  bool seen = model == NULL || told->count == MAX_CLASSES;
+  for (int t = 0; t < told->count && !seen; t++) seen = told->models[t] == model;
+  if (seen) return;
+  told->models[told->count++] = model;
+  const char *latency = model->latency_s > 0 ? dp_arena_printf(c->arena, ", %.3g us", model->latency_s * 1e6) : "";
+  if (!latency) c->failed = true;
+  add(c, dp_arena_printf(c->arena, "link %s", model->name),
+      dp_arena_printf(c->arena, "%.4g GB/s one way of %.4g%s%s", model->bandwidth_bytes_per_s / 1e9,
+                      fmax(model->theoretical_bytes_per_s, model->bandwidth_bytes_per_s) / 1e9, latency ? latency : "",
+                      model->verified ? "" : "; not verified"),
+      model->source, 0);
+}
+
+/* Of the cluster's links, and of what messages become of them by NCCL or through the host. */
+static void add_links(collector *c, const sim_prediction *prediction) {
   const plan_cluster *cluster = &c->scenario->cluster;
-  const plan_link_model *told[64];
-  int told_count = 0;
-  for (size_t l = 0; l < cluster->links.count && told_count < 64; l++) {
-    const plan_link_model *model = cluster->links.items[l].model;
-    bool seen = model == NULL;
-    for (int t = 0; t < told_count && !seen; t++) seen = told[t] == model;
-    if (seen) continue;
-    told[told_count++] = model;
-    const char *latency = model->latency_s > 0 ? dp_arena_printf(c->arena, ", %.3g us", model->latency_s * 1e6) : "";
-    if (!latency) c->failed = true;
-    add(c, dp_arena_printf(c->arena, "link %s", model->name),
-        dp_arena_printf(c->arena, "%.4g GB/s one way of %.4g%s%s", model->bandwidth_bytes_per_s / 1e9,
-                        fmax(model->theoretical_bytes_per_s, model->bandwidth_bytes_per_s) / 1e9,
-                        latency ? latency : "", model->verified ? "" : "; not verified"),
-        model->source, 0);
+  const plan_program *program = &prediction->program;
+  class_list told = {.count = 0};
+  for (size_t l = 0; l < cluster->links.count; l++) add_class(c, &told, cluster->links.items[l].model);
+  for (uint32_t m = 0; m < program->message_count; m++) {
+    plan_route route;
+    if (plan_transport_route(&prediction->plan, cluster, (int)program->messages[m].from_worker,
+                             (int)program->messages[m].to_worker, &route, NULL) == DP_OK)
+      add_class(c, &told, route.limiting);
   }
+}
+
+static void add_kept_sms(collector *c, const plan_plan *plan) {
+  if (plan->nccl_sms == 0) return;
+  const plan_device *device = &c->scenario->cluster.devices.items[plan->devices[0]];
+  const plan_link_model *row = plan_catalogue_link(&c->scenario->catalogue, "nvlink4-nccl-partition");
+  const int64_t compute = plan_compute_sms(device->sm_count, plan_device_sm_step(device->model), plan->nccl_sms);
+  add(c, "SMs kept for NCCL",
+      dp_arena_printf(c->arena, "compute has %lld of %lld and that share of its rate, as a part of a card has",
+                      (long long)compute, (long long)device->sm_count),
+      row ? dp_arena_printf(c->arena, "an estimate, on the careful side: %s", row->source) : "an estimate", 0);
 }
 
 /* ---- how ops run ---- */
@@ -159,11 +187,15 @@ static void add_step(collector *c, const sim_prediction *prediction) {
       "the profile", 0);
 }
 
+static bool added_by_one(const plan_plan *plan) {
+  return plan->transport_wanted == PLAN_TRANSPORT_LOCAL || plan->transport_wanted == PLAN_TRANSPORT_HOST;
+}
+
 static void add_all(collector *c, const sim_prediction *prediction) {
   const plan_scenario *scenario = c->scenario;
   if (scenario->synthetic) {
     add(c, "units", "cost what the scenario says, on any device", "the scenario", 0);
-    add_links(c);
+    add_links(c, prediction);
     return;
   }
   add_step(c, prediction);
@@ -177,13 +209,17 @@ static void add_all(collector *c, const sim_prediction *prediction) {
     add(c, "power of the cluster",
         dp_arena_printf(c->arena, "%.4g kW, all cards at their full power", scenario->cluster.power_w / 1e3),
         "data sheets and the cluster's file", 0);
-  add_links(c);
+  add_links(c, prediction);
   if (plan_copy_count(&prediction->plan) > 1 && plan_device_is_processor(scenario->cluster.devices.items[0].model))
     add(c, "collectives", "one worker adds up the others' gradients and copies the sum back",
+        "how the executor does it", 0);
+  else if (plan_copy_count(&prediction->plan) > 1 && added_by_one(&prediction->plan))
+    add(c, "collectives", "within a machine one worker adds up the others' gradients and copies the sum back",
         "how the executor does it", 0);
   else if (plan_copy_count(&prediction->plan) > 1)
     add(c, "collectives", "NCCL's own cost model: ring or tree, the cheaper",
         string_of(scenario->catalogue.nccl_document.root, "source"), 0);
+  add_kept_sms(c, &prediction->plan);
   add_curves(c, &prediction->graph);
   add_implementation(c);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plan/memory.h"
+#include "plan/transport.h"
 #include "sim/partition.h"
 
 enum { ALL_ROUTES_RANKS = 32 }; /* up to so many ranks every route is looked at */
@@ -66,9 +67,9 @@ static dp_status count_links(const sim_fit *fit, room *m, dp_error *error) {
   const plan_cluster *cluster = &fit->scenario->cluster;
   plan_route route;
   for (int c = 1; c < plan->chunk_count; c++) {
-    const int from = plan->devices[plan->chunks[c - 1].rank], to = plan->devices[plan->chunks[c].rank];
-    if (from == to) continue;
-    DP_TRY(plan_cluster_route(cluster, from, to, &route, error));
+    const int from = plan->chunks[c - 1].rank, to = plan->chunks[c].rank;
+    if (plan->devices[from] == plan->devices[to]) continue;
+    DP_TRY(plan_transport_route(plan, cluster, from, to, &route, error));
     m->hop_latency_s[c] = route.latency_s;
     m->hop_s_per_byte[c] = 1 / route.bandwidth_bytes_per_s;
   }
@@ -77,7 +78,7 @@ static dp_status count_links(const sim_fit *fit, room *m, dp_error *error) {
     int count = 0;
     for (int q = 0; q < plan->ranks; q++) {
       if (q == r || (plan->ranks > ALL_ROUTES_RANKS && q != r - 1 && q != r + 1)) continue;
-      DP_TRY(plan_cluster_route(cluster, plan->devices[q], plan->devices[r], &route, error));
+      DP_TRY(plan_transport_route(plan, cluster, q, r, &route, error));
       sum += 1 / route.bandwidth_bytes_per_s;
       count++;
     }

@@ -280,11 +280,14 @@ static dp_status predict_with(const plan_scenario *scenario, const sim_efficienc
         sim_prepare_share(scenario, efficiency, out->plan.microbatch_size, plan_tensor(&out->plan), &out->own, error);
     prepared = &out->own;
   }
-  if (status == DP_OK && (prepared->microbatch_size != out->plan.microbatch_size ||
-                          prepared->model.tensor_parallel != plan_tensor(&out->plan)))
-    status = dp_fail(error, DP_INTERNAL, "prepared for microbatches of %lld on %d workers, not %d on %d",
-                     (long long)prepared->microbatch_size, prepared->model.tensor_parallel, out->plan.microbatch_size,
-                     plan_tensor(&out->plan));
+  if (status == DP_OK &&
+      (prepared->microbatch_size != out->plan.microbatch_size || prepared->nccl_sms != out->plan.nccl_sms ||
+       prepared->model.tensor_parallel != plan_tensor(&out->plan)))
+    status = dp_fail(error, DP_INTERNAL,
+                     "prepared for microbatches of %lld on %d workers beside NCCL's %lld SMs, not %d on %d beside %d",
+                     (long long)prepared->microbatch_size, prepared->model.tensor_parallel,
+                     (long long)prepared->nccl_sms, out->plan.microbatch_size, plan_tensor(&out->plan),
+                     out->plan.nccl_sms);
   if (status == DP_OK) {
     out->graph = prepared->model;
     sim_predictor p = {.scenario = scenario, .prepared = prepared, .roughly = roughly, .out = out, .error = error};

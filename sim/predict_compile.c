@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "plan/transport.h"
 #include "sim/efficiency.h"
 #include "sim/fit.h"
 
@@ -23,8 +24,7 @@ static dp_status cost_next_transfers(const sim_predictor *p, double *transfer_s)
         bytes += (double)tensor->bytes;
     }
     plan_route route;
-    DP_TRY(plan_cluster_route(&p->scenario->cluster, plan->devices[from->rank], plan->devices[to->rank], &route,
-                              p->error));
+    DP_TRY(plan_transport_route(plan, &p->scenario->cluster, from->rank, to->rank, &route, p->error));
     if (bytes > 0 && route.count > 0)
       transfer_s[c] = route.latency_s + bytes / (route.bandwidth_bytes_per_s * plan_link_factor(route.limiting, bytes));
   }

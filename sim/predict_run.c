@@ -6,6 +6,7 @@
 
 #include "plan/compressor.h"
 #include "plan/nccl.h"
+#include "plan/transport.h"
 
 /* Time to project and restore compressed skips, per chunk and direction. A message may carry a boundary tensor beside
  * them, which travels whole. */
@@ -137,6 +138,7 @@ static void cost_measured(const plan_profile *profile, plan_profile_point point,
 
 static dp_status route_messages(sim_predictor *p) {
   const plan_program *program = &p->out->program;
+  const plan_plan *plan = &p->out->plan;
   const plan_cluster *cluster = &p->scenario->cluster;
   p->messages = SIM_SCRATCH(p, sim_transfer, program->message_count);
   if (!p->messages) return dp_fail_memory(p->error);
@@ -144,8 +146,7 @@ static dp_status route_messages(sim_predictor *p) {
     const plan_message *message = &program->messages[m];
     sim_transfer *transfer = &p->messages[m];
     plan_route route;
-    DP_TRY(plan_cluster_route(cluster, sim_worker_device(&p->out->plan, (int)message->from_worker),
-                              sim_worker_device(&p->out->plan, (int)message->to_worker), &route, p->error));
+    DP_TRY(plan_transport_route(plan, cluster, (int)message->from_worker, (int)message->to_worker, &route, p->error));
     transfer->bytes = (double)message->bytes;
     if (route.count == 0) continue; /* one device: nothing travels */
     const plan_profile *profile = shared_profile(p, (int)message->from_worker, (int)message->to_worker);
@@ -163,7 +164,7 @@ static dp_status route_messages(sim_predictor *p) {
     transfer->cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_factor(link, transfer->bytes);
     transfer->busy_latency_s = fmax(route.latency_s, plan_link_busy_latency_s(link));
     transfer->busy_cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_busy_factor(link, transfer->bytes);
-    transfer->compute_slowdown = link->compute_slowdown;
+    transfer->compute_slowdown = link->nccl_sms ? 0 : link->compute_slowdown; /* its SMs are not compute's anyway */
   }
   return DP_OK;
 }
@@ -177,8 +178,8 @@ static bool share_memory(const plan_cluster *cluster, const int *devices, int co
   return true;
 }
 
-/* Of workers that share memory, as the executor does it: one of them adds the others' buffers to its own and copies the
- * sum back to each. */
+/* Of workers that share memory or copy to each other's, as the executor does it: one of them adds the others' buffers
+ * to its own and copies the sum back to each. */
 static void add_in_memory(const plan_collective *collective, const plan_link_model *link, double bytes_per_s,
                           sim_transfer *transfer) {
   transfer->bytes = 2.0 * (double)(collective->member_count - 1) * (double)collective->bytes;
@@ -189,65 +190,113 @@ static void add_in_memory(const plan_collective *collective, const plan_link_mod
   transfer->compute_slowdown = link->compute_slowdown;
 }
 
-/* A ring over the members: one flow over every link it crosses, at the pace of NCCL's cost model. */
+/* The links between each member and the next, and the slowest of these routes. */
+typedef struct ring {
+  int *links, hops, *devices, count;
+  double slowest_bytes_per_s;
+  const plan_link_model *limiting; /* NULL: nothing is crossed */
+  int from, to;                    /* devices at the ends of the slowest */
+} ring;
+
+/* Where the plan says how workers of a machine exchange data, members do it so; else it is the topology's ring. */
+static dp_status find_ring(const sim_predictor *p, const plan_collective *collective, plan_transport transport,
+                           ring *r) {
+  const plan_plan *plan = &p->out->plan;
+  const plan_cluster *cluster = &p->scenario->cluster;
+  const uint32_t *members = &p->out->program.group_members[collective->first_member];
+  const int n = (int)collective->member_count;
+  for (int i = 0; i < n; i++) r->devices[i] = sim_worker_device(plan, (int)members[i]);
+  r->count = n;
+  r->slowest_bytes_per_s = INFINITY;
+  for (int i = 0; i < n; i++) {
+    const int from = r->devices[i], to = r->devices[(i + 1) % n];
+    const bool parts = cluster->devices.items[from].card == cluster->devices.items[to].card;
+    plan_route route;
+    DP_TRY(transport == PLAN_TRANSPORT_AUTO || (transport == PLAN_TRANSPORT_NCCL && !parts)
+               ? plan_cluster_route(cluster, from, to, &route, p->error)
+               : plan_transport_route_by(plan, cluster, transport, from, to, &route, p->error));
+    for (int h = 0; h < route.count; h++) r->links[r->hops++] = route.links[h];
+    if (route.count == 0 || route.bandwidth_bytes_per_s >= r->slowest_bytes_per_s) continue;
+    r->slowest_bytes_per_s = route.bandwidth_bytes_per_s;
+    r->limiting = route.limiting;
+    r->from = from;
+    r->to = to;
+  }
+  return DP_OK;
+}
+
+/* On multiprocessors of its own NCCL carries no more than these do, and does not wait for compute. */
+static dp_status keep_apart(const sim_predictor *p, const ring *r, sim_transfer *transfer) {
+  const plan_cluster *cluster = &p->scenario->cluster;
+  const plan_link_class *class = plan_cluster_link_class(cluster, r->limiting);
+  plan_route route;
+  DP_TRY(plan_transport_route_by(&p->out->plan, cluster, PLAN_TRANSPORT_NCCL, r->from, r->to, &route, p->error));
+  if (class && class->partition && class->nccl)
+    transfer->latency_s += fmax(class->partition->latency_s - class->nccl->latency_s, 0);
+  transfer->busy_latency_s = transfer->latency_s;
+  transfer->cap_bytes_per_s = fmin(transfer->cap_bytes_per_s, route.bandwidth_bytes_per_s);
+  transfer->busy_cap_bytes_per_s = transfer->cap_bytes_per_s;
+  transfer->compute_slowdown = 0;
+  return DP_OK;
+}
+
+/* One flow over every link of the ring, at the pace of NCCL's cost model. */
+static dp_status add_by_nccl(sim_predictor *p, const plan_collective *collective, const ring *r,
+                             sim_transfer *transfer) {
+  const int n = r->count;
+  plan_nccl_cost cost;
+  plan_nccl_all_reduce(p->scenario->catalogue.nccl, &p->scenario->cluster, r->devices, n, r->slowest_bytes_per_s,
+                       (double)collective->bytes, &cost);
+  /* every ring link carries 2 (n - 1) / n of the buffer */
+  transfer->bytes = (double)collective->bytes * 2 * (n - 1) / n;
+  /* beside compute NCCL's kernels wait for SMs, as its sends do: the link's row for NCCL, if any, says how long */
+  const char *name = dp_arena_printf(&p->scratch, "%s-nccl", r->limiting->name);
+  if (!name) return dp_fail_memory(p->error);
+  const plan_link_model *measured = plan_catalogue_link(&p->scenario->catalogue, name);
+  if (!measured) measured = r->limiting;
+  transfer->latency_s = cost.latency_s;
+  transfer->busy_latency_s = cost.latency_s + fmax(plan_link_busy_latency_s(measured) - measured->latency_s, 0);
+  transfer->cap_bytes_per_s = cost.bus_bytes_per_s;
+  transfer->busy_cap_bytes_per_s = transfer->cap_bytes_per_s * plan_link_busy_factor(measured, transfer->bytes) /
+                                   plan_link_factor(measured, transfer->bytes);
+  transfer->compute_slowdown = r->limiting->compute_slowdown;
+  const plan_device *devices = p->scenario->cluster.devices.items;
+  const bool copied = p->out->plan.transport_wanted == PLAN_TRANSPORT_AUTO && devices[r->from].card == devices[r->to].card;
+  return p->out->plan.nccl_sms && !copied ? keep_apart(p, r, transfer) : DP_OK;
+}
+
 static dp_status route_collectives(sim_predictor *p) {
   const plan_program *program = &p->out->program;
+  const plan_plan *plan = &p->out->plan;
   const plan_cluster *cluster = &p->scenario->cluster;
   p->collectives = SIM_SCRATCH(p, sim_transfer, program->collective_count);
   if (!p->collectives) return dp_fail_memory(p->error);
   for (uint32_t c = 0; c < program->collective_count; c++) {
     const plan_collective *collective = &program->collectives[c];
     sim_transfer *transfer = &p->collectives[c];
-    const int n = (int)collective->member_count;
-    int *links = SIM_SCRATCH(p, int, (size_t)n *PLAN_MAX_HOPS);
-    int *devices = SIM_SCRATCH(p, int, n);
-    if (!links || !devices) return dp_fail_memory(p->error);
-    double slowest = INFINITY;
-    const plan_link_model *limiting = NULL;
-    for (int i = 0; i < n; i++)
-      devices[i] =
-          sim_worker_device(&p->out->plan, (int)program->group_members[collective->first_member + (uint32_t)i]);
-    for (int i = 0; i < n; i++) {
-      plan_route route;
-      DP_TRY(plan_cluster_route(cluster, devices[i], devices[(i + 1) % n], &route, p->error));
-      for (int h = 0; h < route.count; h++) links[transfer->hops++] = route.links[h];
-      if (route.count > 0 && route.bandwidth_bytes_per_s < slowest) {
-        slowest = route.bandwidth_bytes_per_s;
-        limiting = route.limiting;
-      }
-    }
-    if (!limiting || collective->bytes == 0) {
-      transfer->hops = 0;
+    const uint32_t *members = &program->group_members[collective->first_member], n = collective->member_count;
+    const plan_transport transport = plan->transport_wanted == PLAN_TRANSPORT_AUTO
+                                         ? PLAN_TRANSPORT_AUTO
+                                         : plan_transport_of_group(plan, cluster, members, n);
+    ring r = {.links = SIM_SCRATCH(p, int, (size_t)n *PLAN_MAX_HOPS), .devices = SIM_SCRATCH(p, int, n)};
+    if (!r.links || !r.devices) return dp_fail_memory(p->error);
+    DP_TRY(find_ring(p, collective, transport, &r));
+    if (!r.limiting || collective->bytes == 0) continue;
+    transfer->links = r.links;
+    transfer->hops = r.hops;
+    if (transport != PLAN_TRANSPORT_LOCAL && transport != PLAN_TRANSPORT_HOST &&
+        !share_memory(cluster, r.devices, (int)n)) {
+      DP_TRY(add_by_nccl(p, collective, &r, transfer));
       continue;
     }
-    transfer->links = links;
-    if (share_memory(cluster, devices, n)) {
-      add_in_memory(collective, limiting, slowest, transfer);
-      const int first = (int)program->group_members[collective->first_member];
-      const plan_profile *profile = p->kinds[p->kind_of_worker[first]].context.profile;
-      if (profile && profile->sums.count) {
-        plan_profile_point point = plan_profile_at(profile->sums.items, profile->sums.count, (double)collective->bytes);
-        point.alone_s *= n - 1;
-        point.busy_s *= n - 1;
-        cost_measured(profile, point, transfer);
-      }
-      continue;
+    add_in_memory(collective, r.limiting, r.slowest_bytes_per_s, transfer);
+    const plan_profile *profile = p->kinds[p->kind_of_worker[members[0]]].context.profile;
+    if (profile && profile->sums.count && share_memory(cluster, r.devices, (int)n)) {
+      plan_profile_point point = plan_profile_at(profile->sums.items, profile->sums.count, (double)collective->bytes);
+      point.alone_s *= n - 1;
+      point.busy_s *= n - 1;
+      cost_measured(profile, point, transfer);
     }
-    plan_nccl_cost cost;
-    plan_nccl_all_reduce(p->scenario->catalogue.nccl, cluster, devices, n, slowest, (double)collective->bytes, &cost);
-    /* every ring link carries 2 (n - 1) / n of the buffer */
-    transfer->bytes = (double)collective->bytes * 2 * (n - 1) / n;
-    /* beside compute NCCL's kernels wait for SMs, as its sends do: the link's row for NCCL, if any, says how long */
-    const char *name = dp_arena_printf(&p->scratch, "%s-nccl", limiting->name);
-    if (!name) return dp_fail_memory(p->error);
-    const plan_link_model *measured = plan_catalogue_link(&p->scenario->catalogue, name);
-    if (!measured) measured = limiting;
-    transfer->latency_s = cost.latency_s;
-    transfer->busy_latency_s = cost.latency_s + fmax(plan_link_busy_latency_s(measured) - measured->latency_s, 0);
-    transfer->cap_bytes_per_s = cost.bus_bytes_per_s;
-    transfer->busy_cap_bytes_per_s = transfer->cap_bytes_per_s * plan_link_busy_factor(measured, transfer->bytes) /
-                                     plan_link_factor(measured, transfer->bytes);
-    transfer->compute_slowdown = limiting->compute_slowdown;
   }
   return DP_OK;
 }

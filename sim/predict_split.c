@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "plan/transport.h"
+
 static dp_status default_cuts(sim_predictor *p, int *cuts) {
   const plan_plan *plan = &p->out->plan;
   const graph *model = &p->out->graph;
@@ -21,7 +23,7 @@ static dp_status default_cuts(sim_predictor *p, int *cuts) {
   double s_per_byte = 0;
   for (int r = 0; r + 1 < plan->ranks; r++) {
     plan_route route;
-    DP_TRY(plan_cluster_route(&p->scenario->cluster, plan->devices[r], plan->devices[r + 1], &route, p->error));
+    DP_TRY(plan_transport_route(plan, &p->scenario->cluster, r, r + 1, &route, p->error));
     if (route.count > 0 && 1 / route.bandwidth_bytes_per_s > s_per_byte) s_per_byte = 1 / route.bandwidth_bytes_per_s;
   }
   return plan_split_folded(model, unit_cost, plan->ranks, (plan->training ? 2 : 1) * s_per_byte, speed, cuts, p->error);

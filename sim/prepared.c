@@ -2,12 +2,25 @@
 
 #include <string.h>
 
+#include "plan/transport.h"
+
 const sim_prepared_kind *sim_prepared_kind_of(const sim_prepared *prepared, const plan_device *device) {
   for (int k = 0; k < prepared->kind_count; k++) {
     const sim_prepared_kind *kind = &prepared->kinds[k];
     if (kind->device->model == device->model && kind->device->compute_share == device->compute_share) return kind;
   }
   return NULL;
+}
+
+/* The device as compute has it. */
+static const plan_device *computing_part(const plan_scenario *scenario, const plan_device *device, dp_arena *arena) {
+  if (scenario->nccl_sms == 0) return device;
+  plan_device *part = DP_ARENA_NEW(arena, plan_device, 1);
+  if (!part) return NULL;
+  *part = *device;
+  part->sm_count = plan_compute_sms(device->sm_count, plan_device_sm_step(device->model), scenario->nccl_sms);
+  part->compute_share *= (double)part->sm_count / (double)device->sm_count;
+  return part;
 }
 
 static dp_status cost_kinds(const plan_scenario *scenario, const sim_efficiency *efficiency, sim_prepared *prepared,
@@ -19,10 +32,12 @@ static dp_status cost_kinds(const plan_scenario *scenario, const sim_efficiency 
     const plan_device *device = &cluster->devices.items[d];
     if (sim_prepared_kind_of(prepared, device)) continue;
     sim_prepared_kind *kind = &prepared->kinds[prepared->kind_count];
+    const plan_device *computing = computing_part(scenario, device, &prepared->arena);
+    if (!computing) return dp_fail_memory(error);
     kind->device = device;
     kind->context = (sim_cost_context){.efficiency = efficiency,
                                        .implementation = prepared->implementation,
-                                       .device = device,
+                                       .device = computing,
                                        .precision = prepared->model.precision,
                                        .cuda_graphs = scenario->cuda_graphs,
                                        .host_issue_factor = cluster->host_issue_factor,
@@ -39,6 +54,7 @@ dp_status sim_prepare_share(const plan_scenario *scenario, const sim_efficiency 
                             int tensor, sim_prepared *prepared, dp_error *error) {
   memset(prepared, 0, sizeof *prepared);
   prepared->microbatch_size = microbatch_size;
+  prepared->nccl_sms = scenario->nccl_sms;
   DP_TRY(sim_efficiency_implementation(efficiency, scenario->implementation,
                                        plan_scenario_node(scenario, "task", "implementation"),
                                        &prepared->implementation, error));

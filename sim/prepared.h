@@ -9,12 +9,12 @@
 
 typedef struct sim_prepared_kind {
   const plan_device *device; /* one of the kind: devices of one model and share are alike */
-  sim_cost_context context;
+  sim_cost_context context;  /* its device: without the SMs that plan.nccl_sms keeps for NCCL */
   sim_unit_cost *units; /* [model.units.count] */
 } sim_prepared_kind;
 
 typedef struct sim_prepared {
-  int64_t microbatch_size;
+  int64_t microbatch_size, nccl_sms;
   graph model;
   graph_peaks *peaks;
   const sim_implementation *implementation;
@@ -24,7 +24,7 @@ typedef struct sim_prepared {
 } sim_prepared;
 
 /* `tensor`: members of a tensor group; 1 gives the whole model. Collectives are in no cost here. Of the scenario only
- * the model, the task and the cluster count. It and `efficiency` must outlive the result; so must the result what is
+ * the model, the task, the cluster and plan.nccl_sms count. It and `efficiency` must outlive the result; so must the result what is
  * predicted with it. Reading it from several threads is safe. On failure nothing is left to free. */
 dp_status sim_prepare_share(const plan_scenario *scenario, const sim_efficiency *efficiency, int64_t microbatch_size,
                             int tensor, sim_prepared *prepared, dp_error *error);

@@ -79,9 +79,9 @@ START_TEST(the_plan_overrides_the_topology) {
     const char *cluster, *key;
     plan_transport near;
   } cases[] = {
-      {two_nodes, "local", PLAN_TRANSPORT_LOCAL},    {two_nodes, "nccl", PLAN_TRANSPORT_NCCL},
-      {two_nodes, "host", PLAN_TRANSPORT_HOST},      {no_peers, "nccl", PLAN_TRANSPORT_NCCL},
-      {staged_parts, "local", PLAN_TRANSPORT_LOCAL}, {parts, "host", PLAN_TRANSPORT_HOST},
+      {two_nodes, "local", PLAN_TRANSPORT_LOCAL},  {two_nodes, "nccl", PLAN_TRANSPORT_NCCL},
+      {two_nodes, "host", PLAN_TRANSPORT_HOST},    {no_peers, "nccl", PLAN_TRANSPORT_NCCL},
+      {staged_parts, "nccl", PLAN_TRANSPORT_NCCL}, {parts, "host", PLAN_TRANSPORT_HOST},
       {processors, "local", PLAN_TRANSPORT_LOCAL},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -166,6 +166,10 @@ START_TEST(what_devices_cannot_do_is_refused) {
        "auto, nccl or host"},
       {bridged, "[plan]\ntransport = \"local\"\n",
        "s.toml:14: plan.transport: found \"local\" for node0/gpu1 and node0/gpu2, which have no peer access, allowed: "
+       "auto, nccl or host"},
+      {staged_parts, "[plan]\ntransport = \"local\"\n",
+       "s.toml:14: plan.transport: found \"local\" for node0/gpu0.0 and node0/gpu0.1, which have no peer access, "
+       "allowed: "
        "auto, nccl or host"},
       {processors, "[plan]\ntransport = \"nccl\"\n",
        "s.toml:12: plan.transport: found \"nccl\" for node0/gpu0, CPU-core, a processor, allowed: auto or local"},
