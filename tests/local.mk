@@ -279,10 +279,12 @@ EXTRA_DIST += tests/exec_mpi.sh
 SCRIPT_TESTS += tests/test_cuda_libraries.sh
 if HAVE_CUDA_BACKEND
 # CUDA's kernels on a device; skipped without one. Plain programs: the machine with the GPU need not have Check.
-check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec
-TESTS += tests/test_cuda_kernels tests/test_cuda_exec
+check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures
+TESTS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures
 tests_test_cuda_exec_SOURCES = tests/test_cuda_exec.c tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
 tests_test_cuda_exec_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
+tests_test_cuda_fixtures_SOURCES = tests/test_cuda_fixtures.c tests/exec_fixture.h tests/fixtures.h
+tests_test_cuda_fixtures_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 check_PROGRAMS += tests/cuda_libraries
 tests_cuda_libraries_SOURCES = tests/cuda_libraries.c
 tests_cuda_libraries_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)

@@ -8,22 +8,24 @@
 # usage: tests/gpu/run.sh OUTDIR [PART...]
 #   kernels     tests/test_cuda_kernels                                       (limit 300 s)
 #   exec        tests/test_cuda_exec, each model                              (300 s each)
+#   fixtures    tests/test_cuda_fixtures: diffusers' and PEFT's numbers       (200 s)
+#   runs        diffpipe run on the device with compressed skips              (200 s each)
 #   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (200 s each)
 #   bench       tests/bench_cuda_kernels: bench.txt, bench.jsonl              (300 s)
 #   steps       tests/bench_cuda_step: whole models, one worker and pipelines (200 s each)
 #   peer        tests/gpu/torch_peer.py, eager, at the same batches           (200 s each)
 #   compile     the same with torch.compile, batch 8                          (500 s each)
 #   ops         single ops of PyTorch                                         (200 s)
-# Without PART: kernels, exec, steps, peer, bench. Parts `exec`, `steps`, `peer` and `compile` may name one case, as in
-# steps:sdxl-train-8 or exec:sd15: those that begin with that.
-#   BUILDDIR=build/dev       where the programs were built: make tests/test_cuda_kernels tests/test_cuda_exec
-#                            tests/bench_cuda_kernels tests/bench_cuda_step tests/cuda_libraries
+# Without PART: kernels, exec, fixtures, runs, steps, peer, bench. Parts `exec`, `runs`, `steps`, `peer` and `compile` may
+# name one case, as in steps:sdxl-train-8 or exec:sd15: those that begin with that.
+#   BUILDDIR=build/dev       where the programs were built: make diffpipe tests/test_cuda_kernels tests/test_cuda_exec
+#                            tests/test_cuda_fixtures tests/bench_cuda_kernels tests/bench_cuda_step tests/cuda_libraries
 #   COMMIT=...               what was built, where this is no git work tree
 #   PYTHON=python3           one that has PyTorch; diffusers may come by PYTHONPATH
 #   LIMIT_S=N                another limit for every part
 #   TOTAL_S=N                no part runs longer than so long after the start
 #   FORCE=1                  also what passed before
-#   KERNELS_ARGS, EXEC_ARGS, BENCH_ARGS, STEPS_ARGS, PEER_ARGS, COMPILE_ARGS
+#   KERNELS_ARGS, EXEC_ARGS, RUNS_ARGS, BENCH_ARGS, STEPS_ARGS, PEER_ARGS, COMPILE_ARGS
 #                            more arguments for the program of that part
 # Libraries are found as the system, or LD_LIBRARY_PATH, says.
 set -uo pipefail
@@ -32,7 +34,7 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$1/state" || exit 2
 out=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- kernels exec steps peer bench
+[ $# -gt 0 ] || set -- kernels exec fixtures runs steps peer bench
 python=${PYTHON:-python3}
 passed=0 failed=0 skipped=0 before=0 left=0
 export SRCDIR=$top DIFFPIPE_DATA_DIR=$top/scenarios
@@ -96,13 +98,29 @@ part() {
 more() { read -ra extra <<<"${!1:-}"; }
 
 program() {
-  [ -n "$build" ] && [ -x "$build/tests/$1" ] && return
+  [ -n "$build" ] && { [ -x "$build/tests/$1" ] || [ -x "$build/$1" ]; } && return
   echo "== $1 is not built (BUILDDIR: ${build:-none found})" && failed=$((failed + 1))
   return 1
 }
 
 # Whether a case is wanted by a part that names one.
 wanted() { [ -z "$only" ] || [ "${1#"$only"}" != "$1" ]; }
+
+# Four parts of the device train a small UNet whose skips are compressed; log.jsonl has PSNRs.
+runs() {
+  local scenario=$top/scenarios/tiny-unet-2xcpu.toml precision
+  local parts=(--set cluster.file=clusters/1xh200-virtual4.toml --set plan.stages=4)
+  # shellcheck disable=SC2016
+  part runs-data 100 bash -c 'rm -rf "$0" && "$1" data shapes "$0" --count 64 && "$1" data manifest "$0" &&
+    "$1" data cache "$0" --for "$2"' "$out/demo" "$build/diffpipe" "$scenario"
+  for precision in fp32 bf16; do
+    # shellcheck disable=SC2016
+    wanted "lossy-$precision" && part "runs-lossy-$precision" 200 bash -c 'rm -rf "$0" && "$@" --out "$0"' \
+      "$out/lossy-$precision" "$build/diffpipe" run "$scenario" --backend cuda --set "data.path=$out/demo" \
+      --set "model.precision=$precision" --set plan.skip_policy=compress --set plan.k=256 --set train.psnr_every=10 \
+      --steps 100 "${parts[@]}" "${extra[@]}"
+  done
+}
 
 # name, arguments of bench_cuda_step; the first words of the name are those of torch_peer.py's case
 step() {
@@ -168,6 +186,13 @@ for word in "$@"; do
         wanted "$model" && part "exec-$model" 300 "$build/tests/test_cuda_exec" "$model" "${extra[@]}"
       done
       ;;
+    fixtures)
+      program test_cuda_fixtures && part fixtures 200 "$build/tests/test_cuda_fixtures"
+      ;;
+    runs)
+      more RUNS_ARGS
+      program diffpipe && runs
+      ;;
     sanitizer)
       for tool in memcheck racecheck; do
         # without parts of a device; the last plan has two workers and larger microbatches
@@ -203,7 +228,7 @@ for word in "$@"; do
       part ops 200 "$python" "$top/tests/gpu/torch_peer.py" --kernels --output "$out/ops.json"
       ;;
     *)
-      echo "$0: $word: no such part, allowed: kernels, exec, sanitizer, bench, steps, peer, compile, ops" >&2
+      echo "$0: $word: no such part, allowed: kernels, exec, fixtures, runs, sanitizer, bench, steps, peer, compile, ops" >&2
       exit 2
       ;;
   esac
