@@ -251,6 +251,7 @@ static void separable_backward(const cuda_call *c) {
 static const cuda_ops_kind separable = {.rows = &ops_separable,
                                         .cpu = &ops_separable,
                                         .weights = 14,
+                                        .always_adds = true,
                                         .subsets = {1, 14},
                                         .tunes = true,
                                         .between = 3,

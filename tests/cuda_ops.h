@@ -35,6 +35,7 @@ typedef struct cuda_ops_kind {
   bool wide_out;        /* the output is fp32 or more */
   bool tunes;           /* sizes may be timed: kern_cuda_tune */
   bool any_order;       /* gradients need not have the same bits twice */
+  bool always_adds;     /* gradients of weights are added even where kern_cuda_overwrite is on */
   double stretch;       /* in[0] is this much larger than the table's, which the reference knows; 0: as large */
   /* Roundings to the dtype of what lies between inputs and output, and inputs and gradients, each relative to the
    * largest value of the result: see compare() of tests/cuda_trial.c */

@@ -405,6 +405,47 @@ static void backward(trial *t, bool accumulate) {
   }
 }
 
+/* Gradients of weights, which were NaN before, are what else is added; where a kind always adds, it has added. */
+static void check_first(const trial *t, const char *how) {
+  for (int i = 0; i < t->a.count; i++) {
+    if (t->dev_d[i] == NULL || !(t->job->kind->weights >> i & 1)) continue;
+    char what[64];
+    (void)snprintf(what, sizeof what, "d%d, first%s", i, how);
+    float *got = fetch_d(t, t->job->mode.dtype, t->job->mode.gradient, i);
+    float *want = cuda_suite_host(host_bytes(t, i));
+    for (int64_t j = 0; j < t->a.n[i]; j++)
+      want[j] = t->want_d[0][i][j] - (t->job->kind->always_adds ? 0 : t->start[i][j]);
+    compare_floats(t, what, t->a.n[i], got, want, t->job->mode.gradient, t->job->kind->between_back, NULL, true);
+    free(want);
+    free(got);
+  }
+}
+
+/* With kern_cuda_overwrite on: by itself, and in a graph. */
+static void backward_first(trial *t) {
+  const cuda_ops_kind *kind = t->job->kind;
+  const cuda_call call = call_of(t, t->job->mode.dtype, t->job->mode.gradient, false);
+  bool any = false;
+  kern_cuda_overwrite(t->c, true);
+  for (int way = 0; way < 2; way++) {
+    prepare_backward(t, false, ~0u);
+    for (int i = 0; i < t->a.count; i++) {
+      if (t->dev_d[i] == NULL || !(kind->weights >> i & 1)) continue;
+      if (!kind->always_adds) poison(t->dev_d[i], d_bytes(t, i), t->stream);
+      any = true;
+    }
+    if (!any) break;
+    if (way == 1) {
+      if (!replay(t, kind->backward, &call, "backward, first, in a graph")) break;
+    } else {
+      kind->backward(&call);
+      if (!cuda_suite_went_well(t->c, t->stream, "backward, first")) break;
+    }
+    check_first(t, way == 1 ? ", in a graph" : "");
+  }
+  kern_cuda_overwrite(t->c, false);
+}
+
 static void on_place(trial *t, int place) {
   const cuda_ops_kind *kind = t->job->kind;
   const cuda_mode *mode = &t->job->mode;
@@ -423,6 +464,7 @@ static void on_place(trial *t, int place) {
   }
   if (!forward(t)) return;
   for (int accumulate = 0; accumulate < 2 && kind->backward != NULL; accumulate++) backward(t, accumulate);
+  if (kind->backward != NULL) backward_first(t);
   cuda_suite_check(guards_are_whole(t), "arrays", "something behind an array is written");
   cuda_suite_check(cuda_suite_workspace_is_whole(t->workspace_bytes, t->stream), "workspace",
                    "something behind the workspace is written");
