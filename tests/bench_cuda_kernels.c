@@ -1,8 +1,8 @@
 /* Speed of CUDA's kernels at the sizes of SDXL 1024^2 (batch 8), SD 1.5 512^2, SD3 and Flux, in bf16. What moves memory
  * is given in GB/s of the fewest bytes (each array read or written once) beside the copy bandwidth, products in TFLOP/s
  * beside the rate of an 8192^3 product, both measured here first. Each figure is the median of replays of a graph that
- * goes through several sets of arrays, larger together than the L2 cache. A table goes to stderr, lines of JSON to
- * stdout.
+ * goes through several sets of arrays, larger together than the L2 cache. Gradients of weights overwrite. A table goes
+ * to stderr, lines of JSON to stdout.
  *
  * usage: bench_cuda_kernels [--only TEXT]... [--seconds N] [--sms N]
  */
@@ -402,6 +402,7 @@ static void make_world(int sms) {
                                      .workspace_bytes = most};
   dp_error error = DP_ERROR_INIT;
   if (kern_cuda_create(&options, &w.c, &error) != DP_OK) die("context", error.text);
+  kern_cuda_overwrite(w.c, true);
   kern_cuda_describe(w.c, line);
   (void)fprintf(stderr, "%s\n", line);
 }

@@ -458,6 +458,10 @@ static void on_place(trial *t, int place) {
       prepare_backward(t, accumulate, ~0u);
       kind->forward(&call);
       if (kind->backward) kind->backward(&call);
+      if (!kind->backward || accumulate) continue;
+      kern_cuda_overwrite(t->c, true);
+      kind->backward(&call);
+      kern_cuda_overwrite(t->c, false);
     }
     kern_cuda_tune(t->c, false);
     if (!cuda_suite_went_well(t->c, t->stream, "tuning")) return;

@@ -89,7 +89,7 @@ void kern_cuda_linear_forward(kern_cuda *context, const kern_linear *size, const
                               const void *bias, const void *residual, void *y);
 void kern_cuda_linear_input_gradient(kern_cuda *context, const kern_linear *size, const void *w, const void *dy,
                                      void *dx, bool accumulate);
-/* dw and dbias: each may be NULL. */
+/* dw and dbias: each may be NULL; with both, one product may form them, reading dy once. */
 void kern_cuda_linear_weight_gradient(kern_cuda *context, const kern_linear *size, const void *x, const void *dy,
                                       void *dw, void *dbias);
 

@@ -31,6 +31,14 @@
      void *d, cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,       \
      cudaStream_t stream),                                                                                             \
     (handle, how, alpha, a, of_a, b, of_b, beta, c, of_c, d, of_d, algorithm, workspace, bytes, stream))               \
+  F(cublasStatus_t, cublasLtMatmulAlgoCheck,                                                                           \
+    (cublasLtHandle_t handle, cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t of_a, cublasLtMatrixLayout_t of_b,      \
+     cublasLtMatrixLayout_t of_c, cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t *algorithm,                  \
+     cublasLtMatmulHeuristicResult_t *result),                                                                         \
+    (handle, how, of_a, of_b, of_c, of_d, algorithm, result))                                                          \
+  F(cublasStatus_t, cublasLtMatmulAlgoConfigSetAttribute,                                                              \
+    (cublasLtMatmulAlgo_t * algorithm, cublasLtMatmulAlgoConfigAttributes_t name, const void *value, size_t bytes),    \
+    (algorithm, name, value, bytes))                                                                                   \
   F(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic,                                                                    \
     (cublasLtHandle_t handle, cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t of_a, cublasLtMatrixLayout_t of_b,      \
      cublasLtMatrixLayout_t of_c, cublasLtMatrixLayout_t of_d, cublasLtMatmulPreference_t wish, int wanted,            \

@@ -6,6 +6,10 @@
  * comes first, and parts in C's dtype would be rounded more than once. On an H200 a product in bf16 that is added where
  * it lies, with beta 1 and rows on boundaries of 16 bytes, is rounded to bf16 before it is added all the same, and
  * there is no attribute by which to ask for other algorithms; from another array it is added in fp32.
+ *
+ * A product that is a weight's gradient can form the sums that are the bias' on its way, as its operand passes; whether
+ * that is faster than to read the operand once more is found by timing. So is whether sums of many terms for few tiles
+ * are split.
  */
 #include "kernels/cuda/products.h"
 
@@ -13,14 +17,14 @@
 
 #include "kernels/cuda/cache.h"
 
-enum { CANDIDATES = 8, MAX_BATCH = 32768 };
+enum { CANDIDATES = 16, SPLITS = 8, MAX_BATCH = 32768 };
 
 typedef struct product {
   cublasLtMatmulDesc_t how;
   cublasLtMatrixLayout_t b, a, c;
   cublasLtMatmulAlgo_t algorithm;
   size_t workspace_bytes;
-  bool bias_apart; /* no algorithm adds it on the way */
+  bool apart; /* no algorithm adds the bias on the way; or forms the sums, or none is faster than both by themselves */
 } product;
 
 typedef struct call {
@@ -28,7 +32,9 @@ typedef struct call {
   const kern_cuda_gemm *size; /* strides are set */
   const product *product;
   const void *a, *b, *bias, *residual;
-  void *c, *workspace;
+  void *c;
+  void *sums; /* NULL, or [m] of C's dtype: sums of the rows of op(A); there is no bias then, nor a residual */
+  void *workspace;
   size_t workspace_bytes;
 } call;
 
@@ -85,9 +91,11 @@ static bool describe(const call *c, product *p) {
          describe_layout(context, &p->c, s->c_dtype, s->n, s->m, s->c_stride, s->batch, s->c_batch_stride);
 }
 
-static bool set_bias(const call *c, const product *p) {
+/* The bias that is read, or the sums that are written. */
+static bool set_vector(const call *c, const product *p) {
+  const void *const vector = c->sums ? c->sums : c->bias;
   return KERN_BLAS_TRY(
-      c->context, cublasLtMatmulDescSetAttribute(p->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &c->bias, sizeof c->bias));
+      c->context, cublasLtMatmulDescSetAttribute(p->how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector));
 }
 
 static cublasStatus_t multiply(const call *c, const cublasLtMatmulAlgo_t *algorithm, size_t workspace_bytes) {
@@ -103,7 +111,8 @@ static cublasStatus_t multiply(const call *c, const cublasLtMatmulAlgo_t *algori
 /* What holds for all operands, at most 16: algorithms need no more, and those chosen should not depend on where arrays
  * happen to lie. */
 static uint32_t alignment_of(const call *c) {
-  const uintptr_t all = (uintptr_t)c->a | (uintptr_t)c->b | (uintptr_t)c->c | (uintptr_t)c->residual;
+  const uintptr_t all =
+      (uintptr_t)c->a | (uintptr_t)c->b | (uintptr_t)c->c | (uintptr_t)c->residual | (uintptr_t)c->sums;
   uint32_t alignment = 16;
   while (all % alignment != 0) alignment /= 2;
   return alignment;
@@ -138,6 +147,35 @@ static int candidates_of(const call *c, const product *p, cublasLtMatmulHeuristi
   return kept;
 }
 
+static bool is_worth_splitting(const kern_cuda *context, const kern_cuda_gemm *s) {
+  enum { TILE = 128, TERMS = 2048 };
+  const int64_t tiles = ((s->m + TILE - 1) / TILE) * ((s->n + TILE - 1) / TILE) * s->batch;
+  return s->k >= TERMS && tiles < 2 * (int64_t)context->sm_count;
+}
+
+/* The best two of the candidates, split as the library may not have thought of; returns how many there are then. */
+static int add_splits(const call *c, const product *p, cublasLtMatmulHeuristicResult_t *found, int count) {
+  static const int32_t parts[] = {2, 3, 4, 6};
+  const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const int whole = count < 2 ? count : 2;
+  for (int i = 0; i < whole; i++)
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+      cublasLtMatmulHeuristicResult_t result = {.state = CUBLAS_STATUS_NOT_SUPPORTED};
+      cublasLtMatmulAlgo_t algorithm = found[i].algo;
+      if (cublasLtMatmulAlgoConfigSetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts[k],
+                                               sizeof parts[k]) != CUBLAS_STATUS_SUCCESS ||
+          cublasLtMatmulAlgoConfigSetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                               sizeof scheme) != CUBLAS_STATUS_SUCCESS ||
+          cublasLtMatmulAlgoCheck(c->context->blas, p->how, p->b, p->a, p->c, p->c, &algorithm, &result) !=
+              CUBLAS_STATUS_SUCCESS ||
+          result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > c->workspace_bytes)
+        continue;
+      result.algo = algorithm; /* a check leaves it alone */
+      found[count++] = result;
+    }
+  return count;
+}
+
 static void run_timed(void *data) {
   const call *c = data;
   (void)KERN_BLAS_TRY(c->context, multiply(c, &c->product->algorithm, c->product->workspace_bytes));
@@ -162,22 +200,57 @@ static void choose(call *c, product *p, const cublasLtMatmulHeuristicResult_t *f
   p->workspace_bytes = found[best].workspaceSize;
 }
 
+static void run(call *c);
+
+static void run_apart(void *data) {
+  const call *c = data;
+  const kern_cuda_gemm *s = c->size;
+  call alone = *c;
+  alone.sums = NULL;
+  run(&alone);
+  kern_cuda_column_sums(c->context, s->k, s->m, s->a_stride, c->context->options.dtype, c->a, s->c_dtype, false,
+                        c->sums, c->workspace);
+}
+
+/* With sums: only what has been found to be faster is not left apart. */
+static bool build_with_sums(call *c, product *p) {
+  kern_cuda *context = c->context;
+  const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BGRADB; /* of C^T = op(B)^T op(A)^T: of our A */
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+  p->apart = true;
+  if (!context->tuning) return true;
+  if (!describe(c, p) || !set(context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) ||
+      !set_vector(c, p))
+    return false;
+  const int count = candidates_of(c, p, found);
+  if (count == 0) return !kern_cuda_failed(context);
+  choose(c, p, found, count);
+  if (multiply(c, &p->algorithm, p->workspace_bytes) != CUBLAS_STATUS_SUCCESS) {
+    (void)cudaGetLastError();
+    return !kern_cuda_failed(context);
+  }
+  p->apart = kern_cuda_time_ms(context, run_apart, c) <= kern_cuda_time_ms(context, run_timed, c);
+  return !kern_cuda_failed(context);
+}
+
 static bool build(call *c, product *p) {
   kern_cuda *context = c->context;
   const kern_cuda_gemm *s = c->size;
-  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES + SPLITS];
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+  if (c->sums) return build_with_sums(c, p);
   if (!describe(c, p)) return false;
   int count = 0;
   if (c->bias) {
-    if (!set(context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) || !set_bias(c, p)) return false;
+    if (!set(context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) || !set_vector(c, p)) return false;
     count = candidates_of(c, p, found);
   }
   if (count == 0) {
     epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    p->bias_apart = c->bias != NULL;
+    p->apart = c->bias != NULL;
     if (!set(context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) return false;
     count = candidates_of(c, p, found);
+    if (count > 0 && context->tuning && is_worth_splitting(context, s)) count = add_splits(c, p, found, count);
   }
   if (count == 0) {
     kern_cuda_fail(context, DP_UNSUPPORTED, "cuBLASLt has no product of %lld x %lld x %lld, %s to %s", (long long)s->m,
@@ -193,33 +266,61 @@ static kern_cuda_key key_of(const call *c) {
   const kern_cuda_gemm *s = c->size;
   return (kern_cuda_key){{s->m, s->n, s->k, s->a_transposed, s->b_transposed, s->a_stride, s->b_stride, s->c_stride,
                           s->beta != 0, s->c_dtype, s->batch, s->a_batch_stride, s->b_batch_stride, s->c_batch_stride,
-                          c->bias != NULL, alignment_of(c), (int64_t)c->workspace_bytes}};
+                          c->bias   ? 1
+                          : c->sums ? 2
+                                    : 0,
+                          alignment_of(c), (int64_t)c->workspace_bytes}};
+}
+
+/* Finds or makes the call's product; false: that failed. */
+static bool find_product(call *c) {
+  kern_cuda *context = c->context;
+  const kern_cuda_key key = key_of(c);
+  product *p = kern_cuda_cache_find(context->gemms, &key);
+  c->product = p;
+  if (p) return true;
+  p = calloc(1, sizeof *p);
+  if (!p) {
+    kern_cuda_fail(context, DP_NO_MEMORY, "out of memory");
+    return false;
+  }
+  c->product = p;
+  if (build(c, p) && kern_cuda_cache_add(context, &context->gemms, &key, p)) return true;
+  release(p);
+  return false;
 }
 
 static void run(call *c) {
   kern_cuda *context = c->context;
   const kern_cuda_gemm *s = c->size;
-  const kern_cuda_key key = key_of(c);
-  product *p = kern_cuda_cache_find(context->gemms, &key);
-  c->product = p;
-  if (!p) {
-    p = calloc(1, sizeof *p);
-    if (!p) {
-      kern_cuda_fail(context, DP_NO_MEMORY, "out of memory");
-      return;
-    }
-    c->product = p;
-    if (!build(c, p) || !kern_cuda_cache_add(context, &context->gemms, &key, p)) {
-      release(p);
-      return;
-    }
-  }
-  if (c->bias && !p->bias_apart && !set_bias(c, p)) return;
-  if (KERN_BLAS_TRY(context, multiply(c, &p->algorithm, p->workspace_bytes)) && p->bias_apart)
+  if (!find_product(c)) return;
+  const product *p = c->product;
+  if (c->bias && !p->apart && !set_vector(c, p)) return;
+  if (KERN_BLAS_TRY(context, multiply(c, &p->algorithm, p->workspace_bytes)) && p->apart)
     kern_cuda_add_bias(context, s->m, s->n, s->c_stride, c->c, c->bias, NULL, c->c);
 }
 
+/* With sums. False: nothing was done, for the two by themselves are the way. */
+static bool run_with_sums(call *c) {
+  if (!find_product(c)) return true; /* which is told */
+  const product *p = c->product;
+  if (p->apart) return false;
+  if (set_vector(c, p)) (void)KERN_BLAS_TRY(c->context, multiply(c, &p->algorithm, p->workspace_bytes));
+  return true;
+}
+
 static int64_t or_dense(int64_t stride, int64_t width) { return stride > 0 ? stride : width; }
+
+static kern_cuda_gemm with_strides(const kern_cuda_gemm *size) {
+  kern_cuda_gemm s = *size;
+  s.a_stride = or_dense(s.a_stride, s.a_transposed ? s.m : s.k);
+  s.b_stride = or_dense(s.b_stride, s.b_transposed ? s.k : s.n);
+  s.c_stride = or_dense(s.c_stride, s.n);
+  if (s.batch > 1) return s;
+  s.batch = 1;
+  s.a_batch_stride = s.b_batch_stride = s.c_batch_stride = 0;
+  return s;
+}
 
 void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, const void *bias,
                        const void *residual, void *c, void *workspace, size_t workspace_bytes) {
@@ -229,14 +330,7 @@ void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const voi
     kern_cuda_fail(context, DP_UNSUPPORTED, "a product over nothing");
     return;
   }
-  kern_cuda_gemm s = *size;
-  s.a_stride = or_dense(s.a_stride, s.a_transposed ? s.m : s.k);
-  s.b_stride = or_dense(s.b_stride, s.b_transposed ? s.k : s.n);
-  s.c_stride = or_dense(s.c_stride, s.n);
-  if (s.batch <= 1) {
-    s.batch = 1;
-    s.a_batch_stride = s.b_batch_stride = s.c_batch_stride = 0;
-  }
+  kern_cuda_gemm s = with_strides(size);
   const int64_t batch = s.batch, bytes = kern_dtype_bytes(context->options.dtype),
                 c_bytes = kern_dtype_bytes(s.c_dtype);
   for (int64_t at = 0; at < batch; at += MAX_BATCH) {
@@ -295,6 +389,34 @@ void kern_cuda_linear_input_gradient(kern_cuda *context, const kern_linear *s, c
   product_of(context, &size, dy, w, NULL, NULL, dx);
 }
 
+/* The weight's gradient, by `size`, and the bias' by one product. False: neither was done. Sums are rounded once: in
+ * bf16 they are not added to what lies there. */
+static bool both_gradients(kern_cuda *context, const kern_cuda_gemm *size, const void *x, const void *dy, void *dw,
+                           void *dbias) {
+  const kern_dtype gradient = context->options.gradient;
+  const size_t row = kern_cuda_round_up((size_t)size->m * sizeof(float));
+  const size_t bytes = context->options.workspace_bytes < KERN_CUDA_PRODUCT_BYTES ? context->options.workspace_bytes
+                                                                                  : KERN_CUDA_PRODUCT_BYTES;
+  const bool add = !context->overwrites;
+  if (kern_cuda_failed(context) || context->options.dtype != KERN_BF16 || (add && gradient == KERN_BF16) ||
+      size->m <= 0 || size->n <= 0 || size->k <= 0 || bytes < KERN_CUDA_PRODUCT_BYTES || row > bytes / 16 ||
+      (uintptr_t)dbias % 16 != 0)
+    return false;
+  const kern_cuda_gemm s = with_strides(size);
+  char *const workspace = context->options.workspace;
+  call c = {.context = context,
+            .size = &s,
+            .a = dy,
+            .b = x,
+            .c = dw,
+            .sums = add ? workspace + bytes - row : dbias,
+            .workspace = workspace,
+            .workspace_bytes = add ? bytes - row : bytes};
+  if (!run_with_sums(&c)) return false;
+  if (add) kern_cuda_add_to(context, s.m, gradient, c.sums, gradient, dbias);
+  return true;
+}
+
 void kern_cuda_linear_weight_gradient(kern_cuda *context, const kern_linear *s, const void *x, const void *dy, void *dw,
                                       void *dbias) {
   const kern_cuda_gemm size = {.m = s->out,
@@ -306,6 +428,7 @@ void kern_cuda_linear_weight_gradient(kern_cuda *context, const kern_linear *s, 
                                .alpha = 1,
                                .beta = context->overwrites ? 0 : 1,
                                .c_dtype = context->options.gradient};
+  if (dw && dbias && both_gradients(context, &size, x, dy, dw, dbias)) return;
   if (dw) product_of(context, &size, dy, x, NULL, NULL, dw);
   if (dbias)
     kern_cuda_column_sums(context, s->rows, s->out, or_dense(s->y_stride, s->out), context->options.dtype, dy,
