@@ -110,7 +110,7 @@ static char *place_constants(const maker *m, char *next) {
 static dp_status place_persistent(const maker *m) {
   exec_layout *l = m->layout;
   int64_t places_bytes = 0;
-  l->gradients = (float *)(void *)persistent(m, PLAN_MEMORY_GRADIENTS);
+  l->gradients = (float *)(void *)(l->base + l->plan->gradients_offset_bytes);
   l->optimizer = (float *)(void *)persistent(m, PLAN_MEMORY_OPTIMIZER);
   l->constants = DP_ARENA_NEW(&l->arena, void *, l->graph->tensors.count);
   if (!l->constants) return dp_fail_memory(m->error);

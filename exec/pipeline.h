@@ -76,7 +76,7 @@ dp_status exec_pipeline_write_constant(exec_pipeline *pipeline, int worker, int 
                                        dp_error *error);
 /* Arrays of a worker's parameters on whatever device they are, as fp32 on the host: n values from an offset of
  * exec_parameters on, in memory's layout and all trained or none; or a weight as files have it. Trained values are fp32
- * masters where the device keeps such. */
+ * masters where the device keeps such. Gradients are the last step's until the next one begins, whatever it does. */
 typedef enum exec_array { EXEC_VALUES, EXEC_GRADIENTS, EXEC_FIRST, EXEC_SECOND, EXEC_MEANS } exec_array;
 dp_status exec_pipeline_read(exec_pipeline *pipeline, int worker, exec_array array, int64_t offset, int64_t n,
                              float *to, dp_error *error);

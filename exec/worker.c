@@ -134,6 +134,9 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
   DP_TRY(make_fusions(work, w, error));
   DP_TRY(make_parameters(work, shared, extras, extra_count, w, error));
   DP_TRY(find_first_microbatches(work, w, error));
+  if (memory->shares_gradients && !shared && !w->first_microbatch)
+    return dp_fail(error, DP_INTERNAL, "worker %d: gradients lie in saved activations and are not overwritten",
+                   w->index);
   DP_TRY(make_output(work, w, arena, error));
   DP_TRY(exec_worker_make_squeezes(work, w, arena, error));
   DP_TRY(work->kind->start(work, w, error));
@@ -158,13 +161,17 @@ void exec_worker_free(exec_worker *w) {
   *w = (exec_worker){.index = 0};
 }
 
-/* For tests: every buffer that begins, or ends, at a moment of the compute lane becomes NaN. */
+/* For tests: every buffer that begins, or ends, at a moment of the compute lane becomes NaN; but not what gradients of
+ * weights have taken of one. */
 static void poison(const exec_work *work, exec_worker *w, uint32_t moment, bool begin) {
   const plan_worker_memory *plan = w->layout.plan;
   for (uint32_t i = 0; i < plan->buffer_count; i++) {
     const plan_buffer *b = &plan->buffers[i];
-    if (b->role != PLAN_ROLE_PERSISTENT && (begin ? b->begin : b->end) == moment)
-      work->kind->math->spoil(w->context, b->bytes, w->base + b->offset_bytes);
+    const int64_t left = plan->gradients_offset_bytes - b->offset_bytes;
+    const bool taken = plan->shares_gradients && b->role == PLAN_ROLE_SAVED && left < b->bytes;
+    if (b->role == PLAN_ROLE_PERSISTENT || b->role == PLAN_ROLE_GRADIENTS || (begin ? b->begin : b->end) != moment)
+      continue;
+    work->kind->math->spoil(w->context, taken && !begin ? left : b->bytes, w->base + b->offset_bytes);
   }
 }
 

@@ -27,7 +27,7 @@ libplan_a_SOURCES += \
 	plan/compile_layout.c \
 	plan/compile_order.c \
 	plan/compressor.c plan/compressor.h \
-	plan/memory.c plan/memory_place.c plan/memory_rules.c plan/memory_rules.h \
+	plan/memory.c plan/memory_gradients.c plan/memory_place.c plan/memory_rules.c plan/memory_rules.h \
 	plan/metrics.c \
 	plan/order.c plan/order.h \
 	plan/order_list.c \

@@ -34,6 +34,7 @@ typedef struct planner {
   uint32_t *release;       /* [instruction - the worker's first] of a SEND: 1 + first position that waits for it */
   int64_t *change_bytes;   /* [moment] */
   plan_keep_list list;
+  int64_t gradients_begin_bytes, gradients_bytes; /* of the rank at hand, shared: from the beginning of SAVED */
 } planner;
 
 #define NONE UINT32_MAX
@@ -131,9 +132,14 @@ static uint32_t end_of(const planner *p, const plan_keep_end *end, const plan_la
 
 /* ---- buffers ---- */
 
-static void add_buffer(plan_worker_memory *worker, plan_buffer buffer) {
+/* One without bytes is none. */
+static plan_buffer *add_buffer(plan_worker_memory *worker, plan_buffer buffer) {
+  plan_buffer *added = &worker->buffers[worker->buffer_count];
   buffer.bytes = aligned(buffer.bytes);
-  if (buffer.bytes > 0) worker->buffers[worker->buffer_count++] = buffer;
+  if (buffer.bytes == 0) return NULL;
+  *added = buffer;
+  worker->buffer_count++;
+  return added;
 }
 
 static dp_status placed_workspace_bytes(const planner *p, int chunk, int64_t *bytes) {
@@ -197,25 +203,31 @@ static dp_status add_persistent(planner *p, int rank, const plan_lane *compute, 
     if (compressor->trained) trainable += ends * compressor->parameters;
   }
   if (!k->plan->training) trainable = 0;
+  const int64_t gradient_bytes = k->plan->gradient_fp32 ? 4 : graph_dtype_bytes(g->precision);
   const double state_bytes = plan_optimizer_bytes(k->plan->optimizer, g->precision, p->options->splits_masters);
   const int64_t library_bytes =
       p->options->library_workspace ? p->options->library_workspace(k->program, g, rank, p->options->threads) : 0;
   const int64_t bytes[PLAN_MEMORY_CLASS_COUNT] = {
       [PLAN_MEMORY_WEIGHTS] = parameters * graph_dtype_bytes(g->precision) + constant_bytes,
-      [PLAN_MEMORY_GRADIENTS] = trainable * (k->plan->gradient_fp32 ? 4 : graph_dtype_bytes(g->precision)),
+      [PLAN_MEMORY_GRADIENTS] = trainable * gradient_bytes,
       [PLAN_MEMORY_OPTIMIZER] =
           (int64_t)ceil((double)trainable * state_bytes) + (p->options->means ? trainable * 4 : 0),
       [PLAN_MEMORY_WORKSPACE] = transient_bytes + p->options->workspace_bytes + library_bytes};
   int64_t offset_bytes = 0;
+  p->gradients_bytes = aligned(bytes[PLAN_MEMORY_GRADIENTS]);
+  if (p->options->overwrites && trainable > 0)
+    DP_TRY(plan_keeper_gradients(k, rank, gradient_bytes, &worker->shares_gradients, &p->gradients_begin_bytes));
   for (int c = 0; c < PLAN_MEMORY_CLASS_COUNT; c++) {
-    add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)c,
-                                     .chunk = (uint16_t)k->rank_chunks[k->rank_first[rank]],
-                                     .microbatch = PLAN_NO_PEER,
-                                     .message = PLAN_NO_PEER,
-                                     .tensor = GRAPH_NONE,
-                                     .end = 2 * compute->count,
-                                     .offset_bytes = offset_bytes,
-                                     .bytes = bytes[c]});
+    if (c == PLAN_MEMORY_GRADIENTS) worker->gradients_offset_bytes = trainable > 0 ? offset_bytes : 0;
+    if (c == PLAN_MEMORY_GRADIENTS && worker->shares_gradients) continue; /* share_gradients */
+    (void)add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)c,
+                                           .chunk = (uint16_t)k->rank_chunks[k->rank_first[rank]],
+                                           .microbatch = PLAN_NO_PEER,
+                                           .message = PLAN_NO_PEER,
+                                           .tensor = GRAPH_NONE,
+                                           .end = 2 * compute->count,
+                                           .offset_bytes = offset_bytes,
+                                           .bytes = bytes[c]});
     offset_bytes += aligned(bytes[c]);
   }
   worker->resting_bytes = offset_bytes;
@@ -233,18 +245,65 @@ static void add_rules(planner *p, const plan_lane *compute, plan_worker_memory *
         const uint32_t moment = end_of(p, &p->list.ends.items[keep->first_end + e], compute, item);
         if (moment > end) end = moment;
       }
-      add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)keep->memory_class,
-                                       .gradient = keep->gradient,
-                                       .role = (uint8_t)keep->role & 0x7f,
-                                       .message = keep->for_message ? keep->message : PLAN_NO_PEER,
-                                       .chunk = (uint16_t)keep->chunk,
-                                       .microbatch = item,
-                                       .tensor = keep->tensor,
-                                       .begin = begin,
-                                       .end = end,
-                                       .bytes = keep->bytes});
+      (void)add_buffer(worker, (plan_buffer){.memory_class = (uint8_t)keep->memory_class,
+                                             .gradient = keep->gradient,
+                                             .role = (uint8_t)keep->role & 0x7f,
+                                             .message = keep->for_message ? keep->message : PLAN_NO_PEER,
+                                             .chunk = (uint16_t)keep->chunk,
+                                             .microbatch = item,
+                                             .tensor = keep->tensor,
+                                             .begin = begin,
+                                             .end = end,
+                                             .bytes = keep->bytes});
     }
   }
+}
+
+static void exchange(plan_buffer *a, plan_buffer *b) {
+  const plan_buffer kept = *a;
+  *a = *b;
+  *b = kept;
+}
+
+/* Puts SAVED's buffer and those of the gradients behind it and in it where they lie, at the end of the persistent ones,
+ * and before all others in the list. Returns how many, and through `top_bytes` the end of the last. */
+static uint32_t share_gradients(const planner *p, int rank, const plan_lane *compute, plan_worker_memory *worker,
+                                uint32_t persistent, int64_t *top_bytes) {
+  const int chunk = p->keeper.rank_chunks[p->keeper.rank_first[rank]];
+  plan_buffer *buffers = &worker->buffers[persistent];
+  plan_buffer gradients = {.memory_class = PLAN_MEMORY_GRADIENTS,
+                           .gradient = 1,
+                           .role = PLAN_ROLE_GRADIENTS,
+                           .chunk = (uint16_t)chunk,
+                           .microbatch = PLAN_NO_PEER,
+                           .message = PLAN_NO_PEER,
+                           .tensor = GRAPH_NONE,
+                           .begin = 2 * p->chunks[chunk].first[PLAN_PASS_BACKWARD][0] + 1,
+                           .end = 2 * compute->count};
+  const uint32_t count = worker->buffer_count - persistent;
+  uint32_t fixed = 0;
+  int64_t saved_bytes = 0;
+  for (uint32_t b = 0; b < count && fixed == 0; b++) {
+    if (buffers[b].role != PLAN_ROLE_SAVED) continue;
+    exchange(&buffers[b], &buffers[fixed++]);
+    buffers[0].offset_bytes = worker->resting_bytes;
+    saved_bytes = buffers[0].bytes;
+  }
+  const int64_t begin = aligned(p->gradients_begin_bytes), end = begin + p->gradients_bytes;
+  worker->gradients_offset_bytes = worker->resting_bytes + begin;
+  *top_bytes = worker->resting_bytes + (end > saved_bytes ? end : saved_bytes);
+  if (end > saved_bytes) { /* beyond SAVED, from the backward on */
+    gradients.offset_bytes = worker->resting_bytes + saved_bytes;
+    gradients.bytes = end - saved_bytes;
+    exchange(&buffers[fixed++], add_buffer(worker, gradients));
+  }
+  if (begin < saved_bytes) { /* in it, from its end on */
+    gradients.offset_bytes = worker->gradients_offset_bytes;
+    gradients.bytes = (end < saved_bytes ? end : saved_bytes) - begin;
+    gradients.begin = buffers[0].end + 1;
+    exchange(&buffers[fixed++], add_buffer(worker, gradients));
+  }
+  return fixed;
 }
 
 static void find_peak(planner *p, const plan_lane *compute, plan_worker_memory *worker) {
@@ -274,21 +333,23 @@ static dp_status lay_out_rank(planner *p, int rank, plan_worker_memory *worker) 
   const plan_lane *compute = &program->lanes[program->worker_lane[rank]];
   DP_TRY(plan_keeper_rank(&p->keeper, rank, &p->list));
   index_releases(p, rank);
-  const size_t most = p->list.keeps.count * (size_t)p->keeper.items + PLAN_MEMORY_CLASS_COUNT;
+  const size_t most = p->list.keeps.count * (size_t)p->keeper.items + PLAN_MEMORY_CLASS_COUNT + 2;
   if (most > UINT32_MAX)
     return dp_fail(p->error, DP_BAD_INPUT, "plan: found %zu buffers on a worker, allowed: at most %u", most,
                    UINT32_MAX);
   worker->buffers = DP_ARENA_NEW(&p->memory->arena, plan_buffer, most);
   if (!worker->buffers) return dp_fail_memory(p->error);
   DP_TRY(add_persistent(p, rank, compute, worker));
-  const uint32_t persistent = worker->buffer_count;
+  uint32_t placed = worker->buffer_count;
+  int64_t top_bytes = worker->resting_bytes;
   add_rules(p, compute, worker);
+  if (worker->shares_gradients) placed += share_gradients(p, rank, compute, worker, placed, &top_bytes);
   find_peak(p, compute, worker);
   worker->layout_bytes = worker->live_peak_bytes;
   worker->peak_bytes = worker->layout_bytes + p->options->runtime_bytes;
   if (p->options->limit_bytes && worker->peak_bytes > p->options->limit_bytes[rank]) return DP_OK;
-  DP_TRY(plan_memory_place(worker->buffers + persistent, worker->buffer_count - persistent, worker->resting_bytes,
-                           worker->live_peak_bytes, &worker->layout_bytes, p->error));
+  DP_TRY(plan_memory_place(worker->buffers + placed, worker->buffer_count - placed, top_bytes, worker->live_peak_bytes,
+                           &worker->layout_bytes, p->error));
   worker->peak_bytes = worker->layout_bytes + p->options->runtime_bytes;
   return DP_OK;
 }

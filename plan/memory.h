@@ -26,6 +26,12 @@
  * whole from the first backward that adds to it to the last, K values from the last on (the whole of one chunk's is
  * workspace).
  *
+ * Gradients of weights live throughout, unless each is written once in a step and by overwriting
+ * (plan_memory_options.overwrites, on a rank with one chunk and one microbatch). Then they lie where the saved activations
+ * of later units have been: the backward of a unit writes its own behind all that it and earlier units still read
+ * (plan/memory_rules.h has the law). What of them does not lie in the buffer of the saved activations lives from the
+ * backward on, the rest from the moment after it.
+ *
  * An executor that fuses nothing (plan_memory_options.unfused; the CPU's) uses this very layout. Then the workspace is
  * what the places of plan/places.h take, and saved activations are less what they make again; what leaves a chunk has a
  * buffer of its own unless the chunk saves that tensor itself, for views are copied where they leave their unit; and the
@@ -60,7 +66,8 @@ typedef enum plan_role {
   PLAN_ROLE_WHOLE,     /* a tensor's value or gradient, as its ops have it: made, received or collected here */
   PLAN_ROLE_ARRIVED,   /* a tensor's gradient as `message` brings it; a compressed skip's: K values a sample */
   PLAN_ROLE_PROJECTED, /* the K values a sample of a compressed skip, or of its gradient, that `message` brings or takes */
-  PLAN_ROLE_LATENTS    /* that `message` brings or takes */
+  PLAN_ROLE_LATENTS,   /* that `message` brings or takes */
+  PLAN_ROLE_GRADIENTS  /* of weights, where they share room with SAVED: beyond its end, and, when it has died, in it */
 } plan_role;
 
 typedef struct plan_buffer {
@@ -83,6 +90,8 @@ typedef struct plan_worker_memory {
   int64_t peak_bytes;        /* layout_bytes + runtime: what the device must have */
   int64_t at_peak_bytes[PLAN_MEMORY_CLASS_COUNT]; /* by class, at the first moment of the live peak; runtime too */
   uint32_t peak_position;    /* of the compute instruction that runs or comes next at that moment */
+  int64_t gradients_offset_bytes; /* of weights: where their one run begins */
+  bool shares_gradients;     /* with SAVED: only a backward that overwrites may begin them */
   int64_t resting_bytes;     /* persistent buffers: what is live before and after the step; without runtime */
 } plan_worker_memory;
 
@@ -102,6 +111,7 @@ typedef struct plan_memory_options {
   bool unfused; /* for an executor that runs one op after another: the layout that it allocates */
   bool means;   /* running means of what is trained are kept, in fp32; counted as optimizer state */
   bool splits_masters; /* plan_optimizer_bytes */
+  bool overwrites; /* unfused: the first backward of a step overwrites gradients of weights */
   /* [rank], or NULL. A rank whose live peak and runtime are more than that is not placed: its layout_bytes are its
    * live_peak_bytes, the least that any layout takes, and its offsets are 0. For those who only ask whether it fits. */
   const int64_t *limit_bytes;

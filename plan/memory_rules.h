@@ -52,4 +52,14 @@ dp_status plan_keeper_init(const plan_program *program, const graph *graph, bool
 /* Replaces what is in the list. */
 dp_status plan_keeper_rank(plan_keeper *keeper, int rank, plan_keep_list *list);
 
+/* Where gradients of weights may begin, in bytes from the beginning of SAVED, when each is written once in a step, by
+ * overwriting. They lie in one run, unit by unit. The backward runs from the last unit to the first: while that of unit
+ * u runs, what the units up to u have to do with in SAVED is still read, and gradients of u and all later ones are
+ * there. So they may begin at the least offset that is, for each u with gradients, at least the end of what the
+ * backward of any unit up to u has to do with in SAVED - bytes of gradients of units before u. shares: false where the
+ * rank has more than one chunk or microbatch, a weight backward that comes apart, compressed skips, or a weight whose
+ * gradient no action writes. memory_gradients.c */
+dp_status plan_keeper_gradients(const plan_keeper *keeper, int rank, int64_t value_bytes, bool *shares,
+                                int64_t *begin_bytes);
+
 #endif

@@ -7,8 +7,6 @@
 #include "plan/places_build.h"
 #include "plan/traffic.h"
 
-enum { ALIGNMENT = 64 }; /* of places in the workspace; what a block begins with is aligned where its bytes allow it */
-
 /* ---- what the graph says ---- */
 
 static bool shows(const graph *g, const graph_op *op) {
@@ -106,6 +104,10 @@ void plan_placer_act(plan_placer *p, plan_action_kind kind, int index, const pla
   push_failed(p, dp_array_push(&p->actions, action));
 }
 
+static int64_t aligned(int64_t bytes) {
+  return (bytes + PLAN_PLACE_ALIGNMENT - 1) / PLAN_PLACE_ALIGNMENT * PLAN_PLACE_ALIGNMENT;
+}
+
 /* The next bytes of a block. */
 static plan_place take(plan_placer *p, plan_block block, int64_t bytes) {
   const plan_place place = {block, p->out->block_bytes[block]};
@@ -123,16 +125,37 @@ static bool is_again(const plan_placer *p, const graph_tensor *t) {
   return false;
 }
 
+static void save_tensor(plan_placer *p, int tensor, bool odd) {
+  const graph_tensor *t = plan_placer_tensor(p, tensor);
+  if (p->saved[tensor] && (t->bytes % PLAN_PLACE_ALIGNMENT != 0) == odd)
+    p->value[tensor] = take(p, PLAN_BLOCK_SAVED, t->bytes);
+}
+
+/* What the backward of later units reads lies behind what that of earlier ones does: it is free first. What would leave
+ * the next one unaligned comes before all, and what aligns that. */
+static void place_saved(plan_placer *p) {
+  for (int odd = 1; odd >= 0; odd--) {
+    for (int t = 0; t < (int)p->graph->tensors.count; t++)
+      if (plan_placer_tensor(p, t)->producer_unit == GRAPH_NONE) save_tensor(p, t, odd);
+    for (int o = p->first_op; o < p->end_op; o++) {
+      const graph_op *op = plan_placer_op(p, o);
+      for (int i = 0; i < op->output_count; i++) save_tensor(p, op->outputs[i], odd);
+      if (op->saved_extra_bytes > 0 && !plan_placer_recomputes(p, op->unit) &&
+          (op->saved_extra_bytes % PLAN_PLACE_ALIGNMENT != 0) == odd)
+        p->statistics[o] = take(p, PLAN_BLOCK_SAVED, op->saved_extra_bytes);
+    }
+    if (odd) p->out->block_bytes[PLAN_BLOCK_SAVED] = aligned(p->out->block_bytes[PLAN_BLOCK_SAVED]);
+  }
+}
+
 static void place_value(plan_placer *p, int tensor) {
   const graph_tensor *t = plan_placer_tensor(p, tensor);
   const bool here = plan_placer_has(p, t->producer_unit), input = t->producer_unit == GRAPH_NONE;
   bool used = here;
   for (int i = 0; i < t->consumer_unit_count; i++) used = used || plan_placer_has(p, t->consumer_units[i]);
-  if (!used) return;
+  if (!used || !plan_place_is_none(p->value[tensor])) return;
   if (t->is_constant || (!here && !input))
     p->value[tensor] = outside_at(p, tensor, false);
-  else if (p->saved[tensor])
-    p->value[tensor] = take(p, PLAN_BLOCK_SAVED, t->bytes);
   else if (input)
     p->value[tensor] = take(p, PLAN_BLOCK_INPUTS, t->bytes);
   else if (plan_placer_leaves(p, t))
@@ -167,22 +190,21 @@ static int64_t hidden_bytes(const graph_op *op) { return op->adapter_parameters 
 static void place_op(plan_placer *p, int index) {
   const graph_op *op = plan_placer_op(p, index);
   if (!p->plan->training) return;
-  if (op->saved_extra_bytes > 0 && !plan_placer_recomputes(p, op->unit))
-    p->statistics[index] = take(p, PLAN_BLOCK_SAVED, op->saved_extra_bytes);
   if (op->saved_extra_bytes > 0 && plan_placer_recomputes(p, op->unit) && p->split)
     p->statistics_again[index] = take(p, PLAN_BLOCK_AGAIN, op->saved_extra_bytes);
   if (p->split && hidden_bytes(op) > 0) p->hidden[index] = take(p, PLAN_BLOCK_KEPT, hidden_bytes(op));
 }
 
-/* Tensors whose size keeps the next one aligned first. */
+/* In other blocks, too, tensors whose size keeps the next one aligned are first. */
 static void place_blocks(plan_placer *p) {
   const int tensors = (int)p->graph->tensors.count, units = p->end_unit - p->first_unit;
   for (int t = 0; t < tensors; t++)
     p->saved[t] = plan_places_saves(p->plan, p->graph, t, p->first_unit, units) &&
                   !plan_places_remakes(p->plan, p->graph, t, p->first_unit, units);
+  if (p->plan->training) place_saved(p);
   for (int odd = 0; odd < 2; odd++)
     for (int t = 0; t < tensors; t++) {
-      if ((plan_placer_tensor(p, t)->bytes % ALIGNMENT != 0) != (odd == 1)) continue;
+      if ((plan_placer_tensor(p, t)->bytes % PLAN_PLACE_ALIGNMENT != 0) != (odd == 1)) continue;
       place_value(p, t);
       if (p->plan->training) place_gradient(p, t);
     }
@@ -292,9 +314,8 @@ static dp_status place_lives(plan_placer *p, plan_pass_places *pass) {
   int64_t *change_bytes = DP_ARENA_NEW(&p->scratch, int64_t, (size_t)moments + 1);
   if (!buffers || !change_bytes) return dp_fail_memory(p->error);
   for (uint32_t i = 0; i < count; i++)
-    buffers[i] = (plan_buffer){.begin = p->lives.items[i].begin,
-                               .end = p->lives.items[i].end,
-                               .bytes = (p->lives.items[i].bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT};
+    buffers[i] = (plan_buffer){
+        .begin = p->lives.items[i].begin, .end = p->lives.items[i].end, .bytes = aligned(p->lives.items[i].bytes)};
   const int64_t most = most_alive(buffers, count, moments, change_bytes);
   DP_TRY(plan_memory_place(buffers, count, 0, most, &pass->workspace_bytes, p->error));
   for (uint32_t i = 0; i < count; i++) p->lives.items[i].at = buffers[i].offset_bytes;

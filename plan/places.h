@@ -3,7 +3,8 @@
  * A pass of a chunk is a list of actions: an op forward, its input gradients, its weight gradients, or its output made
  * again; with a place for every operand. A place is an offset in one of the blocks that plan/memory.h lays out:
  *   SAVED      the saved activations of a microbatch: of what graph_saved_bytes counts, all that is neither received
- * nor made again, tensors and then the ops' statistics; AGAIN      what recomputed units save, made again by the input
+ * nor made again, tensors and the ops' statistics, in the order in which they are made, but first those of odd sizes;
+ * AGAIN      what recomputed units save, made again by the input
  * backward for a weight backward that comes apart; KEPT       gradients of what weighted ops put out, and of adapters'
  * hidden values, from the one to the other; INPUTS     graph inputs that are not saved; WORKSPACE  all else that lives
  * within one pass, placed by lifetimes over its actions: operands of one action never overlap, and what an action reads
@@ -120,7 +121,7 @@ int plan_places_root(const graph *graph, int tensor);
 bool plan_places_saves(const plan_plan *plan, const graph *graph, int tensor, int first, int count);
 /* Whether such a one is not saved here but made again. */
 bool plan_places_remakes(const plan_plan *plan, const graph *graph, int tensor, int first, int count);
-/* Bytes of SAVED. */
+/* Bytes of SAVED: what is saved, and what aligns it. */
 int64_t plan_places_saved_bytes(const plan_plan *plan, const graph *graph, int first, int count);
 
 /* Of one chunk, in `arena`. split_backward: the weight backward comes apart. DP_INTERNAL names an op whose backward

@@ -6,6 +6,7 @@
 #include "graph/op_table.h"
 #include "plan/places.h"
 
+enum { PLAN_PLACE_ALIGNMENT = 64 }; /* of places in the workspace, and in SAVED of what is a multiple of it */
 enum { PLAN_MAX_OPERANDS = 2 * (GRAPH_MAX_INPUTS + GRAPH_MAX_PIECES + 1) };
 
 /* The operands of an action, as plan_action orders them, by kind. */

@@ -1,6 +1,6 @@
 /* What a chunk saves, and what it makes again instead. */
 #include "graph/op_table.h"
-#include "plan/places.h"
+#include "plan/places_build.h"
 
 static bool lies_in(int unit, int first, int count) { return unit >= first && unit < first + count; }
 
@@ -43,6 +43,25 @@ bool plan_places_remakes(const plan_plan *plan, const graph *g, int tensor, int 
          can_run_again(plan, g, &g->ops.items[t->producer_op], first, count);
 }
 
+/* Behind all of SAVED whose size would leave the next one unaligned. */
+static int64_t padding_bytes(const plan_plan *plan, const graph *g, int first, int count) {
+  const graph_unit *last = &g->units.items[first + count - 1];
+  int64_t odd_bytes = 0;
+  for (int t = 0; t < (int)g->tensors.count; t++) {
+    const graph_tensor *tensor = &g->tensors.items[t];
+    if (tensor->bytes % PLAN_PLACE_ALIGNMENT == 0) continue;
+    if (tensor->producer_unit != GRAPH_NONE && !lies_in(tensor->producer_unit, first, count)) continue;
+    if (plan_places_saves(plan, g, t, first, count) && !plan_places_remakes(plan, g, t, first, count))
+      odd_bytes += tensor->bytes;
+  }
+  for (int o = g->units.items[first].first_op; o < last->first_op + last->op_count; o++) {
+    const graph_op *op = &g->ops.items[o];
+    if (op->saved_extra_bytes % PLAN_PLACE_ALIGNMENT != 0 && !(plan->recompute && plan->recompute[op->unit]))
+      odd_bytes += op->saved_extra_bytes;
+  }
+  return (PLAN_PLACE_ALIGNMENT - odd_bytes % PLAN_PLACE_ALIGNMENT) % PLAN_PLACE_ALIGNMENT;
+}
+
 int64_t plan_places_saved_bytes(const plan_plan *plan, const graph *g, int first, int count) {
   int64_t received_bytes = 0, bytes = graph_saved_bytes(g, first, count, plan->recompute, &received_bytes);
   const graph_unit *last = &g->units.items[first + count - 1];
@@ -50,5 +69,5 @@ int64_t plan_places_saved_bytes(const plan_plan *plan, const graph *g, int first
     for (int i = 0; i < g->ops.items[o].output_count; i++)
       if (plan_places_remakes(plan, g, g->ops.items[o].outputs[i], first, count))
         bytes -= g->tensors.items[g->ops.items[o].outputs[i]].bytes;
-  return bytes - received_bytes;
+  return bytes - received_bytes + padding_bytes(plan, g, first, count);
 }

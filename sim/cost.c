@@ -192,7 +192,8 @@ plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int
                                .library_workspace = library,
                                .threads = (int)context->device->sm_count,
                                .unfused = unfused,
-                               .splits_masters = context->implementation->splits_masters};
+                               .splits_masters = context->implementation->splits_masters,
+                               .overwrites = context->implementation->overwrites_gradients};
 }
 
 double sim_cost_error_band(const sim_cost_context *context) {

@@ -137,7 +137,7 @@ typedef struct implementation_row {
   const char *name, *source;
   int attention;
   int64_t key_tile, least_head_dim;
-  bool measured, fuses, splits_masters;
+  bool measured, fuses, splits_masters, overwrites_gradients;
   double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, instruction_us,
       optimizer_efficiency;
   double context_gb, communicator_gb, workspace_gb;
@@ -152,6 +152,8 @@ static const dp_field implementation_fields[] = {
      "elementwise ops run inside the kernels before them, and need no memory of their own; default true"},
     {"splits_masters", DP_FIELD_BOOLEAN, offsetof(implementation_row, splits_masters), false, 0, 0, NULL,
      "of a bf16 model an fp32 master is kept as the weight and 16 more bits; default false"},
+    {"overwrites_gradients", DP_FIELD_BOOLEAN, offsetof(implementation_row, overwrites_gradients), false, 0, 0, NULL,
+     "with fuses = false: of one microbatch they lie where saved activations have been; default false"},
     {"attention", DP_FIELD_CHOICE, offsetof(implementation_row, attention), true, 0, 0, backend_choices, "kernel"},
     {"key_tile", DP_FIELD_INTEGER, offsetof(implementation_row, key_tile), false, 1, 4096, NULL,
      "attention pads keys to a multiple of this; default 128"},
@@ -201,6 +203,7 @@ static dp_status read_implementation(const dp_node *table, sim_efficiency *effic
       .measured = row.measured,
       .fuses = row.fuses,
       .splits_masters = row.splits_masters,
+      .overwrites_gradients = row.overwrites_gradients,
       .attention_backend = row.attention,
       .key_tile = row.key_tile,
       .least_head_dim = row.least_head_dim,

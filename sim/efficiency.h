@@ -29,6 +29,7 @@ struct sim_implementation {
   bool measured; /* whole models were compared with it */
   bool fuses;    /* elementwise ops run inside the kernels before them; else memory is laid out for plan/places.h */
   bool splits_masters; /* plan_optimizer_bytes */
+  bool overwrites_gradients; /* plan_memory_options.overwrites */
   int attention_backend;
   int64_t key_tile, least_head_dim; /* attention pads its keys to multiples of the one, head dimensions to the other */
   double issue_s_per_kernel[2];     /* forward, backward */

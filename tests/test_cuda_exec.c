@@ -259,6 +259,10 @@ static const char *const plans[] = {
     "stages = 2\nschedule = \"1f1b\"\nrecompute = \"all\"",
     "stages = 2\nschedule = \"zb-v\"\nrecompute = \"all\"",
     "stages = 2\nschedule = \"1f1b\"\nmicrobatch_size = 4",
+    /* one microbatch: gradients of weights lie where activations have been */
+    "stages = 1\nmicrobatch_size = 8",
+    "stages = 2\nschedule = \"gpipe\"\nmicrobatch_size = 8\nrecompute = \"all\"",
+    "stages = 2\nschedule = \"1f1b\"\nmicrobatch_size = 4\ndata_parallel = 2\ngradient_buckets = 3",
     "stages = 2\nschedule = \"1f1b\"\nskip_policy = \"compress\"\nk = 64",
     "stages = 4\nschedule = \"zb-h1\"\nskip_policy = \"compress\"\nk = 200",
     "stages = 2\nschedule = \"1f1b\"\nrecompute = \"all\"\nskip_policy = \"compress\"\nk = 100",
