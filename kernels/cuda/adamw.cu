@@ -136,9 +136,10 @@ struct adamw_job {
 };
 
 // Tiles whose loads are all on their way before the first is needed, with no branch between them; then, by one block,
-// what is left of a tile.
+// what is left of a tile. Four blocks at once are enough, with 64 registers a thread: of fewer the compiler makes more
+// blocks, by putting half of the loads behind the first half's roots.
 template <typename G, typename P, int N, bool MEANS>
-__global__ void __launch_bounds__(stream_threads)
+__global__ void __launch_bounds__(stream_threads, 4)
     adamw_kernel(const int64_t packs, const __grid_constant__ adamw_job<G, P> j) {
   constexpr int unroll = 2;
   constexpr int64_t tile = stream_threads * unroll;
