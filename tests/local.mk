@@ -279,8 +279,11 @@ EXTRA_DIST += tests/exec_mpi.sh
 SCRIPT_TESTS += tests/test_cuda_libraries.sh
 if HAVE_CUDA_BACKEND
 # CUDA's kernels on a device; skipped without one. Plain programs: the machine with the GPU need not have Check.
-check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures
-TESTS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures
+check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures tests/test_cuda_state
+TESTS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures tests/test_cuda_state
+tests_test_cuda_state_SOURCES = tests/test_cuda_state.c tests/exec_fixture.h tests/fixtures.h
+tests_test_cuda_state_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_state_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
 tests_test_cuda_exec_SOURCES = tests/test_cuda_exec.c tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
 tests_test_cuda_exec_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 tests_test_cuda_fixtures_SOURCES = tests/test_cuda_fixtures.c tests/exec_fixture.h tests/fixtures.h

@@ -8,6 +8,7 @@
 # usage: tests/gpu/run.sh OUTDIR [PART...]
 #   kernels     tests/test_cuda_kernels                                       (limit 300 s)
 #   exec        tests/test_cuda_exec, each model                              (300 s each)
+#   state       tests/test_cuda_state                                         (200 s)
 #   fixtures    tests/test_cuda_fixtures: diffusers' and PEFT's numbers       (200 s)
 #   runs        diffpipe run on the device with compressed skips              (200 s each)
 #   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (200 s each)
@@ -16,10 +17,11 @@
 #   peer        tests/gpu/torch_peer.py, eager, at the same batches           (200 s each)
 #   compile     the same with torch.compile, batch 8                          (500 s each)
 #   ops         single ops of PyTorch                                         (200 s)
-# Without PART: kernels, exec, fixtures, runs, steps, peer, bench. Parts `exec`, `runs`, `steps`, `peer` and `compile` may
-# name one case, as in steps:sdxl-train-8 or exec:sd15: those that begin with that.
+# Without PART: kernels, exec, state, fixtures, runs, steps, peer, bench. Parts `exec`, `runs`, `steps`, `peer` and
+# `compile` may name one case, as in steps:sdxl-train-8 or exec:sd15: those that begin with that.
 #   BUILDDIR=build/dev       where the programs were built: make diffpipe tests/test_cuda_kernels tests/test_cuda_exec
-#                            tests/test_cuda_fixtures tests/bench_cuda_kernels tests/bench_cuda_step tests/cuda_libraries
+#                            tests/test_cuda_state tests/test_cuda_fixtures tests/bench_cuda_kernels tests/bench_cuda_step
+#                            tests/cuda_libraries
 #   COMMIT=...               what was built, where this is no git work tree
 #   PYTHON=python3           one that has PyTorch; diffusers may come by PYTHONPATH
 #   LIMIT_S=N                another limit for every part
@@ -34,7 +36,7 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$1/state" || exit 2
 out=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- kernels exec fixtures runs steps peer bench
+[ $# -gt 0 ] || set -- kernels exec state fixtures runs steps peer bench
 python=${PYTHON:-python3}
 passed=0 failed=0 skipped=0 before=0 left=0
 export SRCDIR=$top DIFFPIPE_DATA_DIR=$top/scenarios
@@ -185,6 +187,9 @@ for word in "$@"; do
       program test_cuda_exec && for model in sd15 sdxl sd3 flux-dev; do
         wanted "$model" && part "exec-$model" 300 "$build/tests/test_cuda_exec" "$model" "${extra[@]}"
       done
+      ;;
+    state)
+      program test_cuda_state && part state 200 "$build/tests/test_cuda_state"
       ;;
     fixtures)
       program test_cuda_fixtures && part fixtures 200 "$build/tests/test_cuda_fixtures"
