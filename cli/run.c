@@ -10,6 +10,7 @@
 #include "base/schema.h"
 #include "cli/command.h"
 #include "cli/efficiency.h"
+#include "cli/run_memory.h"
 #include "cli/run_plan.h"
 #include "cli/run_processes.h"
 #include "cli/run_report.h"
@@ -116,6 +117,7 @@ static dp_status wish(exec_transport *transport, int64_t *wished, dp_error *erro
 typedef struct run {
   const cli_values *values;
   const plan_scenario *scenario;
+  const sim_efficiency *efficiency;
   const cli_folder_view *predicted;  /* of the model's own size */
   const plan_unit_times *unit_costs; /* as predicted */
   const cli_run_sizes *sizes;
@@ -299,9 +301,17 @@ static dp_status work(run *r, dp_error *error) {
   return speaks(r) ? report_run_of(r, peak_rss_bytes, error) : DP_OK;
 }
 
+/* Other processes do not wait for a search. */
+static void advise(const run *r, const exec_shortage *shortage, dp_error *error) {
+  if (shortage->needed_bytes == 0 || r->transport) return;
+  fprintf(stderr, "diffpipe: note: looking for a plan that fits\n");
+  cli_run_add_advice(r->scenario, r->efficiency, shortage, exec_device_cuda_count(), error);
+}
+
 /* Makes the session and runs it; the lock is held meanwhile. */
 static dp_status open_and_work(run *r, dp_error *error) {
   const report_run *predicted = &r->predicted->run;
+  exec_shortage shortage = {0};
   const exec_session_options how = {
       .scenario = r->scenario,
       .sizes = r->sizes->sizes,
@@ -311,11 +321,15 @@ static dp_status open_and_work(run *r, dp_error *error) {
       .steps = r->steps,
       .observer = r->cuda ? NULL : &r->units.observer,
       .cuda = r->cuda,
+      .shortage = &shortage,
       .threads = given(r, SLOT_THREADS) ? (int)r->values->slots[SLOT_THREADS].integer : 0};
   dp_status status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
   if (status == DP_OK) status = cli_run_units_init(predicted->graph, predicted->program, &r->units, error);
   status = exec_agree(r->transport, status, error);
-  if (status == DP_OK) status = exec_session_create(&how, &r->session, error);
+  if (status == DP_OK) {
+    status = exec_session_create(&how, &r->session, error);
+    if (status != DP_OK) advise(r, &shortage, error);
+  }
   if (status == DP_OK) {
     cli_processes_follow(r->processes, r->session);
     status = work(r, error);
@@ -407,6 +421,7 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
            .processes = processes,
            .transport = processes->transport,
            .scenario = scenario,
+           .efficiency = efficiency,
            .cuda = cuda,
            .predicted = &view,
            .sizes = sizes,

@@ -7,6 +7,7 @@
 #include "base/progress.h"
 #include "base/str.h"
 #include "cli/baselines.h"
+#include "cli/candidate.h"
 #include "cli/command.h"
 #include "cli/efficiency.h"
 #include "cli/folder.h"
@@ -41,35 +42,19 @@ static bool is_of(const char *assignment, const char *table) {
 
 /* The scenario as it was searched, a profile included, with the candidate's [plan]. */
 static dp_status print_plan_line(const sim_candidate *c, const cli_values *values, dp_error *error) {
-  char tensor[64] = "";
-  dp_str scenario = {0};
-  dp_str_add_word(&scenario, values->arguments[0]);
+  dp_str line = {0};
+  dp_str_add_word(&line, values->arguments[0]);
   for (int i = 0; i < values->set_count; i++) {
     if (is_of(values->sets[i], "plan") || is_of(values->sets[i], "search")) continue;
-    dp_str_add(&scenario, " \\\n    --set ");
-    dp_str_add_word(&scenario, values->sets[i]);
+    dp_str_add(&line, " \\\n    --set ");
+    dp_str_add_word(&line, values->sets[i]);
   }
-  if (scenario.failed) {
-    dp_str_free(&scenario);
-    return dp_fail_memory(error);
-  }
-  if (sim_candidate_tensor(c) > 1)
-    (void)snprintf(tensor, sizeof tensor, "    --set plan.tensor_parallel=%d \\\n", c->tensor);
-  printf(
-      "  diffpipe simulate %s \\\n"
-      "    --set plan.stages=%d --set plan.data_parallel=%d --set plan.schedule=%s \\\n%s"
-      "    --set plan.chunks=%d --set plan.microbatches=%d --set plan.microbatch_size=%d \\\n"
-      "    --set plan.recompute=%s --set plan.skip_policy=%s",
-      dp_str_text(&scenario), c->stages, c->replicas, plan_schedule_names[c->schedule], tensor, c->chunks,
-      c->microbatches, c->microbatch_size, plan_recompute_names[c->recompute], plan_skip_policy_names[c->skip_policy]);
-  if (c->even_split) printf(" --set plan.split=even");
-  if (c->k) printf(" --set plan.k=%lld", (long long)c->k);
-  for (int i = 0; i < c->skip_count; i++)
-    printf("%s\"%s\"%s", i ? ",\n      " : " \\\n    --set 'plan.skips=[", c->skips[i],
-           i + 1 < c->skip_count ? "" : "]'");
-  printf("\n");
-  dp_str_free(&scenario);
-  return DP_OK;
+  dp_str_add(&line, " \\\n    ");
+  cli_candidate_settings(c, " \\\n    ", &line);
+  const dp_status status = line.failed ? dp_fail_memory(error) : DP_OK;
+  if (status == DP_OK) printf("  diffpipe simulate %s\n", dp_str_text(&line));
+  dp_str_free(&line);
+  return status;
 }
 
 static void print_front(const sim_tune_result *result) {

@@ -1,7 +1,6 @@
 /* A CUDA device, or a part of one, under a worker. */
 #include "exec/device_cuda.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,12 +98,14 @@ static dp_status fits_on(const exec_pipeline *p, int gpu, dp_error *error) {
   EXEC_CUDA_TRY(cudaSetDevice(gpu), error);
   EXEC_CUDA_TRY(cudaMemGetInfo(&available, &all), error);
   if (bytes <= (int64_t)available) return DP_OK;
+  if (p->work.options.shortage)
+    *p->work.options.shortage =
+        (exec_shortage){.gpu = gpu, .workers = workers, .needed_bytes = bytes, .free_bytes = (int64_t)available};
   return dp_fail(
       error, DP_RUN_FAILED,
-      "GPU %d: the plan needs %.2f GB there for %d worker%s, found %.2f of its %.2f GB free, allowed: a plan that "
-      "needs less (diffpipe tune --set device.memory_gb=%.0f finds one), or that others give some up",
-      gpu, (double)bytes / 1e9, workers, workers == 1 ? "" : "s", (double)available / 1e9, (double)all / 1e9,
-      floor((double)available / 1e9));
+      "GPU %d: the plan needs %.2f GB there for %d worker%s, found %.2f of its %.2f GB free, allowed: a plan "
+      "that needs less, or that others give some up",
+      gpu, (double)bytes / 1e9, workers, workers == 1 ? "" : "s", (double)available / 1e9, (double)all / 1e9);
 }
 
 static dp_status fits(const exec_pipeline *p, dp_error *error) {

@@ -35,6 +35,12 @@ typedef struct exec_place {
   int gpu, part, parts;
 } exec_place;
 
+/* Less memory is free on a GPU than the workers there need. */
+typedef struct exec_shortage {
+  int gpu, workers;
+  int64_t needed_bytes, free_bytes;
+} exec_shortage;
+
 typedef struct exec_pipeline_options {
   bool cuda; /* on CUDA devices, else on the host's processors */
   /* cuda: [worker_count]; NULL: the workers of this process are dealt out over its GPUs, in order, and share them in
@@ -53,6 +59,8 @@ typedef struct exec_pipeline_options {
    * this one works. It must outlive this one, and only one of the two may be in a step. NULL: it has its own. */
   exec_pipeline *shared;
   const exec_observer *observer; /* of every op; must outlive the pipeline; NULL: none */
+  /* Filled where that is why there is no pipeline; NULL: nobody asks. */
+  exec_shortage *shortage;
 } exec_pipeline_options;
 
 /* The program, its plan, the graph and the transport must outlive it. Weights are zero: fill exec_pipeline_parameters.

@@ -190,6 +190,7 @@ static dp_status make_pipelines(exec_session *s, dp_error *error) {
                                            .means = s->means,
                                            .any_order = !s->options.scenario->train.deterministic,
                                            .observer = at == s->base ? s->options.observer : NULL,
+                                           .shortage = s->options.shortage,
                                            .shared = s->pipeline};
     const exec_session_size *size = &s->options.sizes[at];
     status = exec_pipeline_create(size->program, size->graph, &options, &lane->pipeline, error);

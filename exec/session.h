@@ -35,6 +35,7 @@ typedef struct exec_session_options {
   bool cuda;   /* on CUDA devices */
   int threads; /* of each worker's kernels on processors; 0: train.threads, else a device's cores; of a GPU, the processors shared
                   evenly */
+  exec_shortage *shortage;       /* as exec_pipeline_options; NULL: nobody asks */
   const exec_observer *observer; /* of the ops of steps of the model's own size; NULL: none */
 } exec_session_options;
 

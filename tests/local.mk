@@ -14,6 +14,9 @@ tests_test_base_file_SOURCES = tests/test_base_file.c tests/scratch.h tests/suit
 tests_test_base_file_LDADD = $(BASE_LIBS) $(CHECK_LIBS) -lutil
 tests_test_cli_SOURCES = tests/test_cli.c cli/options.c
 tests_test_cli_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_run_memory
+tests_test_run_memory_SOURCES = tests/test_run_memory.c cli/candidate.c cli/run_memory.c tests/sim_efficiency.h tests/suite.h
+tests_test_run_memory_LDADD = $(TEST_LIBS)
 if HAVE_CHECK
 check_PROGRAMS += $(CHECK_SUITES)
 TESTS += $(CHECK_SUITES)
