@@ -52,6 +52,7 @@ static const ops_row large_rows[] = {
     {&ops_group_norm, 491520, 0, {1, 16384, 960, 32, 1}},
     {&ops_group_norm, 40960, 0, {4, 1024, 1280, 32, 1}},
     {&ops_layer_norm, 8192, 0, {8192, 640, 1}},
+    {&ops_layer_norm, 2048, 0, {2048, 1280, 1}},
     {&ops_layer_norm, 4429, 0, {4429, 1536, 0}},
     {&ops_rms_norm, 56544, 0, {56544, 64, 1}},
     {&ops_rms_norm, 56544, 0, {36864, 128, 1}},

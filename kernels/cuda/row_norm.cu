@@ -1,42 +1,10 @@
 // Layer norm and RMS norm: a team of threads keeps its row in registers, so that a row is read once and, in backward,
 // x and dy once. With xh = (x - mean) rstd (RMS: mean 0) and g = dy gain: dx = rstd (g - mean(g) - xh mean(g xh)),
 // without mean(g) for RMS; dgain = sum of dy xh, doffset = sum of dy over rows, by a sweep and its blocks' sums.
-#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/row_norm_both.cuh"
 
 namespace kern {
 namespace {
-
-constexpr int THREADS = 256;
-
-// Sums over TEAM threads: a part of a warp, a warp, or the whole block. All threads of the block call it.
-template <int TEAM>
-__device__ __forceinline__ float team_sum(float value, float *shared) {
-  if constexpr (TEAM > 32) {
-    return block_sum(value, shared);
-  } else {
-#pragma unroll
-    for (int offset = TEAM / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
-    return value;
-  }
-}
-
-// Statistics of a row: mean and rstd, or rstd alone.
-template <bool RMS>
-__device__ __forceinline__ void load_statistics(const float *statistics, int64_t row, float &mean, float &rstd) {
-  mean = RMS ? 0.0f : statistics[2 * row];
-  rstd = statistics[RMS ? row : 2 * row + 1];
-}
-template <bool RMS>
-__device__ __forceinline__ void store_statistics(float *statistics, int64_t row, float mean, float rstd) {
-  if (!RMS) statistics[2 * row] = mean;
-  statistics[RMS ? row : 2 * row + 1] = rstd;
-}
-
-struct row_job {
-  int64_t rows;
-  int channels;
-  float epsilon;
-};
 
 // A team has a row: thread i its accesses i, i + TEAM, .. of them V. `again`: statistics are read.
 template <typename T, int TEAM, int V, bool RMS>
@@ -250,83 +218,6 @@ __global__ void __launch_bounds__(SWEEP_THREADS, 3)
   p.channel_sums(s, sums, partial);
 }
 
-// Both gradients at once, x and dy read once: a block has rows blockIdx.x, + gridDim.x, .., R at a time, and each of
-// its threads one access of every row, so that it keeps sums of its own channels. partial[block][2][channels].
-template <typename T, int MOST, int R, bool RMS>
-__global__ void __launch_bounds__(MOST) both_gradients(row_job job, const T *x, const T *gain, const float *statistics,
-                                                       const T *dy, bool accumulate, T *dx, float *partial) {
-  constexpr int N = pack<T>::count;
-  __shared__ float shared[2][MOST / 32][2 * R];  // in turns: a row's sums are read while the next row's are written
-  const int c = (int)threadIdx.x * N, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const bool mine = c < job.channels;
-  const float share = 1.0f / (float)job.channels;
-  packed<T, N> by = zero_packed<T, N>();
-  if (mine && gain != nullptr) by = load_packed<T, N>(gain + c);
-  float s1[N] = {}, s2[N] = {};
-  int side = 0;
-  for (int64_t from = blockIdx.x; from < job.rows; from += (int64_t)R * gridDim.x, side ^= 1) {
-    packed<T, N> u[R], w[R];
-    float mean[R] = {}, rstd[R] = {}, sums[2 * R] = {};
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-      const int64_t row = from + (int64_t)r * gridDim.x;
-      const bool there = row < job.rows;
-      u[r] = there && mine ? load_packed_last<T, N>(x + row * job.channels + c) : zero_packed<T, N>();
-      w[r] = there && mine ? load_packed_last<T, N>(dy + row * job.channels + c) : zero_packed<T, N>();
-      if (there) load_statistics<RMS>(statistics, row, mean[r], rstd[r]);
-    }
-#pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-      for (int k = 0; k < N; k++) {
-        const float d = to_float<T>(w[r].values[k]), xh = (to_float<T>(u[r].values[k]) - mean[r]) * rstd[r];
-        const float g = gain != nullptr ? d * to_float<T>(by.values[k]) : d;
-        if (!RMS) s1[k] += d;
-        s2[k] = fmaf(d, xh, s2[k]);
-        if (!RMS) sums[2 * r] += g;
-        sums[2 * r + 1] = fmaf(g, xh, sums[2 * r + 1]);
-      }
-#pragma unroll
-    for (int i = RMS; i < 2 * R; i += 1 + RMS) sums[i] = warp_sum(sums[i]);
-    if (threadIdx.x % 32 == 0)
-#pragma unroll
-      for (int i = RMS; i < 2 * R; i += 1 + RMS) shared[side][warp][i] = sums[i];
-    __syncthreads();
-    stay_packed(u);
-    stay_packed(w);
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-      const int64_t at = (from + (int64_t)r * gridDim.x) * job.channels + c;
-      if (from + (int64_t)r * gridDim.x >= job.rows || !mine) break;
-      packed<T, N> old = zero_packed<T, N>();
-      if (accumulate) old = load_packed<T, N>(dx + at);
-      float g_mean = 0, gx_mean = 0;
-      for (int i = 0; i < warps; i++) {
-        if (!RMS) g_mean += shared[side][i][2 * r];
-        gx_mean += shared[side][i][2 * r + 1];
-      }
-      g_mean *= share;
-      gx_mean *= share;
-      float out[N];
-#pragma unroll
-      for (int k = 0; k < N; k++) {
-        const float d = to_float<T>(w[r].values[k]), xh = (to_float<T>(u[r].values[k]) - mean[r]) * rstd[r];
-        const float g = gain != nullptr ? d * to_float<T>(by.values[k]) : d;
-        out[k] = rstd[r] * (g - g_mean - xh * gx_mean);
-        if (accumulate) out[k] += to_float<T>(old.values[k]);
-      }
-      store_packed<T, N>(dx + at, out);
-    }
-  }
-  if (!mine) return;
-  float *to = partial + (int64_t)blockIdx.x * 2 * job.channels + c;
-#pragma unroll
-  for (int k = 0; k < N; k++) {
-    if (!RMS) to[k] = s1[k];
-    to[job.channels + k] = s2[k];
-  }
-}
-
 // Calls f(TEAM, V as constants) for rows of so many accesses; false: for none.
 template <typename F>
 bool with_team(int64_t packs, F f) {
@@ -347,6 +238,31 @@ bool with_team(int64_t packs, F f) {
     f(integral_constant<int, 32>(), integral_constant<int, 12>());
   else if (packs <= 1024)
     f(integral_constant<int, THREADS>(), integral_constant<int, 4>());
+  else
+    return false;
+  return true;
+}
+
+// Calls f(TEAM, V, R as constants) for rows of so many accesses whose both gradients a team makes; false: for none.
+template <typename F>
+bool with_rows(int64_t packs, F f) {
+  using std::integral_constant;
+  if (packs <= 8)
+    f(integral_constant<int, 8>(), integral_constant<int, 1>(), integral_constant<int, 4>());
+  else if (packs <= 16)
+    f(integral_constant<int, 16>(), integral_constant<int, 1>(), integral_constant<int, 4>());
+  else if (packs <= 32)
+    f(integral_constant<int, 32>(), integral_constant<int, 1>(), integral_constant<int, 4>());
+  else if (packs <= 64)
+    f(integral_constant<int, 32>(), integral_constant<int, 2>(), integral_constant<int, 2>());
+  else if (packs <= 96)
+    f(integral_constant<int, 32>(), integral_constant<int, 3>(), integral_constant<int, 1>());
+  else if (packs <= 128)
+    f(integral_constant<int, 32>(), integral_constant<int, 4>(), integral_constant<int, 1>());
+  else if (packs <= 160)
+    f(integral_constant<int, 32>(), integral_constant<int, 5>(), integral_constant<int, 1>());
+  else if (packs <= 192)
+    f(integral_constant<int, 32>(), integral_constant<int, 6>(), integral_constant<int, 1>());
   else
     return false;
   return true;
@@ -403,31 +319,53 @@ void run_input_gradient(kern_cuda *c, const kern_row_norm *size, const void *x, 
   launched(c, RMS ? "RMS norm's gradient" : "layer norm's gradient");
 }
 
-// False: rows are too short or too long for it.
+// Blocks of one wave, as many as the workspace has room for; `rows` of each at a time.
+template <typename K>
+sweep both_sweep(kern_cuda *c, const kern_row_norm *size, K kernel, int threads, size_t shared, int most, int n,
+                 int64_t rows) {
+  int resident = 1;
+  (void)KERN_CUDA_TRY(c, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared));
+  const int64_t together = (int64_t)c->sm_count * std::max(1, std::min(resident, most));
+  sweep s = sweep_of(1, size->rows, size->channels, n, SWEEP_MAX_BLOCKS);
+  s.slabs = (int)std::min({(int64_t)s.slabs, together, divide_up(size->rows, rows)});
+  return s;
+}
+
+// False: rows are too long, or not of whole accesses.
 template <bool RMS>
 bool run_both_gradients(kern_cuda *c, const kern_row_norm *size, const void *x, const void *gain,
                         const float *statistics, const void *dy, bool accumulate, void *dx, void *dgain,
                         void *doffset) {
   const row_job job = {size->rows, (int)size->channels, size->epsilon};
   const int64_t packs = size->channels * kern_dtype_bytes(c->options.dtype) / 16;
-  if (!is_wide(c->options.dtype, size->channels) || packs < 32 || packs > 1024 || !is_aligned16(x) ||
-      !is_aligned16(dy) || !is_aligned16(gain) || !is_aligned16(dx))
+  if (!is_wide(c->options.dtype, size->channels) || packs > 1024 || !is_aligned16(x) || !is_aligned16(dy) ||
+      !is_aligned16(gain) || !is_aligned16(dx))
     return false;
-  const int threads = (int)divide_up(packs, 32) * 32;
   float *partial = static_cast<float *>(c->options.workspace);
   with_dtype(c->options.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int N = pack<T>::count;
+    const auto x_t = static_cast<const T *>(x), gain_t = static_cast<const T *>(gain);
+    const auto dy_t = static_cast<const T *>(dy);
+    const auto dx_t = static_cast<T *>(dx);
+    const bool done = with_rows(packs, [&](auto team, auto each, auto together) {
+      constexpr int TEAM = decltype(team)::value, V = decltype(each)::value, R = decltype(together)::value;
+      const auto kernel = both_gradients<T, TEAM, V, R, RMS>;
+      const size_t shared = BOTH_THREADS / 32 * 2 * (size_t)size->channels * sizeof(float);
+      const sweep s = both_sweep(c, size, kernel, BOTH_THREADS, shared, 16, N, BOTH_THREADS / TEAM);
+      kernel<<<(unsigned)s.slabs, BOTH_THREADS, shared, c->stream>>>(job, x_t, gain_t, statistics, dy_t, accumulate,
+                                                                     dx_t, partial);
+      launched(c, RMS ? "RMS norm's gradients" : "layer norm's gradients");
+      add_sweep_sums(c, s, partial, doffset, dgain);
+    });
+    if (done) return;
+    const int threads = (int)divide_up(packs, 32) * 32;
     with_flag(threads <= THREADS, [&](auto few) {
-      using T = decltype(zero);
       constexpr int MOST = decltype(few)::value ? THREADS : 1024, R = decltype(few)::value ? 4 : 1;
-      const auto kernel = both_gradients<T, MOST, R, RMS>;
-      int resident = 1;
-      (void)KERN_CUDA_TRY(c, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, 0));
-      const int64_t together = (int64_t)c->sm_count * std::max(1, std::min(resident, 3 * THREADS / threads));
-      sweep s = sweep_of(1, size->rows, size->channels, pack<T>::count, SWEEP_MAX_BLOCKS); /* the workspace is for it */
-      s.slabs = (int)std::min<int64_t>(s.slabs, together);
-      kernel<<<(unsigned)s.slabs, threads, 0, c->stream>>>(job, static_cast<const T *>(x), static_cast<const T *>(gain),
-                                                           statistics, static_cast<const T *>(dy), accumulate,
-                                                           static_cast<T *>(dx), partial);
+      const auto kernel = both_gradients_long<T, MOST, R, RMS>;
+      const sweep s = both_sweep(c, size, kernel, threads, 0, 3 * THREADS / threads, N, 1);
+      kernel<<<(unsigned)s.slabs, threads, 0, c->stream>>>(job, x_t, gain_t, statistics, dy_t, accumulate, dx_t,
+                                                           partial);
       launched(c, RMS ? "RMS norm's gradients" : "layer norm's gradients");
       add_sweep_sums(c, s, partial, doffset, dgain);
     });
