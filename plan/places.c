@@ -125,26 +125,33 @@ static bool is_again(const plan_placer *p, const graph_tensor *t) {
   return false;
 }
 
-static void save_tensor(plan_placer *p, int tensor, bool odd) {
-  const graph_tensor *t = plan_placer_tensor(p, tensor);
-  if (p->saved[tensor] && (t->bytes % PLAN_PLACE_ALIGNMENT != 0) == odd)
-    p->value[tensor] = take(p, PLAN_BLOCK_SAVED, t->bytes);
+/* In which round of place_saved it gets its place: multiples of the boundary that kernels want tensors on, tensors of
+ * other sizes, statistics of other sizes, and last what leaves all that follows on the boundary of the workspace. */
+enum { KERNEL_ALIGNMENT = 16, LAST_ROUND = 3 };
+static int round_of(int64_t bytes, bool statistics) {
+  if (bytes % PLAN_PLACE_ALIGNMENT == 0) return LAST_ROUND;
+  return bytes % KERNEL_ALIGNMENT == 0 ? 0 : statistics ? 2 : 1;
 }
 
-/* What the backward of later units reads lies behind what that of earlier ones does: it is free first. What would leave
- * the next one unaligned comes before all, and what aligns that. */
+static void save_tensor(plan_placer *p, int tensor, int round) {
+  const graph_tensor *t = plan_placer_tensor(p, tensor);
+  if (p->saved[tensor] && round_of(t->bytes, false) == round) p->value[tensor] = take(p, PLAN_BLOCK_SAVED, t->bytes);
+}
+
+/* What the backward of later units reads lies behind what that of earlier ones does: it is free first. But what would
+ * leave the next one unaligned comes before all, and what aligns that. */
 static void place_saved(plan_placer *p) {
-  for (int odd = 1; odd >= 0; odd--) {
+  for (int round = 0; round <= LAST_ROUND; round++) {
+    if (round == LAST_ROUND) p->out->block_bytes[PLAN_BLOCK_SAVED] = aligned(p->out->block_bytes[PLAN_BLOCK_SAVED]);
     for (int t = 0; t < (int)p->graph->tensors.count; t++)
-      if (plan_placer_tensor(p, t)->producer_unit == GRAPH_NONE) save_tensor(p, t, odd);
+      if (plan_placer_tensor(p, t)->producer_unit == GRAPH_NONE) save_tensor(p, t, round);
     for (int o = p->first_op; o < p->end_op; o++) {
       const graph_op *op = plan_placer_op(p, o);
-      for (int i = 0; i < op->output_count; i++) save_tensor(p, op->outputs[i], odd);
+      for (int i = 0; i < op->output_count; i++) save_tensor(p, op->outputs[i], round);
       if (op->saved_extra_bytes > 0 && !plan_placer_recomputes(p, op->unit) &&
-          (op->saved_extra_bytes % PLAN_PLACE_ALIGNMENT != 0) == odd)
+          round_of(op->saved_extra_bytes, true) == round)
         p->statistics[o] = take(p, PLAN_BLOCK_SAVED, op->saved_extra_bytes);
     }
-    if (odd) p->out->block_bytes[PLAN_BLOCK_SAVED] = aligned(p->out->block_bytes[PLAN_BLOCK_SAVED]);
   }
 }
 
