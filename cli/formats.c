@@ -53,6 +53,11 @@ static const char catalogue[] =
     "curves; the\n"
     "heads of these files say what their keys mean.\n";
 
+static const char machine[] =
+    "\n## Machine: `format = \"diffpipe-machine\"`\n\n"
+    "JSON: what `diffpipe machine --json` says of a machine's GPUs, and `diffpipe machine --from FILE` makes a cluster of.\n"
+    "plan/machine.h says how.\n";
+
 static const char profile[] =
     "\n## Profile: `profile.json`, `format = \"diffpipe-profile\"`\n\n"
     "What `diffpipe calibrate` measured and `[cluster] profile` or `--profile` names. doc/calibration.md says how it is\n"
@@ -81,6 +86,7 @@ static const struct {
     {"diffpipe-cluster", plan_cluster_tables, cluster},
     {"diffpipe-cluster", plan_cluster_row_tables, ""},
     {"diffpipe-devices, diffpipe-links", plan_catalogue_tables, catalogue},
+    {"diffpipe-machine", plan_machine_tables, machine},
     {"diffpipe-profile", plan_profile_tables, profile},
     {"diffpipe-dataset", exec_manifest_tables, dataset},
     {"diffusion-pipe", plan_dpipe_tables, foreign},

@@ -8,7 +8,7 @@
 #endif
 #include "cli/command.h"
 
-static const cli_command *const commands[] = {&cli_inspect, &cli_calibrate, &cli_simulate, &cli_tune,
+static const cli_command *const commands[] = {&cli_machine, &cli_inspect, &cli_calibrate, &cli_simulate, &cli_tune,
                                               &cli_whatif,  &cli_run,       &cli_compare,  &cli_report,
                                               &cli_advise,  &cli_data,      &cli_formats,  &cli_version};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

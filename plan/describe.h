@@ -17,6 +17,7 @@ size_t plan_cluster_row_tables(
     const plan_key_table **tables);                          /* [[node.pcie]], [[node.device]], [[node.nvlink]], ... */
 size_t plan_cluster_change_tables(const plan_key_table **tables); /* [link], [device], [host] */
 size_t plan_catalogue_tables(const plan_key_table **tables); /* [[device]], [[link]] */
+size_t plan_machine_tables(const plan_key_table **tables);   /* machine.json */
 size_t plan_profile_tables(const plan_key_table **tables);   /* profile.json */
 /* Of a diffusion-pipe configuration, the keys that `diffpipe advise` looks at; of its dataset file. */
 size_t plan_dpipe_tables(const plan_key_table **tables);

@@ -17,7 +17,7 @@ const char *const plan_link_kind_names[] = {"nvlink", "pcie", "network", "memory
 /* ---- devices ---- */
 
 typedef struct device_row {
-  const char *name, *architecture, *memory_type, *source, *price_source, *achieved_source, *verified, *recalled, *notes,
+  const char *name, *driver_name, *architecture, *memory_type, *source, *price_source, *achieved_source, *verified, *recalled, *notes,
       *interconnect_link;
   double memory_gb, memory_bandwidth_gb_per_s, fp32_tflops, tf32_tflops, fp16_tflops, bf16_tflops, fp8_tflops, l2_mb,
       nvlink_bidirectional_gb_per_s, c2c_bidirectional_gb_per_s, tdp_w, achieved_bf16_tflops, price_usd_per_h,
@@ -31,6 +31,7 @@ typedef struct device_row {
   { #key, type, offsetof(device_row, key), required, min, max, NULL, help }
 static const dp_field device_fields[] = {
     ROW(name, DP_FIELD_STRING, true, 0, 0, "unique"),
+    ROW(driver_name, DP_FIELD_STRING, false, 0, 0, "what its driver calls it, where that has other words than name"),
     ROW(architecture, DP_FIELD_STRING, true, 0, 0, "family and compute capability: \"Ampere sm80\""),
     ROW(memory_gb, DP_FIELD_REAL, true, 0.001, 1e6, "GB (1e9 bytes)"),
     ROW(memory_type, DP_FIELD_STRING, false, 0, 0, "\"HBM3\""),
@@ -72,6 +73,7 @@ dp_status plan_device_model_read(const dp_node *table, plan_device_model *model,
                     .verified = "",
                     .recalled = "",
                     .notes = "",
+                    .driver_name = "",
                     .interconnect_link = "",
                     .pcie_lanes = 16,
                     .peer_to_peer = true};
@@ -98,6 +100,7 @@ dp_status plan_device_model_read(const dp_node *table, plan_device_model *model,
                                .achieved_flops_per_s = row.achieved_bf16_tflops * TFLOPS,
                                .sm_count = row.sm_count,
                                .l2_bytes = (int64_t)llround(row.l2_mb * 1e6),
+                               .driver_name = row.driver_name,
                                .tdp_w = row.tdp_w,
                                .price_usd_per_h = row.price_usd_per_h,
                                .purchase_usd = row.purchase_usd,

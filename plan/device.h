@@ -22,6 +22,7 @@ extern const char *const plan_interconnect_names[]; /* "none", "nvlink", "nvlink
 
 typedef struct plan_device_model {
   const char *name; /* "A100-SXM4-80GB" */
+  const char *driver_name;  /* what its driver calls it, where plan/machine.h's rule does not tell; "" */
   const char *architecture; /* "Ampere sm80" */
   int64_t memory_bytes; /* GB of the data sheet times 1e9 */
   double memory_bandwidth_bytes_per_s;

@@ -16,6 +16,7 @@ libplan_a_SOURCES += \
 	plan/cluster_file.c plan/cluster_file.h plan/cluster_reader.h plan/cluster_rows.c \
 	plan/device.c \
 	plan/link_class.c plan/link_class.h \
+	plan/machine.h plan/machine_cluster.c plan/machine_file.c plan/machine_model.c \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
 	plan/scenario.c plan/scenario_plan.c plan/scenario_reader.h plan/scenario_train.c plan/scenario_train.h plan/scenario_whatif.c \
