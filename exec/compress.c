@@ -69,7 +69,7 @@ void exec_compress_matrices(const plan_compressor *c, graph_dtype dtype, void *f
   char *next = first;
   for (int d = 0; d < 3; d++) {
     matrices[d] = next;
-    next += c->dims[d] * c->kept[d] * graph_dtype_bytes(dtype);
+    next += plan_compressor_matrix(c, d) * graph_dtype_bytes(dtype);
   }
 }
 
@@ -177,8 +177,8 @@ dp_status exec_compress_fit(const plan_compressor *c, double *const moments[3], 
         up[x * kept + i] = (float)vectors[i * n + x];
       }
     free(vectors);
-    down += kept * n;
-    up += kept * n;
+    down += plan_compressor_matrix(c, d);
+    up += plan_compressor_matrix(c, d);
   }
   return DP_OK;
 }

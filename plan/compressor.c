@@ -52,7 +52,7 @@ static plan_compressor make(const plan_program *program, const graph *g, uint32_
                           .trained = t->needs_gradient};
   if (t->rank == 5) made.dims[1] *= t->dims[2];
   plan_compressor_shape(made.dims, program->plan->k, made.kept);
-  for (int i = 0; i < 3; i++) made.parameters += made.dims[i] * made.kept[i];
+  for (int i = 0; i < 3; i++) made.parameters += plan_compressor_matrix(&made, i);
   return made;
 }
 

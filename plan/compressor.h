@@ -4,7 +4,8 @@
  * W x kw, to kc kh kw <= k values a sample, and at the other end restored by three of the transposed shapes. Both ends
  * are weights of their workers, trained with the model where the tensor has a gradient; they count as those of the unit
  * that makes the tensor, and of the first unit of the receiving chunk that uses it. Video [B, C, T, H, W] counts T H
- * rows.
+ * rows. Each matrix takes a multiple of 8 values, the last of which may be 0 for ever, so that what lies behind it begins
+ * on a boundary of 16 bytes if it does.
  */
 #ifndef DP_PLAN_COMPRESSOR_H
 #define DP_PLAN_COMPRESSOR_H
@@ -17,9 +18,14 @@ typedef struct plan_compressor {
   int down_unit, up_unit;
   int64_t batch, dims[3]; /* channels, height, width */
   int64_t kept[3];        /* the same, projected */
-  int64_t parameters;     /* of either end */
+  int64_t parameters;     /* of either end: what its matrices take */
   bool trained;
 } plan_compressor;
+
+/* What an end's matrix of a dimension takes: channels, height, width lie one behind the other. */
+static inline int64_t plan_compressor_matrix(const plan_compressor *c, int dimension) {
+  return (c->dims[dimension] * c->kept[dimension] + 7) / 8 * 8;
+}
 
 /* Gives a program that has its messages its compressors. */
 dp_status plan_compressors_make(plan_program *program, const graph *graph, dp_error *error);

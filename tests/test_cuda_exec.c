@@ -374,7 +374,7 @@ int main(int argc, char **argv) {
     outcome one;
     if (words[0] && strcmp(words[0], models[m]) != 0) continue;
     if (!run(models[m], "stages = 1", (how){.cuda = false}, &one)) continue;
-    if (first == 0) {
+    if (first == 0 && count > 1) {
       compare_texts(models[m], plans[0]);
       compare_texts(models[m], plans[1]);
     }

@@ -412,6 +412,7 @@ START_TEST(compressors_learn) {
     double least;
     start_compressed(compressed[i], 64);
     const exec_skip before = exec_pipeline_skip(r.pipeline, 0, 0);
+    ck_assert_int_eq(before.compressor->parameters % 8, 0); /* weights behind them are as aligned as without */
     const float was = exec_pipeline_parameters(r.pipeline, before.worker[1])->values[before.offset[1]];
     const double loss = measure(&least);
     for (int s = 0; s < 10; s++) (void)run(s + 1);

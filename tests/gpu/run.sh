@@ -200,9 +200,9 @@ for word in "$@"; do
       ;;
     sanitizer)
       for tool in memcheck racecheck; do
-        # without parts of a device; the last plan has two workers and larger microbatches
+        # without parts of a device; two workers with larger microbatches, and with compressed skips
         more EXEC_ARGS
-        program test_cuda_exec && for first in 0 14; do
+        program test_cuda_exec && for first in 0 14 18; do
           sanitize $tool "exec-$first" "$build/tests/test_cuda_exec" sd15 $first 1 --whole --steps 2 "${extra[@]}"
         done
         more KERNELS_ARGS
