@@ -160,10 +160,12 @@ static exec_group silu_norm_backward(const finder *f, uint32_t a) {
   return (exec_group){.kind = EXEC_FUSION_SILU_NORM_BACKWARD, .count = (uint8_t)(last - a + 1)};
 }
 
-static bool meets_operand(const finder *f, uint32_t a, spot s) {
+/* Any operand of the action but inputs and gradients of outputs, which are only read. */
+static bool may_write(const finder *f, uint32_t a, spot s) {
   const graph_op *op = op_at(f, a);
-  for (int i = 0; i < 2 * (op->input_count + op->output_count + 1); i++)
-    if (meet(spot_of(f, a, i), s)) return true;
+  const int gradients = 2 * op->input_count + op->output_count; /* of outputs begin there */
+  for (int i = op->input_count; i < 2 * (op->input_count + op->output_count + 1); i++)
+    if ((i < gradients || i >= gradients + op->output_count) && meet(spot_of(f, a, i), s)) return true;
   return false;
 }
 
@@ -179,7 +181,7 @@ static bool is_copied_for_product(const finder *f, uint32_t a, int input) {
       !are_together(f, a, copy.end) || are_same(copy, input_gradient_of(f, a, 1 - input)))
     return false;
   for (uint32_t b = a + 1; b <= copy.end; b++) {
-    if (meets_operand(f, b, from)) return false;
+    if (may_write(f, b, from)) return false;
     if (is_operand(f, b, copy) && !(is_gradient_of_product(f, b) && are_same(output_gradient_of(f, b), copy)))
       return false;
   }

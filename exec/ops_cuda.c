@@ -203,7 +203,9 @@ static void gated_backward(const exec_call *c) {
 
 /* ---- sums ---- */
 
+/* What lies there already is not moved. */
 static void move(const exec_call *c, int64_t n, const void *from, void *to, bool add) {
+  if (from == to) return;
   if (add)
     kern_cuda_axpy(c->kern, dtype_of(c), n, 1, from, to);
   else

@@ -7,8 +7,8 @@
  * AGAIN      what recomputed units save, made again by the input
  * backward for a weight backward that comes apart; KEPT       gradients of what weighted ops put out, and of adapters'
  * hidden values, from the one to the other; INPUTS     graph inputs that are not saved; WORKSPACE  all else that lives
- * within one pass, placed by lifetimes over its actions: operands of one action never overlap, and what an action reads
- * for the last time is free after it; OUTSIDE    a buffer of its own, or another chunk's block: constants, what is
+ * within one pass, placed by lifetimes over its actions: operands of one action never overlap, but that one input's
+ * gradient of a sum lies where the sum's does, and what an action reads for the last time is free after it; OUTSIDE    a buffer of its own, or another chunk's block: constants, what is
  * received, what leaves and is not saved, gradients that several chunks of the worker add to.
  *
  * Backward runs unit by unit from the last. A recomputed unit first runs those of its ops again that its backward rests

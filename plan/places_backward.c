@@ -219,6 +219,32 @@ static plan_place gradient_write(plan_placer *p, int tensor) {
   return gradient_read(p, tensor);
 }
 
+static bool is_of_product(const plan_placer *p, int tensor) {
+  const int producer = plan_placer_tensor(p, plan_placer_root(p, tensor))->producer_op;
+  if (producer == GRAPH_NONE) return false;
+  const graph_op_kind kind = plan_placer_op(p, producer)->kind;
+  return kind == GRAPH_LINEAR || kind == GRAPH_CONV2D;
+}
+
+/* Nothing has reached the gradient of the sum's input i, which then is that of the sum. */
+static bool could_take_over(const plan_placer *p, const graph_op *sum, int i) {
+  const int root = plan_placer_root(p, sum->inputs[i]);
+  const graph_tensor *x = plan_placer_tensor(p, root), *y = plan_placer_tensor(p, sum->outputs[0]);
+  return x->needs_gradient && plan_place_is_none(p->gradient[root]) && p->gradient_life[root] == 0 &&
+         x->bytes == y->bytes && x->dtype == y->dtype;
+}
+
+/* One input's gradient lies where the sum's does, which nobody else needs from then on, so that it need not be copied;
+ * rather not a product's, whose gradients can read the sum's anyway. */
+static void take_over(plan_placer *p, const graph_op *sum) {
+  const int life = p->gradient_life[plan_placer_root(p, sum->outputs[0])];
+  int taker = -1;
+  if (!life || plan_placer_root(p, sum->inputs[0]) == plan_placer_root(p, sum->inputs[1])) return;
+  for (int i = 0; i < 2; i++)
+    if (could_take_over(p, sum, i) && (taker < 0 || is_of_product(p, sum->inputs[taker]))) taker = i;
+  if (taker >= 0) p->gradient_life[plan_placer_root(p, sum->inputs[taker])] = life;
+}
+
 static bool has_arrived(plan_placer *p, const graph_op *op) {
   for (int i = 0; i < op->output_count; i++) {
     const int root = plan_placer_root(p, op->outputs[i]);
@@ -271,6 +297,7 @@ static dp_status backward_op(plan_placer *p, int index) {
     DP_TRY(fetch_all(p, index, &n));
     plan_operands operands = operands_of(p, index, &n);
     read_output_gradients(p, op, &operands);
+    if (op->kind == GRAPH_ADD) take_over(p, op);
     for (int i = 0; i < op->input_count; i++) operands.in_gradient[i] = gradient_write(p, op->inputs[i]);
     if (op->adapter_parameters > 0 && !p->split) hidden_life = plan_placer_begin(p, op->saved_extra_bytes);
     operands.hidden = hidden_life ? plan_placer_use(p, hidden_life) : p->hidden[index];
