@@ -22,6 +22,11 @@ static json_t *skips_json(const sim_candidate *c) {
   return list;
 }
 
+static bool put_transport(json_t *plan, const sim_candidate *c) {
+  return !c->own_transport || (cli_json_put(plan, "transport", json_string(plan_transport_names[c->transport])) &&
+                               cli_json_put(plan, "nccl_sms", json_integer(c->nccl_sms)));
+}
+
 json_t *cli_json_candidate(const sim_candidate *c) {
   json_t *plan = json_object();
   const bool done = plan && cli_json_put(plan, "stages", json_integer(c->stages)) &&
@@ -36,7 +41,7 @@ json_t *cli_json_candidate(const sim_candidate *c) {
                     (c->recompute != PLAN_RECOMPUTE_AUTO || c->recomputed_units < 0 ||
                      cli_json_put(plan, "recomputed_units", json_integer(c->recomputed_units))) &&
                     cli_json_put(plan, "skip_policy", json_string(plan_skip_policy_names[c->skip_policy])) &&
-                    (!c->k || cli_json_put(plan, "k", json_integer(c->k))) &&
+                    (!c->k || cli_json_put(plan, "k", json_integer(c->k))) && put_transport(plan, c) &&
                     (!c->skip_count || cli_json_put(plan, "skips", skips_json(c)));
   if (done) return plan;
   json_decref(plan);

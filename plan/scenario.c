@@ -328,7 +328,8 @@ static dp_status read_plan(const dp_node *table, plan_scenario *scenario, dp_err
 /* ---- [search]: read again by the tuner; here so that a typing error is never silent ---- */
 
 typedef struct search_keys {
-  const dp_node *stages, *data_parallel, *tensor_parallel, *chunks, *microbatch_sizes, *schedules, *skip_policies, *k, *recompute;
+  const dp_node *stages, *data_parallel, *tensor_parallel, *chunks, *microbatch_sizes, *schedules, *skip_policies, *k, *recompute,
+      *transports, *nccl_sms;
   int64_t max_stages, max_trials;
   double max_seconds;
   bool allow_lossy_skips;
@@ -348,6 +349,8 @@ static const dp_field search_fields[] = {
     ROW(k, DP_FIELD_NODE, 0, 0, "list or range of values a sample to try with compress"),
     ROW(allow_lossy_skips, DP_FIELD_BOOLEAN, 0, 0, "whether compress may be proposed; default false"),
     ROW(recompute, DP_FIELD_NODE, 0, 0, "list of none, all, auto; default auto: what memory needs"),
+    ROW(transports, DP_FIELD_NODE, 0, 0, "list of transports to try; default auto"),
+    ROW(nccl_sms, DP_FIELD_NODE, 0, 0, "list or range of multiprocessors to try to keep for NCCL; default 0"),
     ROW(max_trials, DP_FIELD_INTEGER, 1, 1e9, "plans to simulate at most"),
     ROW(max_seconds, DP_FIELD_REAL, 0.001, 1e9, "time to search at most"),
 };
@@ -371,11 +374,16 @@ static dp_status check_choices(const dp_node *node, const char *what, const char
   return status;
 }
 
-static dp_status check_integers(const dp_node *node, const char *what, int64_t max, plan_scenario *scenario,
-                                dp_error *error) {
+static dp_status check_integers_from(const dp_node *node, const char *what, int64_t min, int64_t max,
+                                     plan_scenario *scenario, dp_error *error) {
   int64_t *values = NULL;
   size_t count = 0;
-  return node ? dp_range_read_integers(node, what, 1, max, &scenario->arena, &values, &count, error) : DP_OK;
+  return node ? dp_range_read_integers(node, what, min, max, &scenario->arena, &values, &count, error) : DP_OK;
+}
+
+static dp_status check_integers(const dp_node *node, const char *what, int64_t max, plan_scenario *scenario,
+                                dp_error *error) {
+  return check_integers_from(node, what, 1, max, scenario, error);
 }
 
 static dp_status read_search(const dp_node *table, plan_scenario *scenario, dp_error *error) {
@@ -391,6 +399,8 @@ static dp_status read_search(const dp_node *table, plan_scenario *scenario, dp_e
   DP_TRY(check_choices(keys.schedules, "search.schedules", plan_schedule_names, error));
   DP_TRY(check_choices(keys.skip_policies, "search.skip_policies", plan_skip_policy_names, error));
   DP_TRY(check_choices(keys.recompute, "search.recompute", plan_recompute_names, error));
+  DP_TRY(check_choices(keys.transports, "search.transports", plan_transport_names, error));
+  DP_TRY(check_integers_from(keys.nccl_sms, "search.nccl_sms", 0, 65536, scenario, error));
   scenario->search = table;
   return DP_OK;
 }

@@ -12,13 +12,15 @@ const sim_prepared_kind *sim_prepared_kind_of(const sim_prepared *prepared, cons
   return NULL;
 }
 
-/* The device as compute has it. */
+/* The device as compute has it; whole where nothing would be left, which no plan does. */
 static const plan_device *computing_part(const plan_scenario *scenario, const plan_device *device, dp_arena *arena) {
-  if (scenario->nccl_sms == 0) return device;
+  const int64_t step = plan_device_sm_step(device->model);
+  const int64_t left = plan_compute_sms(device->sm_count, step, scenario->nccl_sms);
+  if (scenario->nccl_sms == 0 || left < step) return device;
   plan_device *part = DP_ARENA_NEW(arena, plan_device, 1);
   if (!part) return NULL;
   *part = *device;
-  part->sm_count = plan_compute_sms(device->sm_count, plan_device_sm_step(device->model), scenario->nccl_sms);
+  part->sm_count = left;
   part->compute_share *= (double)part->sm_count / (double)device->sm_count;
   return part;
 }

@@ -32,6 +32,10 @@ plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candida
   changed.recompute = c->recompute;
   changed.recompute_list = NULL;
   changed.even_split = c->even_split;
+  if (c->own_transport) {
+    changed.transport = c->transport;
+    changed.nccl_sms = c->nccl_sms;
+  }
   changed.split = NULL;
   changed.split_count = 0;
   return changed;

@@ -1,7 +1,7 @@
 /* The search for a plan: candidates from the scenario's [search], bounded below, the promising ones simulated.
  *
- * A candidate is a choice of stages, replicas, schedule, chunks, microbatch size, recomputation and skip policy for the
- * scenario's global batch. With T = F + B the device time of one microbatch, forward and backward, each unit on the
+ * A candidate is a choice of stages, replicas, schedule, chunks, microbatch size, recomputation, skip policy and, where
+ * [search] lists them, transport and SMs kept for NCCL, for the scenario's global batch. With T = F + B the device time of one microbatch, forward and backward, each unit on the
  * device that is fastest for it, p stages and m microbatches a replica, its step cannot be shorter than
  * - gpipe: T + (m - 1) T / p. Before the first backward, the first microbatch has passed all stages forward, and the
  *   stage that is slowest forward (no less than the mean, F / p) has taken the others too; so again backward.
@@ -37,6 +37,9 @@ typedef struct sim_candidate {
   int64_t k;
   bool even_split; /* folded: chunks of equal time instead of the fewest bytes */
   plan_recompute recompute;
+  bool own_transport; /* the next two; else the scenario's */
+  plan_transport transport;
+  int nccl_sms;
   const char *const *skips; /* "UNIT=POLICY" where a unit's skips have a policy of their own, as plan.skips */
   int skip_count;
   int recomputed_units; /* what "auto" came to; -1: not known before it is simulated */
@@ -103,6 +106,9 @@ const char *sim_trial_why_lost(const sim_trial *trial, const sim_trial *best, dp
 static inline int sim_candidate_tensor(const sim_candidate *c) { return c->tensor > 1 ? c->tensor : 1; }
 static inline int sim_candidate_workers(const sim_candidate *c) {
   return c->stages * c->replicas * sim_candidate_tensor(c);
+}
+static inline int64_t sim_candidate_nccl_sms(const plan_scenario *scenario, const sim_candidate *c) {
+  return c->own_transport ? c->nccl_sms : scenario->nccl_sms;
 }
 /* The scenario as the candidate would have it: a shallow copy, to be used while the original lives and never freed. */
 plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candidate *candidate, int64_t global_batch);

@@ -39,20 +39,28 @@ static void skips_text(const sim_candidate *c, char out[160]) {
 }
 
 const char *sim_candidate_show(const sim_candidate *c, char out[256]) {
-  char chunks[32] = "", skips[160], again[48], tensor[32] = "";
+  char chunks[32] = "", skips[160], again[48], tensor[32] = "", by[64] = "";
   if (sim_candidate_tensor(c) > 1) (void)snprintf(tensor, sizeof tensor, " x %d tensor members", c->tensor);
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, " with %d chunks", c->chunks);
   if (c->even_split) (void)snprintf(chunks, sizeof chunks, " in even chunks");
   skips_text(c, skips);
-  (void)snprintf(out, 256, "%d stage%s%s x %d replica%s, %s%s, %d microbatch%s of %d, %s, %s", c->stages,
+  if (c->own_transport && c->nccl_sms)
+    (void)snprintf(by, sizeof by, ", transport %s, %d SMs for NCCL", plan_transport_names[c->transport], c->nccl_sms);
+  else if (c->own_transport)
+    (void)snprintf(by, sizeof by, ", transport %s", plan_transport_names[c->transport]);
+  (void)snprintf(out, 256, "%d stage%s%s x %d replica%s, %s%s, %d microbatch%s of %d, %s, %s%s", c->stages,
                  c->stages == 1 ? "" : "s", tensor, c->replicas, c->replicas == 1 ? "" : "s",
                  plan_schedule_names[c->schedule], chunks, c->microbatches, c->microbatches == 1 ? "" : "es",
-                 c->microbatch_size, recompute_text(c, again), skips);
+                 c->microbatch_size, recompute_text(c, again), skips, by);
   return out;
 }
 
 const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
-  char chunks[16] = "", skips[40] = "", tensor[16] = "", again[32] = "";
+  char chunks[16] = "", skips[40] = "", tensor[16] = "", again[32] = "", by[24] = "";
+  if (c->own_transport && c->nccl_sms)
+    (void)snprintf(by, sizeof by, " %s/%d", plan_transport_names[c->transport], c->nccl_sms);
+  else if (c->own_transport)
+    (void)snprintf(by, sizeof by, " %s", plan_transport_names[c->transport]);
   if (sim_candidate_tensor(c) > 1) (void)snprintf(tensor, sizeof tensor, "/T%d", c->tensor);
   if (c->schedule == PLAN_INTERLEAVED) (void)snprintf(chunks, sizeof chunks, "/%d", c->chunks);
   if (c->even_split) (void)snprintf(chunks, sizeof chunks, "/even");
@@ -61,8 +69,8 @@ const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
     (void)snprintf(again, sizeof again, " recomputed");
   else if (c->recompute == PLAN_RECOMPUTE_AUTO && c->recomputed_units > 0)
     (void)snprintf(again, sizeof again, " %d recomputed", c->recomputed_units);
-  (void)snprintf(out, 128, "%d%sx%d %s%s %dx%d%s%s", c->stages, tensor, c->replicas, plan_schedule_names[c->schedule],
-                 chunks, c->microbatches, c->microbatch_size, again, skips);
+  (void)snprintf(out, 128, "%d%sx%d %s%s %dx%d%s%s%s", c->stages, tensor, c->replicas, plan_schedule_names[c->schedule],
+                 chunks, c->microbatches, c->microbatch_size, again, skips, by);
   return out;
 }
 
@@ -89,7 +97,8 @@ int sim_candidate_differences(const sim_candidate *a, const sim_candidate *b) {
   const bool policy = a->skip_policy != b->skip_policy || (a->k != b->k && a->skip_count == b->skip_count);
   const bool tensor = sim_candidate_tensor(a) != sim_candidate_tensor(b);
   const int count = (a->stages != b->stages) + (a->replicas != b->replicas) + tensor + schedule +
-                    (a->microbatch_size != b->microbatch_size) + policy + (a->recompute != b->recompute);
+                    (a->microbatch_size != b->microbatch_size) + policy + (a->recompute != b->recompute) +
+                    (a->transport != b->transport || a->nccl_sms != b->nccl_sms);
   if (count > 0) return count;
   bool skips = a->skip_count != b->skip_count;
   for (int i = 0; i < a->skip_count && !skips; i++) skips = strcmp(a->skips[i], b->skips[i]) != 0;

@@ -9,11 +9,13 @@
 #include "sim/efficiency.h"
 #include "sim/fit.h"
 
-static dp_status read_list(sim_space *s, const char *key, sim_list *out) {
+static dp_status read_list_from(sim_space *s, const char *key, int64_t least, sim_list *out) {
   const dp_node *node = dp_node_get(s->scenario->search, key);
   if (!node) return DP_OK;
-  return dp_range_read_integers(node, key, 1, INT64_MAX / 2, s->arena, &out->values, &out->count, s->error);
+  return dp_range_read_integers(node, key, least, INT64_MAX / 2, s->arena, &out->values, &out->count, s->error);
 }
+
+static dp_status read_list(sim_space *s, const char *key, sim_list *out) { return read_list_from(s, key, 1, out); }
 
 /* A list of names as indices into `choices`; plan_scenario_read has checked them. */
 static dp_status read_names(sim_space *s, const char *key, const char *const *choices, sim_list *out) {
@@ -65,6 +67,8 @@ static dp_status read_space(sim_space *s) {
   DP_TRY(read_names(s, "schedules", plan_schedule_names, &s->schedules));
   DP_TRY(read_names(s, "skip_policies", plan_skip_policy_names, &s->policies));
   DP_TRY(read_names(s, "recompute", plan_recompute_names, &s->recompute));
+  DP_TRY(read_names(s, "transports", plan_transport_names, &s->transports));
+  DP_TRY(read_list_from(s, "nccl_sms", 0, &s->nccl_sms));
   DP_TRY(fill_list(s, &s->stages, 1, most, s->devices > 16));
   DP_TRY(fill_list(s, &s->replicas, 1, s->devices, s->devices > 16));
   DP_TRY(fill_list(s, &s->tensors, 1, widest_group(s), true));
@@ -80,15 +84,37 @@ static dp_status read_space(sim_space *s) {
   return fill_list(s, &s->recompute, PLAN_RECOMPUTE_ALL, PLAN_RECOMPUTE_AUTO, false);
 }
 
+/* Where nothing is sent by NCCL, SMs kept for it are lost. */
+static bool keeps_in_vain(const sim_space *s, const sim_candidate *c) {
+  const bool copied = c->transport == PLAN_TRANSPORT_LOCAL || c->transport == PLAN_TRANSPORT_HOST;
+  return c->nccl_sms > 0 && (sim_candidate_workers(c) == 1 || (copied && s->scenario->cluster.node_count == 1));
+}
+
+static dp_status add_transports(sim_space *s, const sim_candidate *candidate) {
+  sim_candidate copy = *candidate;
+  const size_t transports = s->transports.count, kept = s->nccl_sms.count;
+  if (transports + kept == 0) return dp_array_push(&s->candidates, copy) ? DP_OK : dp_fail_memory(s->error);
+  copy.own_transport = true;
+  for (size_t t = 0; t < (transports ? transports : 1); t++)
+    for (size_t n = 0; n < (kept ? kept : 1); n++) {
+      copy.transport = transports ? (plan_transport)s->transports.values[t] : s->scenario->transport;
+      copy.nccl_sms = (int)(kept ? s->nccl_sms.values[n] : s->scenario->nccl_sms);
+      const bool again = sim_candidate_workers(&copy) == 1 && t > 0; /* one worker sends nothing */
+      if (again || keeps_in_vain(s, &copy)) continue;
+      if (!dp_array_push(&s->candidates, copy)) return dp_fail_memory(s->error);
+    }
+  return DP_OK;
+}
+
 static dp_status add(sim_space *s, const sim_candidate *candidate) {
   sim_candidate copy = *candidate;
   if (copy.skip_policy != PLAN_SKIP_COMPRESS) {
     copy.k = 0;
-    return dp_array_push(&s->candidates, copy) ? DP_OK : dp_fail_memory(s->error);
+    return add_transports(s, &copy);
   }
   for (size_t i = 0; i < s->ks.count; i++) {
     copy.k = s->ks.values[i];
-    if (!dp_array_push(&s->candidates, copy)) return dp_fail_memory(s->error);
+    DP_TRY(add_transports(s, &copy));
   }
   return DP_OK;
 }
@@ -209,14 +235,15 @@ static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *
   return DP_OK;
 }
 
-static bool is_cost_of(const sim_size_cost *cost, const sim_candidate *candidate) {
+static bool is_cost_of(const sim_space *s, const sim_size_cost *cost, const sim_candidate *candidate) {
   return cost->prepared.microbatch_size == candidate->microbatch_size &&
+         cost->prepared.nccl_sms == sim_candidate_nccl_sms(s->scenario, candidate) &&
          cost->prepared.model.tensor_parallel == sim_candidate_tensor(candidate);
 }
 
 const sim_size_cost *sim_space_cost(const sim_space *s, const sim_candidate *candidate) {
   size_t i = 0;
-  while (!is_cost_of(&s->costs[i], candidate)) i++;
+  while (!is_cost_of(s, &s->costs[i], candidate)) i++;
   return &s->costs[i];
 }
 
@@ -261,16 +288,18 @@ static dp_status sum_memories(sim_space *s) {
 static dp_status cost_sizes(sim_space *s, const sim_efficiency *efficiency) {
   bool splits_nothing[GRAPH_MAX_TENSOR_PARALLEL + 1] = {false};
   size_t kept = 0;
-  s->costs = DP_ARENA_NEW(s->arena, sim_size_cost, s->sizes.count * s->tensors.count);
+  s->costs = DP_ARENA_NEW(s->arena, sim_size_cost, s->sizes.count * s->tensors.count * (s->nccl_sms.count + 1));
   if (!s->costs) return dp_fail_memory(s->error);
   for (size_t i = 0; i < s->candidates.count; i++) {
     const sim_candidate candidate = s->candidates.items[i];
     const int tensor = sim_candidate_tensor(&candidate);
     size_t c = 0;
-    while (c < s->cost_count && !is_cost_of(&s->costs[c], &candidate)) c++;
+    while (c < s->cost_count && !is_cost_of(s, &s->costs[c], &candidate)) c++;
     if (c == s->cost_count && !splits_nothing[tensor]) {
+      plan_scenario changed = *s->scenario;
+      changed.nccl_sms = sim_candidate_nccl_sms(s->scenario, &candidate);
       const dp_status status =
-          cost_size(s->scenario, efficiency, candidate.microbatch_size, tensor, &s->costs[c], s->error);
+          cost_size(&changed, efficiency, candidate.microbatch_size, tensor, &s->costs[c], s->error);
       if (status != DP_OK && (status != DP_BAD_INPUT || tensor == 1)) return status;
       splits_nothing[tensor] = status != DP_OK;
       s->cost_count += status == DP_OK;

@@ -10,7 +10,7 @@ typedef struct sim_list {
   size_t count;
 } sim_list;
 
-/* What all candidates of one microbatch size and tensor group share. */
+/* What all candidates of one microbatch size, tensor group and nccl_sms share. */
 typedef struct sim_size_cost {
   sim_prepared prepared;
   /* of one microbatch, each unit on the device that is fastest for it; of a tensor group's member, with what it sends to
@@ -23,9 +23,9 @@ typedef struct sim_size_cost {
 typedef struct sim_space {
   const plan_scenario *scenario;
   int64_t devices, global_batch;
-  sim_list stages, replicas, tensors, chunks, sizes, schedules, policies, ks, recompute;
+  sim_list stages, replicas, tensors, chunks, sizes, schedules, policies, ks, recompute, transports, nccl_sms;
   DP_ARRAY(sim_candidate) candidates;
-  sim_size_cost *costs; /* one for each microbatch size and tensor group that a candidate has */
+  sim_size_cost *costs; /* one for each microbatch size, tensor group and nccl_sms that a candidate has */
   size_t cost_count;
   int64_t *largest_bytes; /* [devices + 1] memory of the largest 0, 1, 2, ... devices */
   dp_arena *arena;        /* borrowed: lists and costs */

@@ -241,6 +241,40 @@ START_TEST(collectives_go_as_the_plan_says) {
 }
 END_TEST
 
+/* [search] lists: each combination that makes sense is a candidate, predicted as a scenario with these keys would be.
+ */
+START_TEST(a_search_tries_transports) {
+  static const char job[] = HEAD SD15
+      "[task]\nglobal_batch = 8\n[search]\nschedules = [\"1f1b\"]\nmicrobatch_sizes = [1]\n"
+      "data_parallel = [1]\ntensor_parallel = [1]\nrecompute = [\"none\"]\nstages = [1, 2]\n"
+      "transports = [\"nccl\", \"local\"]\nnccl_sms = [0, 20]\n" CARDS("H200-SXM-141GB", "2");
+  sim_tune_result found;
+  do_run(job);
+  search(&r.scenario, 1, &found);
+  int count = 0, alone = 0; /* apart from skips' own policies, tried in the end */
+  for (int t = 0; t < found.trial_count; t++)
+    if (found.trials[t].candidate.skip_count == 0) *(found.trials[t].candidate.stages == 2 ? &count : &alone) += 1;
+  ck_assert_int_eq(count, 3); /* nccl, nccl with 20 SMs, local */
+  ck_assert_int_eq(alone, 1);
+  const sim_candidate best = found.trials[found.best].candidate;
+  ck_assert(best.own_transport && best.transport == PLAN_TRANSPORT_LOCAL && best.nccl_sms == 0);
+  for (int t = 0; t < found.trial_count; t++) {
+    const sim_trial *trial = &found.trials[t];
+    char text[1024];
+    if (trial->state != SIM_TRIAL_SIMULATED || trial->candidate.skip_count) continue;
+    (void)snprintf(text, sizeof text,
+                   HEAD SD15 "[task]\nglobal_batch = 8\n[plan]\nstages = %d\ntransport = \"%s\"\nnccl_sms = %d\n%s",
+                   trial->candidate.stages, plan_transport_names[trial->candidate.transport], trial->candidate.nccl_sms,
+                   h200);
+    do_run(text);
+    assert_near(r.prediction.metrics.step_s, trial->step_s, 1e-12);
+  }
+  char shown[256];
+  ck_assert_ptr_nonnull(strstr(sim_candidate_show(&best, shown), ", transport local"));
+  sim_tune_result_free(&found);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("sim: transport");
   TCase *tests = suite_case(suite, "all", read_efficiency, teardown, 120);
@@ -253,5 +287,6 @@ int main(void) {
   tcase_add_test(tests, auto_is_the_choice_of_the_topology);
   tcase_add_test(tests, compute_has_the_other_sms);
   tcase_add_test(tests, collectives_go_as_the_plan_says);
+  tcase_add_test(tests, a_search_tries_transports);
   return suite_finish(suite);
 }
