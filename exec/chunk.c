@@ -93,9 +93,10 @@ static void begin_inputs(const exec_memory *memory, const exec_call *c) {
     if (c->dx[i]) memory->begun[plan_places_root(c->graph, c->op->inputs[i])] = 1;
 }
 
-/* No gradient has come as far as an op's weights: then theirs is zero. */
-static void leave_out(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
-                      const plan_action *action) {
+/* An op's gradients of weights in a backward that is to overwrite them: nothing has come as far, or it is to be added.
+ */
+static void begin_weights(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                          const plan_action *action) {
   const exec_call c = call_of(chunk, memory, pass, action);
   if (action->kind != PLAN_ACTION_WEIGHT_GRADIENT || !chunk->fresh) return;
   for (int w = 0; w < c.op->weight_count; w++)
@@ -125,9 +126,10 @@ static bool run_action(const exec_chunk *chunk, const exec_memory *memory, const
       return true;
     default:
       if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) {
-        leave_out(chunk, memory, pass, action);
+        begin_weights(chunk, memory, pass, action);
         return false;
       }
+      if (!math_of(chunk)->overwrite) begin_weights(chunk, memory, pass, action);
       row->backward_weight(&c);
       return true;
   }
@@ -207,7 +209,7 @@ static void run_group(const exec_chunk *chunk, const exec_memory *memory, const 
   exec_call c = call_of(chunk, memory, pass, by);
   const plan_place *gradients = gradients_of(pass, by, c.op);
   if (!look_up_outputs(memory, gradients + c.op->input_count, &c))
-    for (int i = 0; i < group->count; i++) leave_out(chunk, memory, pass, &actions[i]);
+    for (int i = 0; i < group->count; i++) begin_weights(chunk, memory, pass, &actions[i]);
   else if (group->kind == EXEC_FUSION_SUM_BACKWARD)
     run_sum_backward(memory, &math_of(chunk)->rows[c.op->kind], gradients, group->input, &c);
   else if (group->kind == EXEC_FUSION_BY_SUM)
@@ -301,9 +303,10 @@ void exec_chunk_begin_backward(const exec_chunk *chunk, const exec_memory *memor
 static void run_units(const exec_chunk *chunk, const exec_memory *memory, int which, int first_unit, int unit_count) {
   const plan_pass_places *pass = &chunk->places->passes[which];
   const int first = first_unit - chunk->places->first_unit, last = first + unit_count - 1;
-  if (chunk->fresh) math_of(chunk)->overwrite(chunk->kern, true);
+  const bool overwrites = chunk->fresh && math_of(chunk)->overwrite;
+  if (overwrites) math_of(chunk)->overwrite(chunk->kern, true);
   run_actions(chunk, memory, which, pass->unit_begin[last], pass->unit_end[first]);
-  if (chunk->fresh) math_of(chunk)->overwrite(chunk->kern, false);
+  if (overwrites) math_of(chunk)->overwrite(chunk->kern, false);
 }
 
 void exec_chunk_backward(const exec_chunk *chunk, const exec_memory *memory, int first_unit, int unit_count) {

@@ -32,8 +32,8 @@ typedef struct exec_math {
   /* What groups of actions do in one call, by exec_fusion_kind (exec/fusion.h); NULL: it runs every action by itself.
    */
   void (*const *fused)(const struct exec_call *call);
-  /* While on, gradients of weights overwrite what lies there; NULL: they are always added. And n of them become zero.
-   */
+  /* While on, gradients of weights overwrite what lies there; NULL: they are always added, and where they are to
+   * overwrite an op's become zero before. And n of them become zero. */
   void (*overwrite)(void *kern, bool on);
   void (*clear)(void *kern, int64_t n, void *at);
   /* Separable projections (kernels/sizes.h) by matrices of channels, height and width; gradients of these are added. */
@@ -57,7 +57,7 @@ typedef struct exec_chunk {
   const exec_observer *observer; /* NULL: nobody looks */
   int worker;                    /* what the observer is told */
   bool poison;                   /* for tests: places of the workspace are NaN before and after their life */
-  bool fresh; /* gradients of its weights hold nothing yet: this backward overwrites them; math->overwrite is there */
+  bool fresh;                    /* gradients of its weights hold nothing yet: this backward overwrites them */
   const exec_fusion *fusion; /* NULL, or where an observer looks or poison is laid: no two actions are one call */
 } exec_chunk;
 

@@ -395,6 +395,8 @@ static void spoil(void *context, int64_t bytes, void *at) {
   kern_fill(context, bytes / (int64_t)sizeof(float), NAN, at);
 }
 
+static void clear(void *context, int64_t n, void *at) { kern_fill(context, n, 0, at); }
+
 static bool is_finite(void *context, graph_dtype dtype, int64_t n, const void *values) {
   const float *x = values;
   float sum = 0; /* 0 times what is not finite is not 0 */
@@ -426,6 +428,7 @@ const exec_math exec_math_cpu = {.name = "the CPU",
                                  .rows = exec_op_rows,
                                  .move = move_values,
                                  .spoil = spoil,
+                                 .clear = clear,
                                  .is_finite = is_finite,
                                  .project_workspace = project_workspace,
                                  .project = project,

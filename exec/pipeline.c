@@ -49,7 +49,7 @@ static dp_status lay_out(exec_pipeline *p, dp_error *error) {
                                        .threads = exec_work_threads(&p->work),
                                        .unfused = true,
                                        .splits_masters = p->work.kind->read_masters != NULL,
-                                       .overwrites = p->work.kind->math->overwrite != NULL,
+                                       .overwrites = true,
                                        .means = p->work.options.means};
   return plan_memory_layout(p->work.program, p->work.graph, &options, &p->work.memory, error);
 }

@@ -99,7 +99,6 @@ static dp_status find_first_microbatches(const exec_work *work, exec_worker *w, 
   const plan_lane *compute = compute_of(work, w);
   const plan_opcode opcode = plan_splits_backward(work->plan) ? PLAN_BACKWARD_WEIGHT : PLAN_BACKWARD;
   int64_t written = 0;
-  if (!work->kind->math->overwrite) return DP_OK;
   int *first = DP_ARENA_NEW(&w->layout.arena, int, (size_t)work->plan->chunk_count);
   if (!first) return dp_fail_memory(error);
   for (int c = 0; c < work->plan->chunk_count; c++) {
