@@ -168,41 +168,37 @@ static dp_status make_scalars(const exec_work *work, exec_cuda *d, dp_error *err
   return DP_OK;
 }
 
-static dp_status make_slot(exec_cuda *d, int tensor, int64_t bytes, dp_error *error) {
-  for (int m = 0; m < d->microbatches; m++) {
-    exec_cuda_slot *slot = &d->slots[(size_t)tensor * (size_t)d->microbatches + (size_t)m];
-    if (slot->host) continue;
-    EXEC_CUDA_TRY(cudaMallocHost(&slot->host, (size_t)bytes), error);
-    slot->bytes = bytes;
-  }
+static dp_status make_slot(exec_cuda_slot *slot, int64_t count, dp_error *error) {
+  void *host = NULL;
+  if (slot->host) return DP_OK;
+  EXEC_CUDA_TRY(cudaMallocHost(&host, (size_t)count * sizeof(float)), error);
+  *slot = (exec_cuda_slot){host, count};
+  return DP_OK;
+}
+
+static exec_cuda_slot *slot_of(const exec_cuda *d, int tensor, int microbatch) {
+  return &d->slots[(size_t)tensor * (size_t)d->microbatches + (size_t)microbatch];
+}
+
+static dp_status make_slots_of(const exec_work *work, exec_cuda *d, int tensor, dp_error *error) {
+  const int64_t count = graph_tensor_elements(&work->graph->tensors.items[tensor]);
+  for (int m = 0; m < d->microbatches; m++) DP_TRY(make_slot(slot_of(d, tensor, m), count, error));
   return DP_OK;
 }
 
 static dp_status make_slots(const exec_work *work, exec_worker *w, dp_error *error) {
   exec_cuda *d = exec_cuda_of(w);
-  const graph *g = work->graph;
-  int64_t largest = 1;
   d->slots = calloc(d->tensors * (size_t)d->microbatches, sizeof *d->slots);
   d->weigh = calloc((size_t)d->microbatches, sizeof *d->weigh);
   if (!d->slots || !d->weigh) return dp_fail_memory(error);
   for (int c = 0; c < work->plan->chunk_count; c++)
-    for (int i = 0; i < w->layout.places[c].input_count; i++) {
-      const int tensor = w->layout.places[c].inputs[i].tensor;
-      const graph_tensor *t = &g->tensors.items[tensor];
-      DP_TRY(make_slot(d, tensor, t->bytes, error));
-      if (graph_tensor_elements(t) > largest) largest = graph_tensor_elements(t);
-    }
-  if (w->squares) {
-    const graph_tensor *t = &g->tensors.items[work->output];
-    DP_TRY(make_slot(d, work->output, t->bytes, error));
-    if (graph_tensor_elements(t) > largest) largest = graph_tensor_elements(t);
-    for (int m = 0; m < d->microbatches; m++) {
-      d->weigh[m].bytes = t->dims[0] * (int64_t)sizeof(float);
-      EXEC_CUDA_TRY(cudaMallocHost(&d->weigh[m].host, (size_t)d->weigh[m].bytes), error);
-    }
-  }
-  d->filled = malloc((size_t)largest * sizeof *d->filled);
-  return d->filled ? DP_OK : dp_fail_memory(error);
+    for (int i = 0; i < w->layout.places[c].input_count; i++)
+      DP_TRY(make_slots_of(work, d, w->layout.places[c].inputs[i].tensor, error));
+  if (!w->squares) return DP_OK;
+  DP_TRY(make_slots_of(work, d, work->output, error));
+  for (int m = 0; m < d->microbatches; m++)
+    DP_TRY(make_slot(&d->weigh[m], work->graph->tensors.items[work->output].dims[0], error));
+  return DP_OK;
 }
 
 static dp_status make_records(exec_cuda *d, dp_error *error) {
@@ -300,7 +296,6 @@ static void close_device(exec_worker *w) {
   exec_cuda_part_close(d);
   free(d->slots);
   free(d->weigh);
-  free(d->filled);
   free(d);
   w->device = NULL;
 }
@@ -324,18 +319,16 @@ static void begin(const exec_work *work, exec_worker *w) {
   zero(w, d->device.bytes, d->device.loss);
 }
 
-static exec_cuda_slot *slot_of(const exec_cuda *d, int tensor, int microbatch) {
-  return &d->slots[(size_t)tensor * (size_t)d->microbatches + (size_t)microbatch];
+static void fill(const exec_work *work, exec_worker *w, int tensor, int microbatch) {
+  const exec_feed *source = &work->options.feed;
+  source->fill(source->data, plan_worker_replica(work->plan, w->index), microbatch, tensor,
+               slot_of(exec_cuda_of(w), tensor, microbatch)->host);
 }
 
-static void fill(const exec_work *work, exec_worker *w, int tensor, int microbatch) {
-  exec_cuda *d = exec_cuda_of(w);
-  const exec_feed *source = &work->options.feed;
-  const graph_tensor *t = &work->graph->tensors.items[tensor];
-  exec_cuda_slot *slot = slot_of(d, tensor, microbatch);
-  float *to = t->dtype == GRAPH_FP32 ? slot->host : d->filled;
-  source->fill(source->data, plan_worker_replica(work->plan, w->index), microbatch, tensor, to);
-  if (t->dtype != GRAPH_FP32) exec_cuda_round(graph_tensor_elements(t), d->filled, slot->host);
+/* The multiprocessors read the host's memory and round: a queue's copies of a few MB from it cost the copy engine near
+ * a millisecond each, during which nothing else runs. */
+static void fetch(const exec_cuda *d, const exec_cuda_slot *slot, kern_dtype dtype, void *to) {
+  kern_cuda_convert(d->kernels, slot->count, KERN_FP32, slot->host, dtype, to);
 }
 
 static void prepare(const exec_work *work, exec_worker *w, const exec_chunk *chunk, int microbatch) {
@@ -353,9 +346,8 @@ static void prepare(const exec_work *work, exec_worker *w, const exec_chunk *chu
 
 static void feed(const exec_work *work, exec_worker *w, int tensor, int microbatch, void *place) {
   const exec_cuda *d = exec_cuda_of(w);
-  const exec_cuda_slot *slot = slot_of(d, tensor, microbatch);
-  (void)work;
-  NOTE(w, cudaMemcpyAsync(place, slot->host, (size_t)slot->bytes, cudaMemcpyHostToDevice, d->stream));
+  const graph_dtype dtype = work->graph->tensors.items[tensor].dtype;
+  fetch(d, slot_of(d, tensor, microbatch), dtype == GRAPH_FP32 ? KERN_FP32 : KERN_BF16, place);
 }
 
 static uint32_t position_of(const exec_work *work, const exec_worker *w, uint32_t instruction) {
@@ -381,8 +373,7 @@ static void take_loss(const exec_work *work, exec_worker *w, int microbatch, con
   float *weights = NULL;
   if (work->options.feed.weigh) {
     weights = d->weights + microbatch * size.batch;
-    NOTE(w, cudaMemcpyAsync(weights, d->weigh[microbatch].host, (size_t)d->weigh[microbatch].bytes,
-                            cudaMemcpyHostToDevice, d->stream));
+    fetch(d, &d->weigh[microbatch], KERN_FP32, weights);
   }
   kern_cuda_loss_forward(d->kernels, &size, output, target, weights, d->device.squares + microbatch * size.batch,
                          d->device.loss);

@@ -16,10 +16,10 @@ typedef struct exec_cuda_record {
   uint8_t *begun;        /* [tensor] of its microbatch */
 } exec_cuda_record;
 
-/* Pinned memory of the host that an input of a microbatch is filled into. */
+/* Pinned memory of the host that an input of a microbatch is filled into, and that the device reads. */
 typedef struct exec_cuda_slot {
-  void *host;
-  int64_t bytes;
+  float *host;
+  int64_t count;
 } exec_cuda_slot;
 
 /* What the host reads when a step has ended; the first is filled by the device, the second by the host. */
@@ -41,7 +41,6 @@ typedef struct exec_cuda {
   float *weights;               /* [microbatches * microbatch_size] of losses, on the device */
   exec_cuda_slot *slots;        /* [tensor * microbatches + microbatch] what is fed */
   exec_cuda_slot *weigh;        /* [microbatch] */
-  float *filled;                /* of the host: the largest input in fp32 */
   exec_cuda_record *records[2]; /* [compute instruction] of steps that train, and that evaluate */
   uint32_t instructions;
   int64_t steps; /* that have ended */
@@ -74,7 +73,7 @@ extern void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call);
 dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, dp_error *error);
 void exec_cuda_part_close(exec_cuda *device);
 
-/* device_cuda_values.c: the table's read, write and so on; and roundings to bf16, ties to even */
+/* device_cuda_values.c: the table's read, write and so on */
 dp_status exec_cuda_read(exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to, dp_error *error);
 dp_status exec_cuda_write(exec_worker *w, graph_dtype dtype, int64_t n, const float *from, void *to, dp_error *error);
 dp_status exec_cuda_read_masters(exec_worker *w, int64_t n, const void *weights, const uint16_t *low, float *to,
@@ -82,7 +81,6 @@ dp_status exec_cuda_read_masters(exec_worker *w, int64_t n, const void *weights,
 dp_status exec_cuda_write_masters(exec_worker *w, int64_t n, const float *from, void *weights, uint16_t *low,
                                   dp_error *error);
 float *exec_cuda_fetch(exec_worker *w, int64_t n, const void *from);
-void exec_cuda_round(int64_t n, const float *from, uint16_t *to);
 
 /* device_cuda_lanes.c */
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error);

@@ -25,7 +25,7 @@ static uint16_t bf16_of(float value) {
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-void exec_cuda_round(int64_t n, const float *from, uint16_t *to) {
+static void round_all(int64_t n, const float *from, uint16_t *to) {
   for (int64_t i = 0; i < n; i++) to[i] = bf16_of(from[i]);
 }
 
@@ -67,7 +67,7 @@ dp_status exec_cuda_write(exec_worker *w, graph_dtype dtype, int64_t n, const fl
   dp_status status = piece ? DP_OK : dp_fail_memory(error);
   for (int64_t at = 0; status == DP_OK && at < n; at += PIECE) {
     const int64_t count = piece_at(at, n);
-    exec_cuda_round(count, from + at, piece);
+    round_all(count, from + at, piece);
     status = to_device(halves + at, piece, (size_t)count * sizeof *piece, error);
   }
   free(piece);

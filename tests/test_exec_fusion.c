@@ -197,8 +197,8 @@ START_TEST(sums_hand_their_gradient_on) {
     sums++;
     for (int i = 0; i < 2; i++) {
       const plan_place dx = place_of(pass, a, 3 + i);
-      written += (dx.block != dy.block || dx.at != dy.at) &&
-                 !(group->kind == EXEC_FUSION_SUM_BACKWARD && group->input == i);
+      written +=
+          (dx.block != dy.block || dx.at != dy.at) && !(group->kind == EXEC_FUSION_SUM_BACKWARD && group->input == i);
     }
   }
   ck_assert_msg(sums == handed[_i].sums && written == handed[_i].written, "%s: %d sums, %d written", handed[_i].model,
