@@ -303,5 +303,6 @@ const cuda_special cuda_specials[] = {{"gemm", special_gemm},
                                       {"pieces", special_pieces},
                                       {"time steps", special_time},
                                       {"NaN", special_passes_on},
+                                      {"remembered", cuda_special_remember},
                                       {"status", special_status},
                                       {NULL, NULL}};

@@ -57,5 +57,6 @@ typedef struct cuda_special {
 extern const cuda_special cuda_specials[]; /* ends with NULL */
 void cuda_special_adamw(void);             /* cuda_adamw.c */
 void cuda_special_exchange(void);
+void cuda_special_remember(void); /* cuda_remember.c */
 
 #endif

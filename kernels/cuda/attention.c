@@ -9,7 +9,7 @@
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_graph.h"
-#include "kernels/cuda/cache.h"
+#include "kernels/cuda/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,53 +203,75 @@ static void keep_fastest(attention_call *c, entry *e, descriptor plan) {
     e->plan = before;
 }
 
+/* What the plan may use of the workspace. */
+static size_t room_of(const attention_call *c, const entry *e) {
+  const size_t used = c->rest + (e->form == GRAPH_SUM ? dq_sum_bytes(c->size) : 0);
+  const size_t all = c->context->options.workspace_bytes;
+  return all > used ? all - used : 0;
+}
+
+/* A plan by a configuration; NULL with NOTHING or TOO_LARGE. */
+static outcome make_plan(attention_call *c, entry *e, descriptor config, descriptor *plan) {
+  builder *b = &e->built;
+  const descriptor made = kern_attention_make(b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  kern_attention_set(b, made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &c->context->dnn);
+  kern_attention_set_descriptor(b, made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+  kern_attention_finish(b, made);
+  int64_t bytes = 0, n = 0;
+  outcome out = NOTHING;
+  *plan = NULL;
+  if (b->ok && cudnnBackendGetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
+                                        &bytes) == CUDNN_STATUS_SUCCESS) {
+    out = (size_t)bytes > room_of(c, e) ? TOO_LARGE : FOUND;
+    if (out == FOUND) *plan = made;
+  }
+  b->ok = true; /* another may do */
+  return out;
+}
+
 /* The best of the graph's plans that fit, of those with or without the note that sums have any order. While the context
  * is tuning they are timed, else the first is taken. */
 static outcome find_plan(attention_call *c, entry *e, const descriptor *configs, int count, bool any_order) {
   builder *b = &e->built;
-  const size_t used = c->rest + (e->form == GRAPH_SUM ? dq_sum_bytes(c->size) : 0);
-  const size_t all = c->context->options.workspace_bytes, room = all > used ? all - used : 0;
   outcome out = NOTHING;
   for (int i = 0; i < count && (!e->plan || c->context->tuning); i++) {
     if (has_any_order_note(b, configs[i]) != any_order || !b->ok) continue;
-    const descriptor plan = kern_attention_make(b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    kern_attention_set(b, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &c->context->dnn);
-    kern_attention_set_descriptor(b, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configs[i]);
-    kern_attention_finish(b, plan);
-    int64_t bytes = 0, n = 0;
-    if (b->ok && cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
-                                          &bytes) == CUDNN_STATUS_SUCCESS) {
-      if ((size_t)bytes > room) {
-        if (out == NOTHING) out = TOO_LARGE;
-      } else if (c->context->tuning) {
-        keep_fastest(c, e, plan);
-      } else {
-        e->plan = plan;
-      }
-    }
-    b->ok = true; /* another may do */
+    descriptor plan;
+    const outcome now = make_plan(c, e, configs[i], &plan);
+    if (now == TOO_LARGE) out = TOO_LARGE;
+    if (now != FOUND) continue;
+    if (c->context->tuning)
+      keep_fastest(c, e, plan);
+    else
+      e->plan = plan;
+    if (e->plan == plan) e->config = configs[i];
   }
   if (!e->plan) return out;
   e->any_order = any_order || e->form == GRAPH_SUM;
   return FOUND;
 }
 
-static outcome build(attention_call *c, entry *e) {
+static bool make_graph(const attention_call *c, entry *e) {
   builder *b = &e->built;
   kern_attention_destroy_from(b, 0);
   *b = (builder){.ok = true};
   kern_attention_say(b, e);
-  const descriptor graph = kern_attention_make(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  kern_attention_set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &c->context->dnn);
-  kern_attention_set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, b->operation_count,
+  e->graph = kern_attention_make(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  kern_attention_set(b, e->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &c->context->dnn);
+  kern_attention_set(b, e->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, b->operation_count,
                      b->operations);
-  kern_attention_finish(b, graph);
-  if (!b->ok) return NOTHING;
+  kern_attention_finish(b, e->graph);
+  return b->ok;
+}
+
+static outcome build(attention_call *c, entry *e) {
+  builder *b = &e->built;
+  if (!make_graph(c, e)) return NOTHING;
   static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
   outcome out = NOTHING;
   for (int m = 0; m < 2 && out != FOUND; m++) {
     descriptor configs[MAX_PLANS];
-    const int count = configs_of(b, graph, modes[m], configs);
+    const int count = configs_of(b, e->graph, modes[m], configs);
     b->ok = true;
     for (int any_order = 0; any_order < 2 && out != FOUND; any_order++) {
       const outcome now = find_plan(c, e, configs, count, any_order);
@@ -301,6 +323,70 @@ static void decide(attention_call *c, entry *e) {
     challenge(c, e, forms[1]);
 }
 
+/* ---- what is remembered: "own", or the form, the batch and heads of a go, and the engine ---- */
+
+typedef struct attempt {
+  attention_call *call;
+  entry *entry;
+} attempt;
+
+static const char *const form_names[] = {"graph", "sum", "operation"}; /* as `form` */
+
+static bool restore_plan(attention_call *c, entry *e, const char *words) {
+  builder *b = &e->built;
+  if (!make_graph(c, e)) return false;
+  e->config = kern_cuda_engine_of(e->graph, words);
+  if (!e->config) return false;
+  if (b->made_count == MAX_DESCRIPTORS) {
+    (void)cudnnBackendDestroyDescriptor(e->config);
+    return false;
+  }
+  b->made[b->made_count++] = e->config;
+  e->any_order = has_any_order_note(b, e->config) || e->form == GRAPH_SUM;
+  return make_plan(c, e, e->config, &e->plan) == FOUND;
+}
+
+static bool restore(void *data, const char *words) {
+  const attempt *at = data;
+  entry *e = at->entry;
+  const kern_attention *s = at->call->size;
+  uint64_t batch, heads;
+  if (kern_cuda_take_word(&words, "own")) return !*words;
+  e->form = 0;
+  while (e->form <= ONE_OPERATION && !kern_cuda_take_word(&words, form_names[e->form])) e->form++;
+  if (e->form > ONE_OPERATION || (e->form != GRAPH && (e->form == GRAPH_SUM) != (e->key.backward != 0))) return false;
+  if (!kern_cuda_take_number(&words, 10, &batch) || !kern_cuda_take_number(&words, 10, &heads) || batch < 1 ||
+      heads < 1 || (uint64_t)s->batch % batch != 0 || (uint64_t)s->heads % heads != 0)
+    return false;
+  e->batch = (int64_t)batch;
+  e->heads = (int64_t)heads;
+  if (restore_plan(at->call, e, words)) return true;
+  kern_attention_destroy_from(&e->built, 0);
+  e->plan = NULL;
+  return false;
+}
+
+static bool choose_anew(void *data, char words[KERN_CUDA_WAY_BYTES]) {
+  const attempt *at = data;
+  const entry *e = at->entry;
+  decide(at->call, at->entry);
+  if (!e->plan) {
+    (void)snprintf(words, KERN_CUDA_WAY_BYTES, "own");
+    return true;
+  }
+  const int length = snprintf(words, KERN_CUDA_WAY_BYTES, "%s %lld %lld ", form_names[e->form], (long long)e->batch,
+                              (long long)e->heads);
+  return kern_cuda_engine_tell(e->graph, e->config, words + length, (size_t)(KERN_CUDA_WAY_BYTES - length));
+}
+
+/* The plans depend on the whole workspace, too. */
+static void choose(attention_call *c, entry *e, kern_cuda_key words) {
+  attempt at = {c, e};
+  const kern_cuda_chooser chooser = {restore, choose_anew, &at};
+  words.words[KERN_CUDA_KEY_WORDS - 1] = (int64_t)c->context->options.workspace_bytes;
+  kern_cuda_choose(c->context, "attention", &words, &chooser);
+}
+
 /* What graphs are known to take, or to take wrongly, without being told by the library. */
 static bool is_for_cudnn(const kern_cuda *context, const kern_attention *s, bool backward) {
   const size_t version = cudnnGetVersion();
@@ -317,7 +403,7 @@ static bool is_aligned(const void *pointer) { return (uintptr_t)pointer % 16 == 
 static entry *entry_of(attention_call *c, const attention_key *key) {
   kern_cuda *context = c->context;
   kern_cuda_key words = {{0}};
-  _Static_assert(sizeof *key <= sizeof words, "the cache has room for the key");
+  _Static_assert(sizeof *key < sizeof words, "the cache has room for the key, and the last word is left over");
   memcpy(&words, key, sizeof *key);
   entry *e = kern_cuda_cache_find(context->attentions, &words);
   if (e) return e;
@@ -332,7 +418,7 @@ static entry *entry_of(attention_call *c, const attention_key *key) {
     return NULL;
   }
   c->entry = e;
-  decide(c, e);
+  choose(c, e, words);
   return e;
 }
 

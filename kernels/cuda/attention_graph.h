@@ -33,7 +33,7 @@ typedef struct entry {
   int64_t batch, heads; /* of one go */
   form form;
   builder built;
-  descriptor plan;
+  descriptor graph, config, plan;
   float ms; /* how long it takes, where it was timed */
   bool any_order;
 } entry;

@@ -38,12 +38,25 @@ bool kern_cuda_check_dnn(kern_cuda *c, cudnnStatus_t result, const char *what) {
   return false;
 }
 
+static void describe_device(kern_cuda *c, const char *name) {
+  int driver = 0;
+  const size_t blas = cublasLtGetVersion(), dnn = cudnnGetVersion();
+  (void)cudaDriverGetVersion(&driver);
+  (void)snprintf(c->about_device, sizeof c->about_device,
+                 "%s, %d multiprocessors, driver for CUDA %d.%d, cuBLASLt %zu.%zu.%zu, cuDNN %zu.%zu.%zu", name,
+                 c->sm_count, driver / 1000, driver % 1000 / 10, blas / 10000, blas / 100 % 100, blas % 100,
+                 dnn / 10000, dnn / 100 % 100, dnn % 100);
+}
+
 static dp_status make(kern_cuda *c) {
+  struct cudaDeviceProp properties;
   if (!KERN_CUDA_TRY(c, cudaGetDevice(&c->device))) return c->trouble.status;
   int count = 0;
   if (!KERN_CUDA_TRY(c, cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, c->device)))
     return c->trouble.status;
   if (c->sm_count <= 0) c->sm_count = count;
+  if (!KERN_CUDA_TRY(c, cudaGetDeviceProperties(&properties, c->device))) return c->trouble.status;
+  describe_device(c, properties.name);
   if (!KERN_BLAS_TRY(c, cublasLtCreate(&c->blas)) || !KERN_DNN_TRY(c, cudnnCreate(&c->dnn)) ||
       !KERN_DNN_TRY(c, cudnnSetStream(c->dnn, c->stream)))
     return c->trouble.status;
@@ -69,11 +82,16 @@ dp_status kern_cuda_create(const kern_cuda_options *options, kern_cuda **context
   return DP_OK;
 }
 
-void kern_cuda_free(kern_cuda *c) {
-  if (!c) return;
+void kern_cuda_forget(kern_cuda *c) {
   kern_cuda_gemms_free(c->gemms);
   kern_cuda_convs_free(c->convs);
   kern_cuda_attentions_free(c->attentions);
+  c->gemms = c->convs = c->attentions = NULL;
+}
+
+void kern_cuda_free(kern_cuda *c) {
+  if (!c) return;
+  kern_cuda_forget(c);
   for (int i = 0; i < 2; i++)
     if (c->timer[i]) (void)cudaEventDestroy(c->timer[i]);
   if (c->dnn) (void)cudnnDestroy(c->dnn);

@@ -20,6 +20,7 @@ struct kern_cuda {
   cudaStream_t stream;
   int sm_count; /* of the part */
   int device;
+  char about_device[384]; /* to whom it asks what is remembered */
   bool tuning;
   bool overwrites; /* gradients of weights */
   cublasLtHandle_t blas;

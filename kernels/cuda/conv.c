@@ -9,10 +9,11 @@
  */
 #include "kernels/cuda/conv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/cache.h"
+#include "kernels/cuda/memory.h"
 
 enum { TUNED_PLANS = 8, COMPILED_PLANS = 2, FEW_CHANNELS = 16 };
 static const size_t most_library_bytes = (size_t)256 << 20;
@@ -25,6 +26,7 @@ typedef enum way {
   WAY_ROUNDED, /* as that, with weights' gradients in the activations' dtype on the way */
   WAY_COLUMNS
 } way;
+static const char *const way_names[] = {"beta", "fused", "plain", "rounded", "columns"};
 
 /* Of a size. */
 typedef struct choice {
@@ -164,7 +166,7 @@ static bool is_rounded_twice(const job *j) {
   return j->context->options.dtype == KERN_BF16 && (j->arrays[KERN_CONV_BIAS] || j->arrays[KERN_CONV_RESIDUAL]);
 }
 
-static kern_conv_plans *plans_of(const job *j, way w, int most) {
+static kern_conv_graph graph_of(const job *j, way w) {
   kern_conv_graph graph = {.size = *j->size, .direction = j->direction, .result = result_dtype(j)};
   if (w == WAY_ROUNDED) graph.result = j->context->options.dtype;
   graph.add = w == WAY_BETA;
@@ -172,6 +174,11 @@ static kern_conv_plans *plans_of(const job *j, way w, int most) {
     graph.bias = j->direction == KERN_CONV_FORWARD; /* also before a residual alone: those engines there are */
     graph.residual = j->arrays[KERN_CONV_RESIDUAL] != NULL || j->accumulate;
   }
+  return graph;
+}
+
+static kern_conv_plans *plans_of(const job *j, way w, int most) {
+  const kern_conv_graph graph = graph_of(j, w);
   return kern_conv_plans_make(j->context, &graph, j->library_bytes, most);
 }
 
@@ -239,6 +246,43 @@ static void take_fastest(job *j, choice *best) {
   *best = columns;
 }
 
+/* ---- what is remembered: the way, and the engine of its plan ---- */
+
+typedef struct attempt {
+  job *job;
+  choice *choice;
+  bool done; /* it has been run */
+} attempt;
+
+static bool restore(void *data, const char *words) {
+  const attempt *at = data;
+  const job *j = at->job;
+  way w = 0;
+  while (w <= WAY_COLUMNS && !kern_cuda_take_word(&words, way_names[w])) w++;
+  if (w > WAY_COLUMNS || !is_possible(j, w)) return false;
+  choice c = {.way = w};
+  if (w != WAY_COLUMNS) {
+    const kern_conv_graph graph = graph_of(j, w);
+    c.plans = kern_conv_plans_restore(j->context, &graph, j->library_bytes, words);
+    if (!c.plans) return false;
+  } else if (*words) {
+    return false;
+  }
+  *at->choice = c;
+  return true;
+}
+
+static bool choose_anew(void *data, char words[KERN_CUDA_WAY_BYTES]) {
+  attempt *at = data;
+  const choice *c = at->choice;
+  if (at->job->context->tuning)
+    take_fastest(at->job, at->choice);
+  else
+    at->done = take_first(at->job, at->choice);
+  const int length = snprintf(words, KERN_CUDA_WAY_BYTES, c->plans ? "%s " : "%s", way_names[c->way]);
+  return !c->plans || kern_conv_plans_tell(c->plans, c->index, words + length, (size_t)(KERN_CUDA_WAY_BYTES - length));
+}
+
 static kern_cuda_key key_of(const job *j) {
   const kern_conv2d *s = j->size;
   return (kern_cuda_key){{s->batch, s->height, s->width, s->in, s->out, s->kernel_height, s->kernel_width,
@@ -261,23 +305,22 @@ static void run(job *j) {
   }
   const kern_cuda_key key = key_of(j);
   choice *c = kern_cuda_cache_find(context->convs, &key);
-  bool done = false;
+  attempt at = {.job = j};
   if (!c) {
     c = calloc(1, sizeof *c);
     if (!c) {
       kern_cuda_fail(context, DP_NO_MEMORY, "out of memory");
       return;
     }
-    if (context->tuning)
-      take_fastest(j, c);
-    else
-      done = take_first(j, c);
+    const kern_cuda_chooser chooser = {restore, choose_anew, &at};
+    at.choice = c;
+    kern_cuda_choose(context, "conv", &key, &chooser);
     if (kern_cuda_failed(context) || !kern_cuda_cache_add(context, &context->convs, &key, c)) {
       release(c);
       return;
     }
   }
-  if (!done) (void)KERN_DNN_TRY(context, run_way(j, c));
+  if (!at.done) (void)KERN_DNN_TRY(context, run_way(j, c));
 }
 
 /* ---- the contract ---- */

@@ -47,6 +47,11 @@ typedef struct kern_conv_plans kern_conv_plans;
  * workspace within the limit. NULL: there are none; that is no failure. */
 kern_conv_plans *kern_conv_plans_make(kern_cuda *context, const kern_conv_graph *graph, size_t workspace_bytes,
                                       int most);
+/* One plan, by the words of kern_conv_plans_tell. NULL: there is none such. */
+kern_conv_plans *kern_conv_plans_restore(kern_cuda *context, const kern_conv_graph *graph, size_t workspace_bytes,
+                                         const char *words);
+bool kern_conv_plans_tell(const kern_conv_plans *plans, int index, char *out,
+                          size_t bytes); /* as kern_cuda_engine_tell */
 int kern_conv_plans_count(const kern_conv_plans *plans);
 /* Only plan `index` stays, and keeps its index. */
 void kern_conv_plans_keep(kern_conv_plans *plans, int index);

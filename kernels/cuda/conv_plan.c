@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/conv.h"
+#include "kernels/cuda/engine.h"
 
 enum { MAX_PLANS = 16, MAX_PARTS = 24, MAX_CONFIGS = 64, UID = 1, VIRTUAL = 100 };
 
@@ -292,6 +293,22 @@ kern_conv_plans *kern_conv_plans_make(kern_cuda *context, const kern_conv_graph 
   if (g->count > 0) return g;
   kern_conv_plans_free(g);
   return NULL;
+}
+
+kern_conv_plans *kern_conv_plans_restore(kern_cuda *context, const kern_conv_graph *graph, size_t workspace_bytes,
+                                         const char *words) {
+  kern_conv_plans *g = calloc(1, sizeof *g);
+  if (!g) return NULL;
+  part config = describe(context, g, graph) ? kern_cuda_engine_of(g->graph, words) : NULL;
+  if (config && !try_config(context, g, config, workspace_bytes)) destroy(config);
+  (void)cudaGetLastError();
+  if (g->count > 0) return g;
+  kern_conv_plans_free(g);
+  return NULL;
+}
+
+bool kern_conv_plans_tell(const kern_conv_plans *g, int index, char *out, size_t bytes) {
+  return kern_cuda_engine_tell(g->graph, g->plans[index].config, out, bytes);
 }
 
 int kern_conv_plans_count(const kern_conv_plans *g) { return g->count; }

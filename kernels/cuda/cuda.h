@@ -38,6 +38,18 @@ extern "C" {
 typedef enum kern_dtype { KERN_FP32, KERN_BF16 } kern_dtype;
 static inline int64_t kern_dtype_bytes(kern_dtype dtype) { return dtype == KERN_FP32 ? 4 : 2; }
 
+/* What was found by timing, for contexts to come and for other workers: asked before anything is timed, told what was
+ * found. `device` says of which device, of how many of its multiprocessors, and with which libraries; `problem` has the
+ * sizes and all else that the choice depends on; `way` is read by the same kernels alone. Each is one line. Called by
+ * the thread that uses the context. */
+typedef struct kern_cuda_memory {
+  /* The way that is known, until the context has ended; NULL: none. */
+  const char *(*find)(void *data, const char *device, const char *problem);
+  /* In the place of one that is known: that one cannot be had any more. */
+  void (*keep)(void *data, const char *device, const char *problem, const char *way);
+  void *data;
+} kern_cuda_memory;
+
 /* A stream of a device or of a part of one, with the libraries' handles and a workspace. One thread at a time. */
 typedef struct kern_cuda kern_cuda;
 
@@ -52,6 +64,7 @@ typedef struct kern_cuda_options {
   bool tf32;
   /* Sums may have any order where that is faster, so that two equal calls differ by rounding: attention's dq in bf16. */
   bool any_order;
+  kern_cuda_memory memory; /* functions that are NULL: nothing is remembered */
 } kern_cuda_options;
 
 /* DP_UNSUPPORTED: a library or the device is too old, and which. */
@@ -61,8 +74,10 @@ void kern_cuda_free(kern_cuda *context); /* NULL is fine */
 dp_status kern_cuda_status(kern_cuda *context, dp_error *error);
 /* While on, products, convolutions and attention of new sizes are timed in a few ways on the arrays they are called
  * with (which are written several times), and the fastest is kept; off, the libraries' first choice is taken for new
- * sizes. */
+ * sizes. What is remembered is neither timed nor guessed. */
 void kern_cuda_tune(kern_cuda *context, bool on);
+/* All sizes are new again: after others have changed what is remembered. The device has ended all work. */
+void kern_cuda_forget(kern_cuda *context);
 /* While on, gradients of weights, biases, norms' gains and offsets and adapters overwrite; off, which is how it begins,
  * they are added. Those of separable projections are always added. */
 void kern_cuda_overwrite(kern_cuda *context, bool on);

@@ -13,16 +13,18 @@
  */
 #include "kernels/cuda/products.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/cuda/cache.h"
+#include "kernels/cuda/memory.h"
 
 enum { CANDIDATES = 16, SPLITS = 8, MAX_BATCH = 32768 };
 
 typedef struct product {
   cublasLtMatmulDesc_t how;
   cublasLtMatrixLayout_t b, a, c;
-  cublasLtMatmulAlgo_t algorithm;
+  cublasLtMatmulAlgo_t algorithm; /* words that can be kept and are good for the same version of the library */
   size_t workspace_bytes;
   bool apart; /* no algorithm adds the bias on the way; or forms the sums, or none is faster than both by themselves */
 } product;
@@ -51,7 +53,8 @@ void kern_cuda_gemms_free(kern_cuda_cache *cache) { kern_cuda_cache_free(cache, 
 
 static cudaDataType_t type_of(kern_dtype dtype) { return dtype == KERN_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-static bool set(kern_cuda *context, product *p, cublasLtMatmulDescAttributes_t name, const void *value, size_t bytes) {
+static bool set(kern_cuda *context, const product *p, cublasLtMatmulDescAttributes_t name, const void *value,
+                size_t bytes) {
   return KERN_BLAS_TRY(context, cublasLtMatmulDescSetAttribute(p->how, name, value, bytes));
 }
 
@@ -212,43 +215,44 @@ static void run_apart(void *data) {
                         c->sums, c->workspace);
 }
 
+/* That the bias, or the sums, are part of the product, or not. */
+static bool set_epilogue(const call *c, const product *p, bool fused) {
+  /* BGRADB: of C^T = op(B)^T op(A)^T, so of our A */
+  const cublasLtEpilogue_t epilogue = !fused    ? CUBLASLT_EPILOGUE_DEFAULT
+                                      : c->sums ? CUBLASLT_EPILOGUE_BGRADB
+                                                : CUBLASLT_EPILOGUE_BIAS;
+  return set(c->context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) && (!fused || set_vector(c, p));
+}
+
 /* With sums: only what has been found to be faster is not left apart. */
-static bool build_with_sums(call *c, product *p) {
+static void choose_with_sums(call *c, product *p) {
   kern_cuda *context = c->context;
-  const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BGRADB; /* of C^T = op(B)^T op(A)^T: of our A */
   cublasLtMatmulHeuristicResult_t found[CANDIDATES];
   p->apart = true;
-  if (!context->tuning) return true;
-  if (!describe(c, p) || !set(context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) ||
-      !set_vector(c, p))
-    return false;
+  if (!context->tuning || !set_epilogue(c, p, true)) return;
   const int count = candidates_of(c, p, found);
-  if (count == 0) return !kern_cuda_failed(context);
+  if (count == 0) return;
   choose(c, p, found, count);
   if (multiply(c, &p->algorithm, p->workspace_bytes) != CUBLAS_STATUS_SUCCESS) {
     (void)cudaGetLastError();
-    return !kern_cuda_failed(context);
+    return;
   }
   p->apart = kern_cuda_time_ms(context, run_apart, c) <= kern_cuda_time_ms(context, run_timed, c);
-  return !kern_cuda_failed(context);
 }
 
-static bool build(call *c, product *p) {
+static void choose_one(call *c, product *p) {
   kern_cuda *context = c->context;
   const kern_cuda_gemm *s = c->size;
   cublasLtMatmulHeuristicResult_t found[CANDIDATES + SPLITS];
-  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-  if (c->sums) return build_with_sums(c, p);
-  if (!describe(c, p)) return false;
   int count = 0;
+  p->apart = false;
   if (c->bias) {
-    if (!set(context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) || !set_vector(c, p)) return false;
+    if (!set_epilogue(c, p, true)) return;
     count = candidates_of(c, p, found);
   }
   if (count == 0) {
-    epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     p->apart = c->bias != NULL;
-    if (!set(context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) return false;
+    if (!set_epilogue(c, p, false)) return;
     count = candidates_of(c, p, found);
     if (count > 0 && context->tuning && is_worth_splitting(context, s)) count = add_splits(c, p, found, count);
   }
@@ -256,10 +260,65 @@ static bool build(call *c, product *p) {
     kern_cuda_fail(context, DP_UNSUPPORTED, "cuBLASLt has no product of %lld x %lld x %lld, %s to %s", (long long)s->m,
                    (long long)s->n, (long long)s->k, context->options.dtype == KERN_BF16 ? "bf16" : "fp32",
                    s->c_dtype == KERN_BF16 ? "bf16" : "fp32");
-    return false;
+    return;
   }
   choose(c, p, found, count);
-  return !kern_cuda_failed(context);
+}
+
+/* ---- what is remembered: "apart" or "fused", bytes of workspace, the words of the algorithm; of sums that are apart
+ * the first alone, since the product is then another problem ---- */
+
+typedef struct attempt {
+  call *call;
+  product *product;
+} attempt;
+
+enum { ALGORITHM_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
+
+static bool restore(void *data, const char *way) {
+  const attempt *at = data;
+  const call *c = at->call;
+  product *p = at->product;
+  cublasLtMatmulHeuristicResult_t result = {.state = CUBLAS_STATUS_SUCCESS};
+  uint64_t bytes;
+  const bool fused = kern_cuda_take_word(&way, "fused");
+  if (!fused && !kern_cuda_take_word(&way, "apart")) return false;
+  p->apart = !fused && (c->bias || c->sums);
+  if (p->apart && c->sums) return !*way;
+  if ((fused && !c->bias && !c->sums) || !kern_cuda_take_number(&way, 10, &bytes) || bytes > c->workspace_bytes)
+    return false;
+  for (int i = 0; i < ALGORITHM_WORDS; i++)
+    if (!kern_cuda_take_number(&way, 16, &p->algorithm.data[i])) return false;
+  p->workspace_bytes = (size_t)bytes;
+  return !*way && set_epilogue(c, p, fused) &&
+         cublasLtMatmulAlgoCheck(c->context->blas, p->how, p->b, p->a, p->c, p->c, &p->algorithm, &result) ==
+             CUBLAS_STATUS_SUCCESS &&
+         result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= p->workspace_bytes;
+}
+
+static bool choose_anew(void *data, char way[KERN_CUDA_WAY_BYTES]) {
+  const attempt *at = data;
+  const call *c = at->call;
+  product *p = at->product;
+  if (c->sums)
+    choose_with_sums(at->call, p);
+  else
+    choose_one(at->call, p);
+  size_t length =
+      (size_t)snprintf(way, KERN_CUDA_WAY_BYTES, "%s", p->apart || !(c->bias || c->sums) ? "apart" : "fused");
+  if (p->apart && c->sums) return true;
+  length += (size_t)snprintf(way + length, KERN_CUDA_WAY_BYTES - length, " %zu", p->workspace_bytes);
+  for (int i = 0; i < ALGORITHM_WORDS; i++)
+    length += (size_t)snprintf(way + length, KERN_CUDA_WAY_BYTES - length, " %" PRIx64, p->algorithm.data[i]);
+  return true;
+}
+
+static bool build(call *c, product *p, const kern_cuda_key *key) {
+  attempt at = {c, p};
+  const kern_cuda_chooser chooser = {restore, choose_anew, &at};
+  if (!describe(c, p)) return false;
+  kern_cuda_choose(c->context, "product", key, &chooser);
+  return !kern_cuda_failed(c->context);
 }
 
 static kern_cuda_key key_of(const call *c) {
@@ -285,7 +344,7 @@ static bool find_product(call *c) {
     return false;
   }
   c->product = p;
-  if (build(c, p) && kern_cuda_cache_add(context, &context->gemms, &key, p)) return true;
+  if (build(c, p, &key) && kern_cuda_cache_add(context, &context->gemms, &key, p)) return true;
   release(p);
   return false;
 }

@@ -1,0 +1,599 @@
+/* Products, convolutions and attention ask what is remembered before they time anything, take it as it was, and tell
+ * what they found; without a device: the kernels' own code over stand-ins of the libraries, whose algorithms have
+ * made-up times. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_graph.h"
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/engine.h"
+#include "tests/suite.h"
+
+/* ---- a memory of a few things ---- */
+
+enum { MOST = 16, ALGORITHMS = 3, FASTEST = 2 };
+
+static struct {
+  char device[400], problem[MOST][600], way[MOST][KERN_CUDA_WAY_BYTES];
+  int count, asked, kept;
+} memory;
+
+static int place_of(const char *problem) {
+  int i = 0;
+  while (i < memory.count && strcmp(memory.problem[i], problem) != 0) i++;
+  return i;
+}
+
+static const char *find(void *data, const char *device, const char *problem) {
+  const int i = place_of(problem);
+  ck_assert_ptr_eq(data, &memory);
+  (void)snprintf(memory.device, sizeof memory.device, "%s", device);
+  memory.asked++;
+  return i < memory.count ? memory.way[i] : NULL;
+}
+
+static void keep(void *data, const char *device, const char *problem, const char *way) {
+  const int i = place_of(problem);
+  ck_assert_ptr_eq(data, &memory);
+  ck_assert_str_eq(device, memory.device);
+  ck_assert_int_lt(i, MOST);
+  (void)snprintf(memory.problem[i], sizeof memory.problem[i], "%s", problem);
+  (void)snprintf(memory.way[i], sizeof memory.way[i], "%s", way);
+  if (i == memory.count) memory.count++;
+  memory.kept++;
+}
+
+static kern_cuda context;
+static int timed, guessed, ran;         /* how often; which algorithm ran last */
+static _Alignas(256) char scratch[256]; /* arrays that nobody writes to */
+
+static void forget(void) {
+  kern_cuda_gemms_free(context.gemms);
+  kern_cuda_convs_free(context.convs);
+  kern_cuda_attentions_free(context.attentions);
+  context.gemms = context.convs = context.attentions = NULL;
+  timed = guessed = memory.asked = memory.kept = 0;
+  ran = -1;
+}
+
+static void setup(void) {
+  memset(&memory, 0, sizeof memory);
+  context = (kern_cuda){.options = {.dtype = KERN_BF16,
+                                    .gradient = KERN_FP32,
+                                    .workspace = scratch,
+                                    .workspace_bytes = (size_t)4 << 30,
+                                    .memory = {find, keep, &memory}},
+                        .about_device = "a card, 132 multiprocessors",
+                        .tuning = true};
+  forget();
+}
+
+static void teardown(void) { forget(); }
+
+/* ---- stand-ins: of context.c ---- */
+
+void kern_cuda_fail(kern_cuda *c, dp_status status, const char *format, ...) {
+  (void)format;
+  c->trouble.status = status;
+}
+bool kern_cuda_check(kern_cuda *c, cudaError_t result, const char *what) {
+  (void)c, (void)what;
+  return result == cudaSuccess;
+}
+bool kern_cuda_check_blas(kern_cuda *c, cublasStatus_t result, const char *what) {
+  (void)c, (void)what;
+  return result == CUBLAS_STATUS_SUCCESS;
+}
+bool kern_cuda_check_dnn(kern_cuda *c, cudnnStatus_t result, const char *what) {
+  (void)c, (void)what;
+  return result == CUDNN_STATUS_SUCCESS;
+}
+float kern_cuda_time_ms(kern_cuda *c, void (*call)(void *data), void *data) {
+  (void)c;
+  timed++;
+  call(data);
+  return ran == FASTEST ? 1 : 2;
+}
+
+/* ---- of the runtime, and of other kernels ---- */
+
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+cudaError_t cudaMemsetAsync(void *at, int value, size_t count, cudaStream_t stream) {
+  (void)at, (void)value, (void)count, (void)stream;
+  return cudaSuccess;
+}
+void kern_cuda_add_bias(kern_cuda *c, int64_t rows, int64_t columns, int64_t stride, const void *x, const void *bias,
+                        const void *residual, void *y) {
+  (void)c, (void)rows, (void)columns, (void)stride, (void)x, (void)bias, (void)residual, (void)y;
+}
+void kern_cuda_add_to(kern_cuda *c, int64_t n, kern_dtype x_dtype, const void *x, kern_dtype y_dtype, void *y) {
+  (void)c, (void)n, (void)x_dtype, (void)x, (void)y_dtype, (void)y;
+}
+void kern_cuda_convert(kern_cuda *c, int64_t n, kern_dtype from, const void *x, kern_dtype to, void *y) {
+  (void)c, (void)n, (void)from, (void)x, (void)to, (void)y;
+}
+size_t kern_cuda_column_sums_workspace(int64_t rows, int64_t columns) {
+  (void)rows, (void)columns;
+  return 0;
+}
+void kern_cuda_column_sums(kern_cuda *c, int64_t rows, int64_t columns, int64_t stride, kern_dtype x_dtype,
+                           const void *x, kern_dtype out_dtype, bool accumulate, void *out, void *workspace) {
+  (void)c, (void)rows, (void)columns, (void)stride, (void)x_dtype, (void)x, (void)out_dtype, (void)accumulate;
+  (void)out, (void)workspace;
+  ran = ALGORITHMS;
+}
+
+/* ---- of cuBLASLt: algorithms 0, 1, 2, with a number of their own in their words ---- */
+
+enum { MARK = 0xabc00 };
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *how, cublasComputeType_t compute, cudaDataType_t scale) {
+  (void)compute, (void)scale;
+  *how = NULL;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t how) {
+  (void)how;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t how, cublasLtMatmulDescAttributes_t name,
+                                              const void *value, size_t bytes) {
+  (void)how, (void)name, (void)value, (void)bytes;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t stride) {
+  (void)type, (void)rows, (void)columns, (void)stride;
+  *layout = NULL;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  (void)layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t name,
+                                                const void *value, size_t bytes) {
+  (void)layout, (void)name, (void)value, (void)bytes;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *wish) {
+  *wish = NULL;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t wish) {
+  (void)wish;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t wish,
+                                                    cublasLtMatmulPreferenceAttributes_t name, const void *value,
+                                                    size_t bytes) {
+  (void)wish, (void)name, (void)value, (void)bytes;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t wish, int wanted,
+                                              cublasLtMatmulHeuristicResult_t found[], int *count) {
+  (void)handle, (void)how, (void)a, (void)b, (void)c, (void)d, (void)wish;
+  guessed++;
+  for (*count = 0; *count < ALGORITHMS && *count < wanted; ++*count) {
+    found[*count] = (cublasLtMatmulHeuristicResult_t){.state = CUBLAS_STATUS_SUCCESS, .workspaceSize = 512};
+    found[*count].algo.data[0] = MARK + (uint64_t)*count;
+    found[*count].algo.data[7] = UINT64_MAX;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+static bool is_ours(const cublasLtMatmulAlgo_t *algorithm) {
+  return algorithm->data[0] >= MARK && algorithm->data[0] < MARK + ALGORITHMS && algorithm->data[7] == UINT64_MAX;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulHeuristicResult_t *result) {
+  (void)handle, (void)how, (void)a, (void)b, (void)c, (void)d;
+  result->workspaceSize = 512;
+  return is_ours(algorithm) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t name, const void *value,
+                                                    size_t bytes) {
+  (void)algorithm, (void)name, (void)value, (void)bytes;
+  return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t of_a, const void *b, cublasLtMatrixLayout_t of_b, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t of_c, void *d, cublasLtMatrixLayout_t of_d,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
+                              cudaStream_t stream) {
+  (void)handle, (void)how, (void)alpha, (void)a, (void)of_a, (void)b, (void)of_b, (void)beta, (void)c, (void)of_c;
+  (void)d, (void)of_d, (void)workspace, (void)stream;
+  ck_assert(is_ours(algorithm) && bytes == 512);
+  ran = (int)(algorithm->data[0] - MARK);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- of cuDNN's plans for convolutions: those of the plain way ---- */
+
+struct kern_conv_plans {
+  int first, count;
+};
+
+static kern_conv_plans *make_plans(const kern_conv_graph *graph, int first, int count) {
+  if (graph->add || graph->bias || graph->residual) return NULL;
+  kern_conv_plans *made = malloc(sizeof *made);
+  if (made) *made = (kern_conv_plans){first, count};
+  return made;
+}
+kern_conv_plans *kern_conv_plans_make(kern_cuda *c, const kern_conv_graph *graph, size_t workspace_bytes, int most) {
+  (void)c, (void)workspace_bytes;
+  guessed++;
+  return make_plans(graph, 0, most < ALGORITHMS ? most : ALGORITHMS);
+}
+kern_conv_plans *kern_conv_plans_restore(kern_cuda *c, const kern_conv_graph *graph, size_t workspace_bytes,
+                                         const char *words) {
+  uint64_t number;
+  (void)c, (void)workspace_bytes;
+  if (!kern_cuda_take_word(&words, "plan") || !kern_cuda_take_number(&words, 10, &number) || number >= ALGORITHMS)
+    return NULL;
+  return make_plans(graph, (int)number, 1);
+}
+bool kern_conv_plans_tell(const kern_conv_plans *plans, int index, char *out, size_t bytes) {
+  return snprintf(out, bytes, "plan %d", plans->first + index) > 0;
+}
+int kern_conv_plans_count(const kern_conv_plans *plans) { return plans->count; }
+void kern_conv_plans_keep(kern_conv_plans *plans, int index) { (void)plans, (void)index; }
+void kern_conv_plans_free(kern_conv_plans *plans) { free(plans); }
+cudnnStatus_t kern_conv_plans_run(kern_cuda *c, const kern_conv_plans *plans, int index,
+                                  void *const arrays[KERN_CONV_ARRAYS], void *workspace) {
+  (void)c, (void)arrays, (void)workspace;
+  ran = plans->first + index;
+  return CUDNN_STATUS_SUCCESS;
+}
+void kern_conv_columns_run(kern_cuda *c, const kern_conv2d *size, kern_conv_direction direction, bool accumulate,
+                           void *const arrays[KERN_CONV_ARRAYS], void *turned, void *workspace,
+                           size_t workspace_bytes) {
+  (void)c, (void)size, (void)direction, (void)accumulate, (void)arrays, (void)turned, (void)workspace;
+  (void)workspace_bytes;
+  ran = ALGORITHMS;
+}
+
+/* ---- of cuDNN's graphs for attention: descriptors are numbers, a plan's is where that of its configuration is; a plan
+ * for 8 samples needs more than there is ---- */
+
+enum { A_GRAPH = 7, A_CONFIG = 1, MOST_PLANS = 64 };
+static descriptor plans[MOST_PLANS]; /* the configuration of each */
+static int plan_count;
+static int64_t goes_batch;
+
+static descriptor of_number(intptr_t n) { return (descriptor)n; }
+
+void kern_attention_destroy_from(builder *b, int first) { b->made_count = first; }
+descriptor kern_attention_make(builder *b, cudnnBackendDescriptorType_t type) {
+  b->made_count++;
+  if (type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) return of_number(A_GRAPH);
+  ck_assert_int_lt(plan_count, MOST_PLANS);
+  return (descriptor)&plans[plan_count++];
+}
+void kern_attention_set(builder *b, descriptor of, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                        int64_t count, const void *values) {
+  (void)b, (void)of, (void)name, (void)type, (void)count, (void)values;
+}
+void kern_attention_set_descriptor(builder *b, descriptor of, cudnnBackendAttributeName_t name, descriptor value) {
+  (void)b;
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) *(descriptor *)of = value;
+}
+void kern_attention_finish(builder *b, descriptor of) { (void)b, (void)of; }
+void kern_attention_say(builder *b, const entry *e) {
+  b->operation_count = 1;
+  goes_batch = e->batch;
+}
+cudnnStatus_t cudnnBackendDestroyDescriptor(descriptor d) {
+  (void)d;
+  return CUDNN_STATUS_SUCCESS;
+}
+size_t cudnnGetVersion(void) { return 91900; }
+cudnnStatus_t cudnnBackendGetAttribute(descriptor from, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t most, int64_t *count, void *values) {
+  (void)from, (void)type;
+  if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
+    guessed++;
+    ck_assert_int_ge(most, ALGORITHMS);
+    for (int i = 0; i < ALGORITHMS; i++) ((descriptor *)values)[i] = of_number(A_CONFIG + i);
+    *count = ALGORITHMS;
+  } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
+    *(int64_t *)values = goes_batch == 8 ? INT64_MAX : 1024;
+    *count = 1;
+  } else {
+    *count = 0; /* notes: none */
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, descriptor plan, descriptor pack) {
+  (void)handle, (void)pack;
+  ran = (int)((intptr_t) * (descriptor *)plan - A_CONFIG);
+  return CUDNN_STATUS_SUCCESS;
+}
+descriptor kern_cuda_engine_of(descriptor graph, const char *words) {
+  uint64_t number;
+  ck_assert_ptr_eq(graph, of_number(A_GRAPH));
+  if (!kern_cuda_take_word(&words, "config") || !kern_cuda_take_number(&words, 10, &number)) return NULL;
+  return number < A_CONFIG + ALGORITHMS ? of_number((intptr_t)number) : NULL;
+}
+bool kern_cuda_engine_tell(descriptor graph, descriptor config, char *out, size_t bytes) {
+  ck_assert_ptr_eq(graph, of_number(A_GRAPH));
+  return snprintf(out, bytes, "config %d", (int)(intptr_t)config) > 0;
+}
+void kern_attention_own_forward(kern_cuda *c, const kern_attention *size, const void *q, const void *k, const void *v,
+                                void *y, float *lse) {
+  (void)c, (void)size, (void)q, (void)k, (void)v, (void)y, (void)lse;
+  ran = ALGORITHMS;
+}
+void kern_attention_own_backward(kern_cuda *c, const kern_attention *size, const void *q, const void *k, const void *v,
+                                 const void *y, const float *lse, const void *dy, void *dq, void *dk, void *dv,
+                                 bool accumulate) {
+  (void)c, (void)size, (void)q, (void)k, (void)v, (void)y, (void)lse, (void)dy, (void)dq, (void)dk, (void)dv;
+  (void)accumulate;
+  ran = ALGORITHMS;
+}
+void kern_attention_add(kern_cuda *c, int64_t rows, int64_t width, const void *x, void *y, int64_t y_stride) {
+  (void)c, (void)rows, (void)width, (void)x, (void)y, (void)y_stride;
+}
+
+/* ---- what is solved ---- */
+
+static void product(void) {
+  const kern_cuda_gemm size = {.m = 64, .n = 32, .k = 16, .alpha = 1, .c_dtype = KERN_BF16};
+  kern_cuda_gemm_run(&context, &size, scratch, scratch, scratch);
+}
+static void product_with_bias(void) {
+  const kern_linear size = {.rows = 64, .in = 16, .out = 32};
+  kern_cuda_linear_forward(&context, &size, scratch, scratch, scratch, NULL, scratch);
+}
+static void product_with_sums(void) {
+  const kern_linear size = {.rows = 64, .in = 16, .out = 32};
+  kern_cuda_linear_weight_gradient(&context, &size, scratch, scratch, scratch, scratch);
+}
+static void convolution(void) {
+  const kern_conv2d size = {.batch = 1,
+                            .height = 8,
+                            .width = 8,
+                            .in = 32,
+                            .out = 32,
+                            .kernel_height = 3,
+                            .kernel_width = 3,
+                            .stride_height = 1,
+                            .stride_width = 1,
+                            .padding_height = 1,
+                            .padding_width = 1};
+  kern_cuda_conv2d_forward(&context, &size, scratch, scratch, NULL, NULL, scratch);
+}
+static kern_attention attention_of(int64_t batch) {
+  return (kern_attention){.batch = batch, .heads = 8, .head_dim = 64, .q_tokens = 128, .k_tokens = 128, .scale = 1};
+}
+static void attention(void) {
+  const kern_attention size = attention_of(4);
+  kern_cuda_attention_forward(&context, &size, scratch, scratch, scratch, scratch, (float *)(void *)scratch);
+}
+static void attention_of_our_own(void) {
+  const kern_attention size = attention_of(8);
+  kern_cuda_attention_forward(&context, &size, scratch, scratch, scratch, scratch, (float *)(void *)scratch);
+}
+static void attention_backward(void) {
+  const kern_attention size = attention_of(8);
+  kern_cuda_attention_backward(&context, &size, scratch, scratch, scratch, scratch, (float *)(void *)scratch, scratch,
+                               scratch, scratch, scratch, false);
+}
+
+static const struct {
+  void (*solve)(void);
+  const char *problem, *way; /* how it begins; all of it */
+  int ran;
+} cases[] = {
+    {product, "product bf16 fp32 exact 64 32 16 0 0 16 32 32 0 1 1 0 0 0 0 16 33554432",
+     "apart 512 abc02 0 0 0 0 0 0 ffffffffffffffff", FASTEST},
+    {product_with_bias, "product bf16 fp32 exact 64 32 16 0 1 16 16 32 0 1 1 0 0 0 1 16 33554432",
+     "fused 512 abc02 0 0 0 0 0 0 ffffffffffffffff", FASTEST},
+    {convolution, "conv bf16 fp32 exact 1 8 8 32 32 3 3 1 1 1 1 0 0 0 0 1", "plain plan 2", FASTEST},
+    {attention, "attention bf16 fp32 exact 4 8 64 128 128 512 512 512 512 0 0 0 0 1 ", "graph 4 8 config 3", FASTEST},
+    {attention_of_our_own, "attention bf16 fp32 exact 8 8 64 128 128 512 512 512 512 0 0 0 0 1 ", "own", ALGORITHMS},
+    {attention_backward, "attention bf16 fp32 exact 8 8 64 128 128 512 512 512 512 512 512 512 1 1 ",
+     "graph 4 8 config 3", FASTEST},
+};
+enum { CASES = sizeof cases / sizeof *cases, OWN = 4 };
+
+static void expect_found_anew(int i) {
+  ck_assert_int_eq(context.trouble.status, DP_OK);
+  ck_assert_int_eq(memory.asked, 1);
+  ck_assert_int_eq(timed > 0, i != OWN);
+  ck_assert_int_gt(guessed, 0);
+  ck_assert_int_eq(memory.kept, 1);
+  ck_assert_int_eq(memory.count, 1);
+  ck_assert_str_eq(memory.device, context.about_device);
+  ck_assert_msg(strncmp(memory.problem[0], cases[i].problem, strlen(cases[i].problem)) == 0, "%s", memory.problem[0]);
+  ck_assert_str_eq(memory.way[0], cases[i].way);
+  ck_assert_int_eq(ran, cases[i].ran);
+}
+
+START_TEST(what_was_found_is_told_and_then_not_timed_again) {
+  cases[_i].solve();
+  expect_found_anew(_i);
+  for (int tuning = 0; tuning < 2; tuning++) {
+    forget();
+    context.tuning = tuning == 1;
+    cases[_i].solve();
+    ck_assert_int_eq(memory.asked, 1);
+    ck_assert_int_eq(timed, 0);
+    ck_assert_int_eq(guessed, 0);
+    ck_assert_int_eq(memory.kept, 0);
+    ck_assert_int_eq(ran, cases[_i].ran);
+    ran = -1;
+    cases[_i].solve(); /* a warm call asks nobody */
+    ck_assert_int_eq(memory.asked, 1);
+    ck_assert_int_eq(ran, cases[_i].ran);
+  }
+}
+END_TEST
+
+/* Also what is slower is taken when it is what is remembered. */
+START_TEST(what_is_remembered_goes_before_what_is_fast) {
+  static const char *const slower[CASES] = {"apart 512 abc00 0 0 0 0 0 0 ffffffffffffffff",
+                                            "apart 512 abc00 0 0 0 0 0 0 ffffffffffffffff",
+                                            "plain plan 0",
+                                            "operation 2 1 config 1",
+                                            "graph 2 8 config 1",
+                                            "sum 2 1 config 1"};
+  cases[_i].solve();
+  (void)snprintf(memory.way[0], sizeof memory.way[0], "%s", slower[_i]);
+  forget();
+  cases[_i].solve();
+  ck_assert_int_eq(timed + guessed + memory.kept, 0);
+  ck_assert_int_eq(ran, 0);
+}
+END_TEST
+
+START_TEST(what_cannot_be_had_is_timed_again_and_replaced) {
+  static const char *const wrong[] = {"",
+                                      "?",
+                                      "fused",
+                                      "apart 512",
+                                      "apart 512 abc02 0 0 0 0 0 0 fffffffffffffffff",
+                                      "apart 512 abc02 0 0 0 0 0 0 ffffffffffffffff 0",
+                                      "apart 512 abc09 0 0 0 0 0 0 ffffffffffffffff",
+                                      "apart 511 abc02 0 0 0 0 0 0 ffffffffffffffff",
+                                      "apart 33554433 abc02 0 0 0 0 0 0 ffffffffffffffff",
+                                      "apart -1 abc02 0 0 0 0 0 0 ffffffffffffffff",
+                                      "plain",
+                                      "plain plan 3",
+                                      "beta plan 2",
+                                      "rounded plan 2",
+                                      "columns plan 2",
+                                      "graph 3 8 config 1",
+                                      "graph 0 8 config 1",
+                                      "graph 4 8 config 4",
+                                      "graph 8 8 config 1",
+                                      "graph 4",
+                                      "own config 1"};
+  for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
+    setup();
+    plan_count = 0;
+    cases[_i].solve();
+    (void)snprintf(memory.way[0], sizeof memory.way[0], "%s", wrong[w]);
+    forget();
+    cases[_i].solve();
+    expect_found_anew(_i);
+    forget();
+  }
+}
+END_TEST
+
+START_TEST(guesses_are_not_told) {
+  context.tuning = false;
+  cases[_i].solve();
+  ck_assert_int_eq(memory.asked, 1);
+  ck_assert_int_eq(timed, 0);
+  ck_assert_int_gt(guessed, 0);
+  ck_assert_int_eq(memory.kept, 0);
+  ck_assert_int_eq(ran, _i == OWN ? ALGORITHMS : 0);
+}
+END_TEST
+
+START_TEST(nothing_need_be_remembered) {
+  context.options.memory = (kern_cuda_memory){NULL, NULL, NULL};
+  cases[_i].solve();
+  ck_assert_int_eq(ran, cases[_i].ran);
+  ck_assert_int_eq(memory.asked + memory.kept, 0);
+}
+END_TEST
+
+START_TEST(what_fails_is_not_told) {
+  context.trouble.status = DP_RUN_FAILED;
+  cases[_i].solve();
+  ck_assert_int_eq(memory.kept, 0);
+}
+END_TEST
+
+/* A product with sums on its way is timed against both by themselves, which is another problem. */
+START_TEST(a_product_with_sums_or_both_by_themselves) {
+  product_with_sums();
+  ck_assert_int_eq(memory.kept, 2);
+  ck_assert_str_eq(memory.way[0], "apart 512 abc02 0 0 0 0 0 0 ffffffffffffffff");
+  ck_assert_str_eq(memory.way[1], "fused 512 abc02 0 0 0 0 0 0 ffffffffffffffff");
+  ck_assert_int_eq(ran, FASTEST);
+  forget();
+  product_with_sums();
+  ck_assert_int_eq(memory.asked, 1);
+  ck_assert_int_eq(timed + guessed + memory.kept, 0);
+  ck_assert_int_eq(ran, FASTEST);
+  (void)snprintf(memory.way[1], sizeof memory.way[1], "apart");
+  forget();
+  product_with_sums(); /* with all of the workspace: a third problem */
+  ck_assert_int_eq(memory.count, 3);
+  forget();
+  product_with_sums();
+  ck_assert_int_eq(memory.asked, 2);
+  ck_assert_int_eq(timed + guessed + memory.kept, 0);
+  ck_assert_int_eq(ran, ALGORITHMS);
+  (void)snprintf(memory.way[1], sizeof memory.way[1], "apart 512 abc02 0 0 0 0 0 0 ffffffffffffffff");
+  forget();
+  product_with_sums();
+  ck_assert_int_eq(memory.kept, 1);
+  ck_assert_str_eq(memory.way[1], "fused 512 abc02 0 0 0 0 0 0 ffffffffffffffff");
+}
+END_TEST
+
+/* Whatever the choice may depend on makes another problem. */
+START_TEST(other_problems_are_others) {
+  convolution();
+  forget();
+  context.options.gradient = KERN_BF16;
+  convolution();
+  forget();
+  context.options.dtype = KERN_FP32;
+  convolution();
+  forget();
+  context.options.tf32 = true;
+  convolution();
+  ck_assert_int_eq(memory.count, 4);
+  forget();
+  setup();
+  attention();
+  forget();
+  context.options.workspace_bytes /= 2;
+  attention();
+  ck_assert_int_eq(memory.count, 2);
+}
+END_TEST
+
+START_TEST(words_and_numbers) {
+  const char *at = "fused 12 ff";
+  uint64_t n = 0;
+  ck_assert(!kern_cuda_take_word(&at, "fuse") && !kern_cuda_take_word(&at, "fused 1") &&
+            !kern_cuda_take_number(&at, 10, &n));
+  ck_assert(kern_cuda_take_word(&at, "fused") && kern_cuda_take_number(&at, 10, &n) && n == 12);
+  ck_assert(!kern_cuda_take_number(&at, 10, &n) && kern_cuda_take_number(&at, 16, &n) && n == 255 && !*at);
+  ck_assert(!kern_cuda_take_number(&at, 10, &n) && !kern_cuda_take_word(&at, "fused"));
+  static const char *const none[] = {"-1", "+1", " 1", "1x", "18446744073709551616", ""};
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+    at = none[i];
+    ck_assert_msg(!kern_cuda_take_number(&at, 10, &n) && at == none[i], "%s", none[i]);
+  }
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("cuda_remember");
+  TCase *tcase = suite_case(suite, "cuda_remember", setup, teardown, 0);
+  tcase_add_loop_test(tcase, what_was_found_is_told_and_then_not_timed_again, 0, CASES);
+  tcase_add_loop_test(tcase, what_is_remembered_goes_before_what_is_fast, 0, CASES);
+  tcase_add_loop_test(tcase, what_cannot_be_had_is_timed_again_and_replaced, 0, CASES);
+  tcase_add_loop_test(tcase, guesses_are_not_told, 0, CASES);
+  tcase_add_loop_test(tcase, nothing_need_be_remembered, 0, CASES);
+  tcase_add_loop_test(tcase, what_fails_is_not_told, 0, CASES);
+  tcase_add_test(tcase, a_product_with_sums_or_both_by_themselves);
+  tcase_add_test(tcase, other_problems_are_others);
+  tcase_add_test(tcase, words_and_numbers);
+  return suite_finish(suite);
+}
