@@ -6,6 +6,7 @@
 #include "cli/advise.h"
 #include "cli/command.h"
 #include "cli/json.h"
+#include "exec/algorithms.h"
 #include "exec/manifest.h"
 #include "plan/describe.h"
 
@@ -72,6 +73,13 @@ static const char dataset[] =
     "\n## Data set: `manifest.json`, `format = \"diffpipe-dataset\"`\n\n"
     "JSON, written by `diffpipe data manifest`. The caches that are made of it are in doc/data.md.\n";
 
+static const char algorithms[] =
+    "\n## Algorithms: `algorithms.json`, `format = \"diffpipe-algorithms\"`\n\n"
+    "What a run on CUDA devices found by timing, in its folder and in the file of `--algorithms`: which algorithm of the\n"
+    "libraries, or of our own, for which problem. A device or a version that is another has a table of its own. The texts are\n"
+    "the kernels' own (kernels/cuda/memory.h), good for the same versions alone, and not meant to be written by hand; a file\n"
+    "may be removed at any time, and all is timed again.\n";
+
 static const char answer[] =
     "\n### What `diffpipe advise --json` prints: `format = \"diffpipe-advise\"`\n\n"
     "| key | meaning |\n|---|---|\n";
@@ -89,6 +97,7 @@ static const struct {
     {"diffpipe-machine", plan_machine_tables, machine},
     {"diffpipe-profile", plan_profile_tables, profile},
     {"diffpipe-dataset", exec_manifest_tables, dataset},
+    {"diffpipe-algorithms", exec_algorithms_tables, algorithms},
     {"diffusion-pipe", plan_dpipe_tables, foreign},
     {"diffusion-pipe dataset", plan_dpipe_dataset_tables, ""},
 };

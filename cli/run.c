@@ -10,6 +10,7 @@
 #include "base/schema.h"
 #include "cli/command.h"
 #include "cli/efficiency.h"
+#include "cli/run_algorithms.h"
 #include "cli/run_memory.h"
 #include "cli/run_plan.h"
 #include "cli/run_processes.h"
@@ -31,6 +32,7 @@ enum {
   SLOT_BACKEND,
   SLOT_THREADS,
   SLOT_TRUST_CACHE,
+  SLOT_ALGORITHMS,
   SLOT_JSON
 };
 
@@ -76,6 +78,11 @@ static const cli_option options[] = {
      .slot = SLOT_THREADS,
      .min = 1,
      .max = 1024},
+    {.name = "algorithms",
+     .type = CLI_STRING,
+     .argument = "FILE",
+     .help = "of CUDA's libraries: take what FILE has, add what was timed",
+     .slot = SLOT_ALGORITHMS},
     {.name = "trust-cache",
      .type = CLI_FLAG,
      .help = "take a cache that was made for another model or of other data",
@@ -124,7 +131,8 @@ typedef struct run {
   cli_processes *processes;
   exec_transport *transport; /* theirs; NULL: one process */
   exec_session *session;
-  bool cuda; /* on CUDA devices */
+  bool cuda;                   /* on CUDA devices */
+  exec_algorithms *algorithms; /* NULL: not on CUDA devices */
   const char *folder;
   int64_t steps; /* to be done in all */
   int64_t first; /* done when this command began */
@@ -308,11 +316,29 @@ static void advise(const run *r, const exec_shortage *shortage, dp_error *error)
   cli_run_add_advice(r->scenario, r->efficiency, shortage, exec_device_cuda_count(), error);
 }
 
+static const char *algorithms_file(const run *r) {
+  return given(r, SLOT_ALGORITHMS) ? r->values->slots[SLOT_ALGORITHMS].string : NULL;
+}
+
+static dp_status read_algorithms(run *r, dp_error *error) {
+  return r->cuda ? cli_run_algorithms_read(r->folder, algorithms_file(r), &r->algorithms, error) : DP_OK;
+}
+
+static dp_status write_algorithms(run *r, dp_error *error) {
+  dp_str notes = {0};
+  if (!r->algorithms || !speaks(r)) return DP_OK;
+  const dp_status status = cli_run_algorithms_write(r->algorithms, given(r, SLOT_EVAL) ? NULL : r->folder,
+                                                    algorithms_file(r), &notes, error);
+  if (status == DP_OK) note_lines(&notes);
+  dp_str_free(&notes);
+  return status;
+}
+
 /* Makes the session and runs it; the lock is held meanwhile. */
 static dp_status open_and_work(run *r, dp_error *error) {
   const report_run *predicted = &r->predicted->run;
   exec_shortage shortage = {0};
-  const exec_session_options how = {
+  exec_session_options how = {
       .scenario = r->scenario,
       .sizes = r->sizes->sizes,
       .size_count = r->sizes->count,
@@ -325,11 +351,14 @@ static dp_status open_and_work(run *r, dp_error *error) {
       .threads = given(r, SLOT_THREADS) ? (int)r->values->slots[SLOT_THREADS].integer : 0};
   dp_status status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
   if (status == DP_OK) status = cli_run_units_init(predicted->graph, predicted->program, &r->units, error);
+  if (status == DP_OK) status = read_algorithms(r, error);
+  how.algorithms = r->algorithms;
   status = exec_agree(r->transport, status, error);
   if (status == DP_OK) {
     status = exec_session_create(&how, &r->session, error);
     if (status != DP_OK) advise(r, &shortage, error);
   }
+  if (status == DP_OK) status = exec_agree(r->transport, write_algorithms(r, error), error);
   if (status == DP_OK) {
     cli_processes_follow(r->processes, r->session);
     status = work(r, error);
@@ -337,6 +366,7 @@ static dp_status open_and_work(run *r, dp_error *error) {
     cli_processes_follow(r->processes, NULL);
   }
   exec_session_free(r->session);
+  exec_algorithms_free(r->algorithms);
   cli_run_log_close(&r->log);
   plan_timeline_samples_free(&r->samples);
   cli_run_units_free(&r->units);

@@ -33,6 +33,9 @@ typedef struct exec_device_kind {
   dp_status (*allocate)(struct exec_worker *w, int64_t bytes, char **base, dp_error *error);
   void (*release)(struct exec_worker *w, char *base);
   dp_status (*start)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
+  /* Between start and the first step: the algorithms of its libraries are taken anew from those that are remembered.
+   * NULL: it remembers none. */
+  dp_status (*choose_again)(const struct exec_work *work, struct exec_worker *w, dp_error *error);
   void (*close)(struct exec_worker *w);
 
   int64_t (*taken)(

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/algorithms.h"
 #include "exec/ops.h"
 #include "kernels/cuda/libraries.h"
 
@@ -250,6 +251,22 @@ static dp_status warm_up(const exec_work *work, exec_worker *w, dp_error *error)
   return kern_cuda_status(d->kernels, error);
 }
 
+static dp_status choose_again(const exec_work *work, exec_worker *w, dp_error *error) {
+  exec_cuda *d = exec_cuda_of(w);
+  EXEC_CUDA_TRY(cudaSetDevice(d->gpu), error);
+  EXEC_CUDA_TRY(cudaStreamSynchronize(d->stream), error);
+  kern_cuda_forget(d->kernels);
+  return warm_up(work, w, error);
+}
+
+static const char *find_algorithm(void *data, const char *device, const char *problem) {
+  return exec_algorithms_find(data, device, problem);
+}
+
+static void keep_algorithm(void *data, const char *device, const char *problem, const char *way) {
+  exec_algorithms_keep(data, device, problem, way);
+}
+
 static dp_status start(const exec_work *work, exec_worker *w, dp_error *error) {
   exec_cuda *d = exec_cuda_of(w);
   const kern_context_options host = {.threads = exec_work_threads(work)};
@@ -259,13 +276,15 @@ static dp_status start(const exec_work *work, exec_worker *w, dp_error *error) {
   d->instructions = compute->count;
   EXEC_CUDA_TRY(cudaSetDevice(d->gpu), error);
   DP_TRY(kern_context_create(&host, &w->kern, error));
-  const kern_cuda_options how = {.dtype = work->graph->precision == GRAPH_BF16 ? KERN_BF16 : KERN_FP32,
+  kern_cuda_options how = {.dtype = work->graph->precision == GRAPH_BF16 ? KERN_BF16 : KERN_FP32,
                                  .gradient = w->parameters.gradient_dtype == GRAPH_BF16 ? KERN_BF16 : KERN_FP32,
                                  .stream = d->stream,
                                  .sm_count = d->sm_count,
                                  .workspace = w->layout.workspace,
                                  .workspace_bytes = w->layout.workspace_bytes - shown,
                                  .any_order = work->options.any_order};
+  if (work->options.algorithms)
+    how.memory = (kern_cuda_memory){find_algorithm, keep_algorithm, work->options.algorithms};
   DP_TRY(kern_cuda_create(&how, &d->kernels, error));
   w->context = d->kernels;
   DP_TRY(make_scalars(work, d, error));
@@ -498,6 +517,7 @@ const exec_device_kind exec_device_cuda = {.name = "cuda",
                                            .allocate = allocate,
                                            .release = release,
                                            .start = start,
+                                           .choose_again = choose_again,
                                            .close = close_device,
                                            .taken = taken,
                                            .read = exec_cuda_read,

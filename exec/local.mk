@@ -3,6 +3,7 @@ libexec_a_SOURCES = \
 	exec/sampler.c \
 	exec/scheduler.c exec/scheduler.h
 libexec_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
+libexec_a_SOURCES += exec/algorithms.c exec/algorithms.h
 libexec_a_SOURCES += \
 	exec/adapter.c exec/adapter.h \
 	exec/checkpoint.c exec/checkpoint.h exec/checkpoint_save.c \

@@ -164,6 +164,13 @@ void exec_pipeline_free(exec_pipeline *p) {
   free(p);
 }
 
+dp_status exec_pipeline_choose_again(exec_pipeline *p, dp_error *error) {
+  if (!p->work.kind->choose_again) return DP_OK;
+  for (int w = p->first_worker; w < p->end_worker; w++)
+    DP_TRY(exec_worker_choose_again(&p->work, &p->workers[w], error));
+  return DP_OK;
+}
+
 int64_t exec_pipeline_device_bytes(const exec_pipeline *p) { return p->work.kind->taken ? p->work.kind->taken(p) : 0; }
 bool exec_pipeline_has(const exec_pipeline *p, int w) { return exec_is_here(p, (uint32_t)w); }
 exec_parameters *exec_pipeline_parameters(exec_pipeline *p, int w) { return &p->workers[w].parameters; }

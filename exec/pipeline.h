@@ -58,6 +58,9 @@ typedef struct exec_pipeline_options {
   /* A pipeline of the same model, split and workers for another resolution, on whose weights, gradients and moments
    * this one works. It must outlive this one, and only one of the two may be in a step. NULL: it has its own. */
   exec_pipeline *shared;
+  /* cuda: what is remembered of the libraries' algorithms, asked and told while it is made; it must outlive the
+   * pipeline. NULL: every worker times its own. */
+  struct exec_algorithms *algorithms;
   const exec_observer *observer; /* of every op; must outlive the pipeline; NULL: none */
   /* Filled where that is why there is no pipeline; NULL: nobody asks. */
   exec_shortage *shortage;
@@ -69,6 +72,8 @@ typedef struct exec_pipeline_options {
 dp_status exec_pipeline_create(const plan_program *program, const graph *graph, const exec_pipeline_options *options,
                                exec_pipeline **pipeline, dp_error *error);
 void exec_pipeline_free(exec_pipeline *pipeline); /* NULL is fine */
+/* Before weights are filled and steps are taken: the workers here take their algorithms anew from those remembered. */
+dp_status exec_pipeline_choose_again(exec_pipeline *pipeline, dp_error *error);
 
 /* What is taken of the memory of the CUDA devices that its workers here are on, by whomever; 0: there are none. */
 int64_t exec_pipeline_device_bytes(const exec_pipeline *pipeline);

@@ -1,4 +1,5 @@
 #define _GNU_SOURCE /* sched_getaffinity */
+#include "exec/algorithms.h"
 #include "exec/session.h"
 
 #include <math.h>
@@ -188,6 +189,7 @@ static dp_status make_pipelines(exec_session *s, dp_error *error) {
                                            .transport = s->options.transport,
                                            .lora_alpha = train->lora_alpha,
                                            .means = s->means,
+                                           .algorithms = s->options.algorithms,
                                            .any_order = !s->options.scenario->train.deterministic,
                                            .observer = at == s->base ? s->options.observer : NULL,
                                            .shortage = s->options.shortage,
@@ -232,8 +234,19 @@ static dp_status make(exec_session *s, dp_error *error) {
   s->rank_norms = DP_ARENA_NEW(&s->arena, double, (size_t)s->plan->ranks);
   if (!s->squares || !s->rank_norms) return dp_fail_memory(error);
   DP_TRY(open_data(s, error));
-  DP_TRY(make_pipelines(s, error));
-  return exec_session_fill(s, error);
+  return make_pipelines(s, error);
+}
+
+/* All processes' workers take the algorithms that the first process found. */
+static dp_status share_algorithms(exec_session *s, dp_error *error) {
+  bool changed = false;
+  dp_status status = DP_OK;
+  if (!s->options.algorithms) return DP_OK;
+  DP_TRY(exec_algorithms_agree(s->options.algorithms, s->options.transport, &changed, error));
+  if (changed) status = exec_pipeline_choose_again(s->pipeline, error);
+  for (size_t i = 0; changed && status == DP_OK && i < s->options.size_count; i++)
+    if (i != s->base) status = exec_pipeline_choose_again(s->lanes[i].pipeline, error);
+  return exec_agree(s->options.transport, status, error);
 }
 
 dp_status exec_session_create(const exec_session_options *options, exec_session **session, dp_error *error) {
@@ -247,6 +260,8 @@ dp_status exec_session_create(const exec_session_options *options, exec_session 
     status = make(s, error);
   }
   status = exec_agree(options->transport, status, error);
+  if (status == DP_OK) status = share_algorithms(s, error);
+  if (status == DP_OK) status = exec_agree(options->transport, exec_session_fill(s, error), error);
   if (status == DP_OK) status = exec_agree(options->transport, prepare_skips(s, error), error);
   if (status == DP_OK) status = exec_agree(options->transport, exec_pipeline_fit_skips(s->pipeline, error), error);
   if (status == DP_OK) status = exec_agree(options->transport, exec_session_begin_means(s, error), error);

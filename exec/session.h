@@ -36,6 +36,7 @@ typedef struct exec_session_options {
   int threads; /* of each worker's kernels on processors; 0: train.threads, else a device's cores; of a GPU, the processors shared
                   evenly */
   exec_shortage *shortage;       /* as exec_pipeline_options; NULL: nobody asks */
+  struct exec_algorithms *algorithms; /* as exec_pipeline_options has it; all processes then have the same */
   const exec_observer *observer; /* of the ops of steps of the model's own size; NULL: none */
 } exec_session_options;
 

@@ -114,6 +114,11 @@ static dp_status find_first_microbatches(const exec_work *work, exec_worker *w, 
   return DP_OK;
 }
 
+/* What starting has left behind. */
+static void clear(const exec_work *work, exec_worker *w) {
+  if (!w->borrows) work->kind->zero(w, work->memory.workers[w->index].resting_bytes, w->base);
+}
+
 static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena *arena, exec_worker *w,
                       dp_error *error) {
   const plan_plan *plan = work->plan;
@@ -139,7 +144,13 @@ static dp_status make(const exec_work *work, const exec_worker *shared, dp_arena
   DP_TRY(make_output(work, w, arena, error));
   DP_TRY(exec_worker_make_squeezes(work, w, arena, error));
   DP_TRY(work->kind->start(work, w, error));
-  if (!shared) work->kind->zero(w, memory->resting_bytes, w->base);
+  clear(work, w);
+  return DP_OK;
+}
+
+dp_status exec_worker_choose_again(const exec_work *work, exec_worker *w, dp_error *error) {
+  DP_TRY(work->kind->choose_again(work, w, error));
+  clear(work, w);
   return DP_OK;
 }
 

@@ -69,6 +69,7 @@ kern_loss exec_loss_size(const exec_work *work); /* of a microbatch */
 /* shared: the worker of another pipeline whose parameters it takes; NULL: its own. */
 dp_status exec_worker_init(const exec_work *work, int index, const exec_worker *shared, dp_arena *arena,
                            exec_worker *worker, dp_error *error);
+dp_status exec_worker_choose_again(const exec_work *work, exec_worker *worker, dp_error *error);
 void exec_worker_free(exec_worker *worker);                         /* safe on a zeroed one */
 void exec_worker_begin(const exec_work *work, exec_worker *worker); /* a step */
 /* A compute instruction. */

@@ -12,6 +12,7 @@
 #   fixtures    tests/test_cuda_fixtures: diffusers' and PEFT's numbers       (200 s)
 #   runs        diffpipe run on the device with compressed skips              (200 s each)
 #   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (200 s each)
+#   resume      tests/test_cuda_resume.sh: resumed runs have the same bits    (300 s)
 #   bench       tests/bench_cuda_kernels: bench.txt, bench.jsonl              (300 s)
 #   steps       tests/bench_cuda_step: whole models, one worker and pipelines (200 s each)
 #   peer        tests/gpu/torch_peer.py, eager, at the same batches           (200 s each)
@@ -197,6 +198,9 @@ for word in "$@"; do
     runs)
       more RUNS_ARGS
       program diffpipe && runs
+      ;;
+    resume)
+      program diffpipe && part resume 300 env DIFFPIPE="$build/diffpipe" bash "$top/tests/test_cuda_resume.sh"
       ;;
     sanitizer)
       for tool in memcheck racecheck; do
