@@ -45,6 +45,7 @@ libkernels_a_SOURCES += kernels/cuda/conv_columns.c kernels/cuda/conv_gather.cu
 libkernels_a_SOURCES += kernels/cuda/conv_plan.c
 libkernels_a_SOURCES += kernels/cuda/engine.c kernels/cuda/engine.h
 libkernels_a_SOURCES += kernels/cuda/libraries.c kernels/cuda/libraries.h
+libkernels_a_SOURCES += kernels/cuda/linear.c
 libkernels_a_SOURCES += kernels/cuda/memory.c kernels/cuda/memory.h
 libkernels_a_SOURCES += kernels/cuda/products.c kernels/cuda/products.h
 libkernels_a_SOURCES += kernels/cuda/separable.c

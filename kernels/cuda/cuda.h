@@ -84,7 +84,7 @@ void kern_cuda_overwrite(kern_cuda *context, bool on);
 /* Versions of the libraries and what attention will run on, for reports: one line, without newline. */
 void kern_cuda_describe(const kern_cuda *context, char out[256]);
 
-/* ---- products: products.c ---- */
+/* ---- products: products.c, linear.c ---- */
 
 /* C[m, n] = alpha op(A) op(B) + beta C, row-major, with row strides; op(A) is [m, k], and A^T where a_transposed. A and
  * B have the context's dtype, C its own. */

@@ -359,22 +359,11 @@ static void run(call *c) {
     kern_cuda_add_bias(context, s->m, s->n, s->c_stride, c->c, c->bias, NULL, c->c);
 }
 
-/* With sums. False: nothing was done, for the two by themselves are the way. */
-static bool run_with_sums(call *c) {
-  if (!find_product(c)) return true; /* which is told */
-  const product *p = c->product;
-  if (p->apart) return false;
-  if (set_vector(c, p)) (void)KERN_BLAS_TRY(c->context, multiply(c, &p->algorithm, p->workspace_bytes));
-  return true;
-}
-
-static int64_t or_dense(int64_t stride, int64_t width) { return stride > 0 ? stride : width; }
-
 static kern_cuda_gemm with_strides(const kern_cuda_gemm *size) {
   kern_cuda_gemm s = *size;
-  s.a_stride = or_dense(s.a_stride, s.a_transposed ? s.m : s.k);
-  s.b_stride = or_dense(s.b_stride, s.b_transposed ? s.k : s.n);
-  s.c_stride = or_dense(s.c_stride, s.n);
+  s.a_stride = kern_cuda_or_dense(s.a_stride, s.a_transposed ? s.m : s.k);
+  s.b_stride = kern_cuda_or_dense(s.b_stride, s.b_transposed ? s.k : s.n);
+  s.c_stride = kern_cuda_or_dense(s.c_stride, s.n);
   if (s.batch > 1) return s;
   s.batch = 1;
   s.a_batch_stride = s.b_batch_stride = s.c_batch_stride = 0;
@@ -404,154 +393,24 @@ void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const voi
   }
 }
 
-/* ---- the contract's products ---- */
-
-static void product_of(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, const void *bias,
-                       const void *residual, void *c) {
-  kern_cuda_product(context, size, a, b, bias, residual, c, context->options.workspace,
-                    context->options.workspace_bytes);
-}
-
-void kern_cuda_gemm_run(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c) {
-  product_of(context, size, a, b, NULL, NULL, c);
-}
-
-size_t kern_cuda_linear_workspace(const kern_linear *s, kern_dtype dtype) {
-  (void)dtype;
-  return kern_cuda_larger(KERN_CUDA_PRODUCT_BYTES, kern_cuda_column_sums_workspace(s->rows, s->out));
-}
-
-void kern_cuda_linear_forward(kern_cuda *context, const kern_linear *s, const void *x, const void *w, const void *bias,
-                              const void *residual, void *y) {
-  const kern_cuda_gemm size = {.m = s->rows,
-                               .n = s->out,
-                               .k = s->in,
-                               .b_transposed = true,
-                               .a_stride = s->x_stride,
-                               .c_stride = s->y_stride,
-                               .alpha = 1,
-                               .beta = residual ? 1 : 0,
-                               .c_dtype = context->options.dtype};
-  product_of(context, &size, x, w, bias, residual, y);
-}
-
-void kern_cuda_linear_input_gradient(kern_cuda *context, const kern_linear *s, const void *w, const void *dy, void *dx,
-                                     bool accumulate) {
-  const kern_cuda_gemm size = {.m = s->rows,
-                               .n = s->in,
-                               .k = s->out,
-                               .a_stride = s->y_stride,
-                               .c_stride = s->x_stride,
-                               .alpha = 1,
-                               .beta = accumulate ? 1 : 0,
-                               .c_dtype = context->options.dtype};
-  product_of(context, &size, dy, w, NULL, NULL, dx);
-}
-
-/* The weight's gradient, by `size`, and the bias' by one product. False: neither was done. Sums are rounded once: in
- * bf16 they are not added to what lies there. */
-static bool both_gradients(kern_cuda *context, const kern_cuda_gemm *size, const void *x, const void *dy, void *dw,
-                           void *dbias) {
-  const kern_dtype gradient = context->options.gradient;
-  const size_t row = kern_cuda_round_up((size_t)size->m * sizeof(float));
-  const size_t bytes = context->options.workspace_bytes < KERN_CUDA_PRODUCT_BYTES ? context->options.workspace_bytes
-                                                                                  : KERN_CUDA_PRODUCT_BYTES;
-  const bool add = !context->overwrites;
-  if (kern_cuda_failed(context) || context->options.dtype != KERN_BF16 || (add && gradient == KERN_BF16) ||
-      size->m <= 0 || size->n <= 0 || size->k <= 0 || bytes < KERN_CUDA_PRODUCT_BYTES || row > bytes / 16 ||
-      (uintptr_t)dbias % 16 != 0)
-    return false;
+bool kern_cuda_product_with_sums(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c,
+                                 void *sums, void *workspace, size_t workspace_bytes) {
   const kern_cuda_gemm s = with_strides(size);
-  char *const workspace = context->options.workspace;
-  call c = {.context = context,
-            .size = &s,
-            .a = dy,
-            .b = x,
-            .c = dw,
-            .sums = add ? workspace + bytes - row : dbias,
-            .workspace = workspace,
-            .workspace_bytes = add ? bytes - row : bytes};
-  if (!run_with_sums(&c)) return false;
-  if (add) kern_cuda_add_to(context, s.m, gradient, c.sums, gradient, dbias);
+  call one = {.context = context,
+              .size = &s,
+              .a = a,
+              .b = b,
+              .c = c,
+              .sums = sums,
+              .workspace = workspace,
+              .workspace_bytes = workspace_bytes};
+  if (!find_product(&one)) return true; /* which is told */
+  const product *p = one.product;
+  if (p->apart) return false;
+  if (set_vector(&one, p)) (void)KERN_BLAS_TRY(context, multiply(&one, &p->algorithm, p->workspace_bytes));
   return true;
 }
 
-void kern_cuda_linear_weight_gradient(kern_cuda *context, const kern_linear *s, const void *x, const void *dy, void *dw,
-                                      void *dbias) {
-  const kern_cuda_gemm size = {.m = s->out,
-                               .n = s->in,
-                               .k = s->rows,
-                               .a_transposed = true,
-                               .a_stride = s->y_stride,
-                               .b_stride = s->x_stride,
-                               .alpha = 1,
-                               .beta = context->overwrites ? 0 : 1,
-                               .c_dtype = context->options.gradient};
-  if (dw && dbias && both_gradients(context, &size, x, dy, dw, dbias)) return;
-  if (dw) product_of(context, &size, dy, x, NULL, NULL, dw);
-  if (dbias)
-    kern_cuda_column_sums(context, s->rows, s->out, or_dense(s->y_stride, s->out), context->options.dtype, dy,
-                          context->options.gradient, !context->overwrites, dbias, context->options.workspace);
-}
-
-size_t kern_cuda_lora_workspace(const kern_lora *s, kern_dtype dtype) {
-  (void)s;
-  (void)dtype;
-  return KERN_CUDA_PRODUCT_BYTES;
-}
-
-void kern_cuda_lora_forward(kern_cuda *context, const kern_lora *s, const void *x, const void *a, const void *b,
-                            void *hidden, void *y) {
-  const kern_dtype dtype = context->options.dtype;
-  const kern_cuda_gemm down = {.m = s->rows,
-                               .n = s->rank,
-                               .k = s->in,
-                               .b_transposed = true,
-                               .a_stride = s->x_stride,
-                               .alpha = 1,
-                               .c_dtype = dtype};
-  const kern_cuda_gemm up = {.m = s->rows,
-                             .n = s->out,
-                             .k = s->rank,
-                             .b_transposed = true,
-                             .c_stride = s->y_stride,
-                             .alpha = s->scale,
-                             .beta = 1,
-                             .c_dtype = dtype};
-  product_of(context, &down, x, a, NULL, NULL, hidden);
-  product_of(context, &up, hidden, b, NULL, NULL, y);
-}
-
-void kern_cuda_lora_input_gradient(kern_cuda *context, const kern_lora *s, const void *a, const void *b, const void *dy,
-                                   void *dhidden, void *dx) {
-  const kern_dtype dtype = context->options.dtype;
-  const kern_cuda_gemm up = {
-      .m = s->rows, .n = s->rank, .k = s->out, .a_stride = s->y_stride, .alpha = s->scale, .c_dtype = dtype};
-  const kern_cuda_gemm down = {
-      .m = s->rows, .n = s->in, .k = s->rank, .c_stride = s->x_stride, .alpha = 1, .beta = 1, .c_dtype = dtype};
-  product_of(context, &up, dy, b, NULL, NULL, dhidden);
-  if (dx) product_of(context, &down, dhidden, a, NULL, NULL, dx);
-}
-
-void kern_cuda_lora_weight_gradient(kern_cuda *context, const kern_lora *s, const void *x, const void *dy,
-                                    const void *hidden, const void *dhidden, void *da, void *db) {
-  const kern_dtype gradient = context->options.gradient;
-  const kern_cuda_gemm of_a = {.m = s->rank,
-                               .n = s->in,
-                               .k = s->rows,
-                               .a_transposed = true,
-                               .b_stride = s->x_stride,
-                               .alpha = 1,
-                               .beta = context->overwrites ? 0 : 1,
-                               .c_dtype = gradient};
-  const kern_cuda_gemm of_b = {.m = s->out,
-                               .n = s->rank,
-                               .k = s->rows,
-                               .a_transposed = true,
-                               .a_stride = s->y_stride,
-                               .alpha = s->scale,
-                               .beta = context->overwrites ? 0 : 1,
-                               .c_dtype = gradient};
-  product_of(context, &of_a, dhidden, x, NULL, NULL, da);
-  product_of(context, &of_b, dy, hidden, NULL, NULL, db);
+void kern_cuda_gemm_run(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c) {
+  kern_cuda_product(context, size, a, b, NULL, NULL, c, context->options.workspace, context->options.workspace_bytes);
 }

@@ -13,11 +13,17 @@ extern "C" {
 
 static inline size_t kern_cuda_round_up(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
 static inline size_t kern_cuda_larger(size_t a, size_t b) { return a > b ? a : b; }
+static inline int64_t kern_cuda_or_dense(int64_t stride, int64_t width) { return stride > 0 ? stride : width; }
 
 /* C = alpha op(A) op(B) + beta R + bias: R is `residual`, which lies as C does and may be C, or C itself where it is
  * NULL; bias[n], of C's dtype, may be NULL, and is for one product alone, not a batch. */
 void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, const void *bias,
                        const void *residual, void *c, void *workspace, size_t workspace_bytes);
+
+/* As that without bias and residual, and sums[m], of C's dtype, of the rows of op(A). False: nothing was done, for the
+ * two by themselves are the way, or nothing was timed. */
+bool kern_cuda_product_with_sums(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c,
+                                 void *sums, void *workspace, size_t workspace_bytes);
 
 /* ---- bias.cu ---- */
 
