@@ -30,6 +30,7 @@ libkernels_a_SOURCES += \
 	kernels/cuda/attention_graph.c kernels/cuda/attention_graph.h \
 	kernels/cuda/attention_mma.cu \
 	kernels/cuda/attention_own.cu \
+	kernels/cuda/attention_plan.c \
 	kernels/cuda/context.c kernels/cuda/context.h \
 	kernels/cuda/cuda.h \
 	kernels/cuda/device.cuh \

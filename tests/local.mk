@@ -302,7 +302,7 @@ tests_test_cuda_fixtures_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 # the kernels' own files over stand-ins of what they call, so it needs no device
 CHECK_SUITES += tests/test_cuda_remember
 tests_test_cuda_remember_SOURCES = tests/test_cuda_remember.c tests/suite.h \
-	kernels/cuda/attention.c kernels/cuda/cache.c kernels/cuda/conv.c \
+	kernels/cuda/attention.c kernels/cuda/attention_plan.c kernels/cuda/cache.c kernels/cuda/conv.c \
 	kernels/cuda/linear.c kernels/cuda/memory.c kernels/cuda/products.c
 tests_test_cuda_remember_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_remember_LDADD = $(CHECK_LIBS)

@@ -1,8 +1,9 @@
-/* Between attention.c and attention_graph.c: what is said to cuDNN, and the descriptors that it is said with. */
+/* Between attention.c, attention_plan.c and attention_graph.c: what is said to cuDNN, and the descriptors that it is
+ * said with. */
 #ifndef DP_KERNELS_CUDA_ATTENTION_GRAPH_H
 #define DP_KERNELS_CUDA_ATTENTION_GRAPH_H
 
-#include "kernels/cuda/context.h"
+#include "kernels/cuda/cache.h"
 
 enum { MAX_DESCRIPTORS = 192, MAX_OPERATIONS = 24, MAX_PLANS = 8 };
 
@@ -37,6 +38,35 @@ typedef struct entry {
   float ms; /* how long it takes, where it was timed */
   bool any_order;
 } entry;
+
+typedef struct attention_call {
+  kern_cuda *context;
+  const kern_attention *size;
+  const void *q, *k, *v, *y, *dy;
+  const float *lse;
+  void *dq, *dk, *dv;
+  size_t rest; /* where the plan's part of the workspace begins */
+  const entry *entry;
+  cudnnStatus_t status;
+} attention_call;
+
+/* ---- attention.c ---- */
+
+/* All goes, into c->status. */
+void kern_attention_run(void *call);
+/* The largest go whose gradients of scores are not too many; and the next smaller one: fewer samples, then fewer heads
+ * of one. All goes are of one size and their log-sum-exps begin on boundaries of 16 bytes. False: there is none
+ * smaller. */
+void kern_attention_first_go(const kern_attention *size, int64_t *batch, int64_t *heads);
+bool kern_attention_go_smaller(const kern_attention *size, int64_t *batch, int64_t *heads);
+size_t kern_attention_dq_sum_bytes(const kern_attention *size);
+
+/* ---- attention_plan.c ---- */
+
+/* Leaves e->plan NULL where cuDNN has no way. `words` is the entry's key. */
+void kern_attention_choose(attention_call *c, entry *e, kern_cuda_key words);
+
+/* ---- attention_graph.c ---- */
 
 void kern_attention_destroy_from(builder *b, int first);
 descriptor kern_attention_make(builder *b, cudnnBackendDescriptorType_t type);
