@@ -300,7 +300,10 @@ tests_test_cuda_exec_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 tests_test_cuda_fixtures_SOURCES = tests/test_cuda_fixtures.c tests/exec_fixture.h tests/fixtures.h
 tests_test_cuda_fixtures_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 # the kernels' own files over stand-ins of what they call, so it needs no device
-CHECK_SUITES += tests/test_cuda_remember
+CHECK_SUITES += tests/test_cuda_engine tests/test_cuda_remember
+tests_test_cuda_engine_SOURCES = tests/test_cuda_engine.c tests/suite.h kernels/cuda/engine.c kernels/cuda/memory.c
+tests_test_cuda_engine_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_engine_LDADD = $(CHECK_LIBS)
 tests_test_cuda_remember_SOURCES = tests/test_cuda_remember.c tests/suite.h \
 	kernels/cuda/attention.c kernels/cuda/attention_plan.c kernels/cuda/cache.c kernels/cuda/conv.c \
 	kernels/cuda/linear.c kernels/cuda/memory.c kernels/cuda/products.c

@@ -47,6 +47,7 @@ static void keep(void *data, const char *device, const char *problem, const char
 }
 
 static kern_cuda context;
+static int plan_count;                  /* of attention */
 static int timed, guessed, ran;         /* how often; which algorithm ran last */
 static _Alignas(256) char scratch[256]; /* arrays that nobody writes to */
 
@@ -61,6 +62,7 @@ static void forget(void) {
 
 static void setup(void) {
   memset(&memory, 0, sizeof memory);
+  plan_count = 0;
   context = (kern_cuda){.options = {.dtype = KERN_BF16,
                                     .gradient = KERN_FP32,
                                     .workspace = scratch,
@@ -265,7 +267,6 @@ void kern_conv_columns_run(kern_cuda *c, const kern_conv2d *size, kern_conv_dire
 
 enum { A_GRAPH = 7, A_CONFIG = 1, MOST_PLANS = 64 };
 static descriptor plans[MOST_PLANS]; /* the configuration of each */
-static int plan_count;
 static int64_t goes_batch;
 
 static descriptor of_number(intptr_t n) { return (descriptor)n; }
@@ -478,7 +479,6 @@ START_TEST(what_cannot_be_had_is_timed_again_and_replaced) {
                                       "own config 1"};
   for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
     setup();
-    plan_count = 0;
     cases[_i].solve();
     (void)snprintf(memory.way[0], sizeof memory.way[0], "%s", wrong[w]);
     forget();
