@@ -193,6 +193,23 @@ static void run_forward_pair(const exec_chunk *chunk, const exec_memory *memory,
   math_of(chunk)->fused[group->kind](&c);
 }
 
+/* A gated activation made again, and the gradient of its input, where one has come that far. */
+static void run_gated_both(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass, uint32_t a,
+                           const exec_group *group) {
+  const exec_call again = call_of(chunk, memory, pass, &pass->actions[a]);
+  const plan_action *action = &pass->actions[group->other];
+  exec_call c = call_of(chunk, memory, pass, action);
+  const plan_place *gradients = gradients_of(pass, action, c.op);
+  if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) {
+    (void)run_action(chunk, memory, pass, &pass->actions[a]);
+    return;
+  }
+  look_up_inputs(memory, gradients, &c);
+  c.y[0] = again.y[0];
+  math_of(chunk)->fused[group->kind](&c);
+  begin_inputs(memory, &c);
+}
+
 /* The group that begins with action `a`. */
 static void run_group(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass, uint32_t a,
                       const exec_group *group) {
@@ -202,10 +219,12 @@ static void run_group(const exec_chunk *chunk, const exec_memory *memory, const 
     run_forward_pair(chunk, memory, pass, actions, group);
     return;
   }
+  if (group->kind == EXEC_FUSION_GATED_BOTH) run_gated_both(chunk, memory, pass, a, group);
+  if (group->kind == EXEC_FUSION_GATED_BOTH || group->kind == EXEC_FUSION_GATED_DONE) return;
   /* by whose output's gradient; a norm made again for a SiLU's is read by nobody else */
   const int again = actions[0].kind == PLAN_ACTION_AGAIN;
   const int skipped = again + (group->kind == EXEC_FUSION_SILU_NORM_BACKWARD);
-  const plan_action *by = group->kind == EXEC_FUSION_BY_SUM ? &pass->actions[group->sum] : &actions[again];
+  const plan_action *by = group->kind == EXEC_FUSION_BY_SUM ? &pass->actions[group->other] : &actions[again];
   exec_call c = call_of(chunk, memory, pass, by);
   const plan_place *gradients = gradients_of(pass, by, c.op);
   if (!look_up_outputs(memory, gradients + c.op->input_count, &c))

@@ -196,15 +196,37 @@ static exec_group sum_backward(const finder *f, uint32_t a) {
   return alone;
 }
 
+/* Nothing between the two actions writes what is read for the gradient, or has to do with the gradient. */
+static bool can_come_early(const finder *f, uint32_t a, uint32_t gradient) {
+  const spot x = input_of(f, a, 0), dx = input_gradient_of(f, gradient, 0), dy = output_gradient_of(f, gradient);
+  const spot y = output_of(f, a);
+  if (!are_same(x, input_of(f, gradient, 0)) || dx.place.block != PLAN_BLOCK_WORKSPACE || dx.begin != a ||
+      (dy.place.block == PLAN_BLOCK_WORKSPACE && dy.begin >= a) || meet(dx, x) || meet(dx, dy) || meet(dx, y) ||
+      meet(y, dy))
+    return false;
+  for (uint32_t b = a + 1; b < gradient; b++)
+    if (is_operand(f, b, dx) || may_write(f, b, x) || may_write(f, b, dy) || may_write(f, b, dx)) return false;
+  return true;
+}
+
+static exec_group gated_both(const finder *f, uint32_t a) {
+  enum { NEAR = 8 };
+  if (!is(f, a, PLAN_ACTION_AGAIN, GRAPH_GEGLU) && !is(f, a, PLAN_ACTION_AGAIN, GRAPH_SWIGLU)) return alone;
+  for (uint32_t b = a + 1; b < a + NEAR && are_together(f, a, b); b++)
+    if (is_of(f, b, PLAN_ACTION_INPUT_GRADIENT, action_at(f, a)->op) && can_come_early(f, a, b))
+      return (exec_group){.kind = EXEC_FUSION_GATED_BOTH, .count = 1, .other = b};
+  return alone;
+}
+
 static void mark_by_sum(const finder *f, uint32_t a, int input, exec_group *groups) {
   const spot copy = input_gradient_of(f, a, input);
   for (uint32_t b = a + 1; b <= copy.end; b++)
-    if (is_operand(f, b, copy)) groups[b] = (exec_group){.kind = EXEC_FUSION_BY_SUM, .count = 1, .sum = a};
+    if (is_operand(f, b, copy)) groups[b] = (exec_group){.kind = EXEC_FUSION_BY_SUM, .count = 1, .other = a};
 }
 
 static exec_group group_at(const finder *f, uint32_t a) {
-  static exec_group (*const kinds[])(const finder *f, uint32_t a) = {norm_silu, product_add, silu_norm_backward,
-                                                                     sum_backward, norm_backward};
+  static exec_group (*const kinds[])(const finder *f, uint32_t a) = {norm_silu,    product_add,   silu_norm_backward,
+                                                                     sum_backward, norm_backward, gated_both};
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     const exec_group group = kinds[k](f, a);
     if (group.kind != EXEC_FUSION_NONE && are_together(f, a, a + group.count - 1)) return group;
@@ -219,8 +241,10 @@ dp_status exec_fusion_of(const graph *g, const plan_places *places, dp_arena *ar
     exec_group *groups = DP_ARENA_NEW(arena, exec_group, f.pass->action_count);
     if (!groups) return dp_fail_memory(error);
     for (uint32_t a = 0; a < f.pass->action_count; a += groups[a].count) {
-      if (groups[a].kind == EXEC_FUSION_BY_SUM) continue;
+      if (groups[a].kind == EXEC_FUSION_BY_SUM || groups[a].kind == EXEC_FUSION_GATED_DONE) continue;
       groups[a] = group_at(&f, a);
+      if (groups[a].kind == EXEC_FUSION_GATED_BOTH)
+        groups[groups[a].other] = (exec_group){.kind = EXEC_FUSION_GATED_DONE, .count = 1, .other = a};
       if (groups[a].kind == EXEC_FUSION_SUM_BACKWARD) mark_by_sum(&f, a, groups[a].input, groups);
     }
     fusion->groups[p] = groups;

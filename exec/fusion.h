@@ -26,15 +26,17 @@ typedef enum exec_fusion_kind {
                                    */
   EXEC_FUSION_SUM_BACKWARD,       /* a sum's gradients but for the one that the next kind does without; alone */
   EXEC_FUSION_BY_SUM,             /* gradients of a product that the sum adds, by the sum's, not a copy of it; alone */
+  EXEC_FUSION_GATED_BOTH,         /* a gated activation made again and its input's gradient, where it is made; alone */
+  EXEC_FUSION_GATED_DONE,         /* that gradient, which is there already; alone */
   EXEC_FUSION_COUNT
 } exec_fusion_kind;
 
 /* What begins with an action. */
 typedef struct exec_group {
-  uint8_t kind;  /* exec_fusion_kind */
-  uint8_t count; /* actions; 0: it is in the group of one before it */
-  uint8_t input; /* of a sum: what the product makes */
-  uint32_t sum;  /* BY_SUM: the action of the sum */
+  uint8_t kind;   /* exec_fusion_kind */
+  uint8_t count;  /* actions; 0: it is in the group of one before it */
+  uint8_t input;  /* of a sum: what the product makes */
+  uint32_t other; /* BY_SUM: the action of the sum; GATED_BOTH: that of the gradient */
 } exec_group;
 
 struct exec_fusion {

@@ -433,10 +433,16 @@ static void norm_backward(const exec_call *c) {
                                 c->dw[0]);
 }
 
+static void gated_both(const exec_call *c) {
+  kern_cuda_gated_both(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0],
+                       c->dx[0], c->y[0]);
+}
+
 void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_NORM_SILU] = norm_silu,
     [EXEC_FUSION_NORM_SILU_AGAIN] = norm_silu_again,
     [EXEC_FUSION_PRODUCT_ADD] = product_add,
     [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
+    [EXEC_FUSION_GATED_BOTH] = gated_both,
 };

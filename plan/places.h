@@ -21,7 +21,8 @@
  * Making it again takes as long as making it did and gives the same bits.
  *
  * Lives leave room for one call that does two actions (exec/fusion.h): what a product or a group norm reads stays until
- * the sum or the SiLU behind it is there, and a sum's gradient as long as that of a product that it adds is read.
+ * the sum or the SiLU behind it is there, and a sum's gradient as long as that of a product that it adds is read; the
+ * gradient of what a gated activation reads begins where the activation is made again for the product behind it.
  *
  * A reshape shows its input's memory where only its own unit reads it; where it leaves the unit it is copied, as a
  * split always is. Gradients: the first action that adds to one overwrites it.

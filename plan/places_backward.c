@@ -1,6 +1,8 @@
 /* The passes backward: what is made again, and where gradients lie. */
 #include "plan/places_build.h"
 
+static void begin_gated_gradient(plan_placer *p, const graph_op *op);
+
 /* ---- values at hand ---- */
 
 /* It is saved, or made again by now; not through reshapes. */
@@ -56,6 +58,7 @@ static dp_status fetch(plan_placer *p, int tensor, int for_op) {
   for (int i = 0; i < op->input_count; i++) DP_TRY(fetch(p, op->inputs[i], for_op));
   for (int i = 0; i < op->input_count; i++) operands.in[i] = value_of(p, op->inputs[i]);
   hold(p, tensor);
+  begin_gated_gradient(p, op);
   for (int i = 0; i < op->output_count; i++)
     if (op->outputs[i] == tensor) operands.out[i] = plan_placer_use(p, p->value_life[tensor]);
   operands.statistics = statistics_of(p, t->producer_op);
@@ -251,6 +254,14 @@ static bool has_arrived(plan_placer *p, const graph_op *op) {
     if (!plan_place_is_none(p->gradient[root]) || p->gradient_life[root]) return true;
   }
   return false;
+}
+
+/* Who makes a gated activation again can make the gradient of its input on the way. */
+static void begin_gated_gradient(plan_placer *p, const graph_op *op) {
+  if ((op->kind != GRAPH_GEGLU && op->kind != GRAPH_SWIGLU) || p->split || !has_arrived(p, op) ||
+      plan_placer_tensor(p, plan_placer_root(p, op->inputs[0]))->consumer_op_count != 1)
+    return;
+  (void)gradient_write(p, op->inputs[0]);
 }
 
 static void read_output_gradients(plan_placer *p, const graph_op *op, plan_operands *operands) {

@@ -283,6 +283,38 @@ static void special_passes_on(void) {
     }
 }
 
+static void hold_like(const char *what, const array *a, const array *other) {
+  float *values = get(other);
+  double *want = cuda_suite_host((size_t)a->n * sizeof *want);
+  for (int64_t i = 0; i < a->n; i++) want[i] = values[i];
+  hold(what, a, want, 1e-6);
+  free(values);
+  free(want);
+}
+
+/* Both at once are what one by one are; rows of whole accesses, and others. */
+static void special_gated_both(void) {
+  static const int64_t sizes[][2] = {{300, 128}, {77, 20}, {5, 7}};
+  for (int which = 0; which < 12; which++) {
+    const kern_dtype dtype = which & 1 ? KERN_FP32 : KERN_BF16;
+    const kern_gated kind = which & 2 ? KERN_GEGLU : KERN_SWIGLU;
+    const int64_t rows = sizes[which / 4][0], channels = sizes[which / 4][1], n = rows * channels;
+    kern_cuda *c = context(dtype, dtype, 0);
+    if (c == NULL) return;
+    array x = draw(dtype, 2 * n), dy = draw(dtype, n), y[2] = {empty(dtype, n), empty(dtype, n)};
+    array dx[2] = {empty(dtype, 2 * n), empty(dtype, 2 * n)};
+    kern_cuda_gated_forward(c, kind, rows, channels, x.device, y[0].device);
+    kern_cuda_gated_backward(c, kind, rows, channels, x.device, dy.device, dx[0].device, false);
+    kern_cuda_gated_both(c, kind, rows, channels, x.device, dy.device, dx[1].device, y[1].device);
+    if (cuda_suite_went_well(c, stream(), "gated, both")) {
+      hold_like("gated, both: y", &y[1], &y[0]);
+      hold_like("gated, both: dx", &dx[1], &dx[0]);
+    }
+    drop(&x), drop(&dy);
+    for (int i = 0; i < 2; i++) drop(&y[i]), drop(&dx[i]);
+  }
+}
+
 /* A failure is kept and told once, and the context goes on. */
 static void special_status(void) {
   kern_cuda *c = context(KERN_BF16, KERN_BF16, 0);
@@ -304,5 +336,6 @@ const cuda_special cuda_specials[] = {{"gemm", special_gemm},
                                       {"time steps", special_time},
                                       {"NaN", special_passes_on},
                                       {"remembered", cuda_special_remember},
+                                      {"gated, both", special_gated_both},
                                       {"status", special_status},
                                       {NULL, NULL}};

@@ -62,12 +62,19 @@ static void silu_norm_backward(const exec_call *c) {
   free(gradient);
 }
 
+static void gated_both(const exec_call *c) {
+  ck_assert(!c->add[0]);
+  exec_op_rows[c->op->kind].forward(c);
+  exec_op_rows[c->op->kind].backward_input(c);
+}
+
 static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_NORM_SILU] = norm_silu,
     [EXEC_FUSION_NORM_SILU_AGAIN] = norm_silu_again,
     [EXEC_FUSION_PRODUCT_ADD] = product_add,
     [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
+    [EXEC_FUSION_GATED_BOTH] = gated_both,
 };
 
 static void move_values(void *kern, int64_t n, const void *from, void *to, bool add) {

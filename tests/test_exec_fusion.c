@@ -62,15 +62,15 @@ static const struct {
   how how;
   int counts[EXEC_FUSION_COUNT]; /* over all passes, as exec_fusion_kind orders them */
 } cases[] = {
-    {"sd15", TRAINED, {0, 29, 29, 54, 40, 29, 50, 100}},
+    {"sd15", TRAINED, {0, 29, 29, 54, 40, 29, 50, 100, 10, 10}},
     {"sd15", RECOMPUTED, {0, 58, 0, 84, 40, 29, 50, 100}},
     {"sd15", APART, {0, 29, 29, 54, 0, 0, 0, 0}},
-    {"sd15", ADAPTED, {0, 29, 0, 54, 0, 28, 50, 80}},
+    {"sd15", ADAPTED, {0, 29, 0, 54, 0, 28, 50, 80, 10, 10}},
     {"sd15", EVALUATED, {0, 29, 0, 54, 0, 0, 0, 0}},
-    {"sdxl", TRAINED, {0, 35, 35, 80, 62, 35, 74, 148}},
+    {"sdxl", TRAINED, {0, 35, 35, 80, 62, 35, 74, 148, 17, 17}},
     {"sdxl", RECOMPUTED, {0, 70, 0, 125, 62, 35, 74, 148}},
     {"sdxl", APART, {0, 35, 35, 80, 0, 0, 0, 0}},
-    {"sdxl", ADAPTED, {0, 35, 0, 80, 0, 34, 73, 135}},
+    {"sdxl", ADAPTED, {0, 35, 0, 80, 0, 34, 73, 135, 17, 17}},
     {"sdxl", EVALUATED, {0, 35, 0, 79, 0, 0, 0, 0}},
     {"sd3", TRAINED, {0, 0, 0, 1, 0, 0, 1, 2}},
     {"sd3", RECOMPUTED, {0, 0, 0, 1, 0, 0, 1, 2}},
@@ -93,8 +93,9 @@ START_TEST(kinds_are_counted) {
       counts[fusion.groups[p][a].kind] += fusion.groups[p][a].kind != EXEC_FUSION_NONE;
     }
   for (int k = 0; k < EXEC_FUSION_COUNT; k++)
-    ck_assert_msg(counts[k] == cases[_i].counts[k], "%s (%d): {0, %d, %d, %d, %d, %d, %d, %d}", cases[_i].model,
-                  (int)cases[_i].how, counts[1], counts[2], counts[3], counts[4], counts[5], counts[6], counts[7]);
+    ck_assert_msg(counts[k] == cases[_i].counts[k], "%s (%d): {0, %d, %d, %d, %d, %d, %d, %d, %d, %d}", cases[_i].model,
+                  (int)cases[_i].how, counts[1], counts[2], counts[3], counts[4], counts[5], counts[6], counts[7],
+                  counts[8], counts[9]);
 }
 END_TEST
 
@@ -113,7 +114,7 @@ static int life_at(const plan_pass_places *pass, uint32_t a, plan_place place) {
 }
 
 static bool is_by(const exec_group *groups, uint32_t a, uint32_t sum) {
-  return groups[a].kind == EXEC_FUSION_BY_SUM && groups[a].sum == sum;
+  return groups[a].kind == EXEC_FUSION_BY_SUM && groups[a].other == sum;
 }
 
 /* The only other actions with an operand there while it lives are of the group, or do without it. */
@@ -138,6 +139,24 @@ static void assert_forgotten(int p, uint32_t a, uint32_t writer, int operand) {
   ck_assert_int_ge(used, 2);
 }
 
+/* The gradient's place is its own from where it is made, and its action follows with the same operands. */
+static void check_gated(int p, uint32_t a) {
+  const plan_pass_places *pass = &places.passes[p];
+  const uint32_t gradient = fusion.groups[p][a].other;
+  const plan_place dx = place_of(pass, gradient, 2); /* of x, y, dx, dy */
+  ck_assert_uint_eq(fusion.groups[p][gradient].kind, EXEC_FUSION_GATED_DONE);
+  ck_assert_int_eq(pass->actions[a].op, pass->actions[gradient].op);
+  ck_assert_int_eq(pass->actions[gradient].kind, PLAN_ACTION_INPUT_GRADIENT);
+  ck_assert_uint_eq(pass->lives[life_at(pass, gradient, dx)].begin, a);
+  for (uint32_t b = a + 1; b < gradient; b++) {
+    const graph_op *op = &g.ops.items[pass->actions[b].op];
+    for (int i = 0; i < 2 * (op->input_count + op->output_count + 1); i++) {
+      const plan_place other = place_of(pass, b, i);
+      ck_assert(other.block != dx.block || other.at != dx.at);
+    }
+  }
+}
+
 static void check_group(int p, uint32_t a) {
   const plan_pass_places *pass = &places.passes[p];
   const exec_group *group = &fusion.groups[p][a];
@@ -160,8 +179,11 @@ static void check_group(int p, uint32_t a) {
     case EXEC_FUSION_SUM_BACKWARD:
       assert_forgotten(p, a, a, 3 + group->input); /* of x, x, y, dx, dx, dy */
       return;
+    case EXEC_FUSION_GATED_BOTH:
+      check_gated(p, a);
+      return;
     case EXEC_FUSION_BY_SUM:
-      ck_assert_int_eq(fusion.groups[p][group->sum].kind, EXEC_FUSION_SUM_BACKWARD);
+      ck_assert_int_eq(fusion.groups[p][group->other].kind, EXEC_FUSION_SUM_BACKWARD);
       return;
     default:
       return;

@@ -156,7 +156,8 @@ struct gated_forward_job {
   }
 };
 
-template <typename T, int N, typename Curve>
+// BOTH: y, too, which forward made.
+template <typename T, int N, typename Curve, bool BOTH>
 struct gated_backward_job {
   static constexpr int unroll = 2;
   struct item {
@@ -164,7 +165,7 @@ struct gated_backward_job {
     int64_t at;
   };
   const T *x, *dy;
-  T *dx;
+  T *dx, *y;
   int64_t channels;
   divider packs_a_row;
   bool accumulate;
@@ -180,17 +181,19 @@ struct gated_backward_job {
     }
     return to;
   }
-  __device__ __forceinline__ void store(int64_t, const item &from) const {
-    float first[N], gate[N], d[N];
+  __device__ __forceinline__ void store(int64_t i, const item &from) const {
+    float first[N], gate[N], d[N], again[N];
     unpack(from.first, first);
     unpack(from.gate, gate);
     unpack(from.dy, d);
 #pragma unroll
     for (int k = 0; k < N; k++) {
       const curve c = Curve::template at<is_fast<T>>(gate[k]);
+      if (BOTH) again[k] = first[k] * c.value;
       gate[k] = d[k] * first[k] * c.slope;
       first[k] = d[k] * c.value;
     }
+    if (BOTH) store_rounded<N>(y + i * N, again);
     if (accumulate) {
       unpack(from.old_first, d);
 #pragma unroll
@@ -274,22 +277,38 @@ void kern_cuda_gated_forward(kern_cuda *context, kern_gated kind, int64_t rows, 
   });
 }
 
-void kern_cuda_gated_backward(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
-                              const void *dy, void *dx, bool accumulate) {
+template <bool BOTH>
+static void gated_backward(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
+                           const void *dy, void *dx, bool accumulate, void *y) {
   if (rows <= 0 || channels <= 0) return;
   with_dtype(context->options.dtype, [&](auto value) {
     using T = decltype(value);
     constexpr int N = pack<T>::count;
-    const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && channels % N == 0;
+    const bool aligned =
+        is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y) && channels % N == 0;
     with_kind(kind, [&](auto of) {
       stream_rows<N>(context, "gated backward", rows * channels, aligned, [&](auto w) {
         constexpr int M = decltype(w)::value;
-        return gated_backward_job<T, M, decltype(of)>{static_cast<const T *>(x), static_cast<const T *>(dy),
-                                                      static_cast<T *>(dx),      channels,
-                                                      divider_of(channels / M),  accumulate};
+        return gated_backward_job<T, M, decltype(of), BOTH>{static_cast<const T *>(x),
+                                                            static_cast<const T *>(dy),
+                                                            static_cast<T *>(dx),
+                                                            static_cast<T *>(y),
+                                                            channels,
+                                                            divider_of(channels / M),
+                                                            accumulate};
       });
     });
   });
+}
+
+void kern_cuda_gated_backward(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
+                              const void *dy, void *dx, bool accumulate) {
+  gated_backward<false>(context, kind, rows, channels, x, dy, dx, accumulate, nullptr);
+}
+
+void kern_cuda_gated_both(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
+                          const void *dy, void *dx, void *y) {
+  gated_backward<true>(context, kind, rows, channels, x, dy, dx, false, y);
 }
 
 void kern_cuda_add(kern_cuda *context, int64_t n, const void *x, const void *y, void *z) {

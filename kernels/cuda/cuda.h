@@ -175,6 +175,9 @@ void kern_cuda_gated_forward(kern_cuda *context, kern_gated kind, int64_t rows, 
                              void *y);
 void kern_cuda_gated_backward(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                               const void *dy, void *dx, bool accumulate);
+/* Forward's y and backward's dx, which overwrites, in one pass over x. */
+void kern_cuda_gated_both(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
+                          const void *dy, void *dx, void *y);
 /* z = x + y; in place on either. */
 void kern_cuda_add(kern_cuda *context, int64_t n, const void *x, const void *y, void *z);
 size_t kern_cuda_broadcast_workspace(const kern_broadcast *size, kern_dtype dtype); /* of backward, for all three */
