@@ -15,7 +15,7 @@
 
 #include "kernels/cuda/memory.h"
 
-enum { TUNED_PLANS = 8, COMPILED_PLANS = 2, FEW_CHANNELS = 16 };
+enum { TUNED_PLANS = 24, COMPILED_PLANS = 2, FEW_CHANNELS = 16 };
 static const size_t most_library_bytes = (size_t)256 << 20;
 
 /* In the order in which they are tried. */

@@ -1,7 +1,8 @@
 /* Convolutions as cuDNN's graphs: the convolution, then a residual and a bias if asked for; in this order there are
  * engines that need not be compiled first. Images and weights are dense with channels last, which cuDNN is told by
- * strides. The heuristics' list is followed from its head, then the fallback list; engines that add in no fixed order,
- * or less exactly than asked for, are passed over.
+ * strides. The heuristics' list is followed from its head, then, where that is short, the fallback list; engines that
+ * add in no fixed order, or less exactly than asked for, are passed over, and so are more than a few of those that are
+ * compiled when they are made, which takes a second each.
  *
  * cuDNN's failures here mean that it has no such engine: they are not the context's.
  */
@@ -10,7 +11,8 @@
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/engine.h"
 
-enum { MAX_PLANS = 16, MAX_PARTS = 24, MAX_CONFIGS = 64, UID = 1, VIRTUAL = 100 };
+enum { MAX_PLANS = 32, MAX_PARTS = 24, MAX_CONFIGS = 64, UID = 1, VIRTUAL = 100 };
+enum { FEW = 8 }; /* as many of the fallback list, and of what is compiled, are enough */
 
 typedef cudnnBackendDescriptor_t part;
 
@@ -26,7 +28,7 @@ struct kern_conv_plans {
   part graph;
   bool used[KERN_CONV_ARRAYS];
   plan plans[MAX_PLANS];
-  int count;
+  int count, compiled;
 };
 
 static void destroy(part p) {
@@ -209,7 +211,18 @@ static bool is_exact(const kern_cuda *context, const cudnnBackendNumericalNote_t
   return true;
 }
 
-static bool is_wanted(const kern_cuda *context, part config) {
+static bool is_compiled(part engine) {
+  cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+  int64_t count = 0;
+  if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                               CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS)
+    return false;
+  for (int64_t i = 0; i < count && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
+    if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) return true;
+  return false;
+}
+
+static bool is_wanted(const kern_cuda *context, part config, bool *compiled) {
   part engine = NULL;
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   int64_t one = 0, count = 0;
@@ -220,6 +233,7 @@ static bool is_wanted(const kern_cuda *context, part config) {
       cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) == CUDNN_STATUS_SUCCESS)
     wanted = is_exact(context, notes, count);
+  *compiled = wanted && is_compiled(engine);
   destroy(engine);
   return wanted;
 }
@@ -228,7 +242,8 @@ static bool is_wanted(const kern_cuda *context, part config) {
 static bool try_config(const kern_cuda *context, kern_conv_plans *g, part config, size_t workspace_bytes) {
   plan p = {.config = config};
   int64_t bytes = 0, one = 0;
-  if (!is_wanted(context, config) ||
+  bool compiled = false;
+  if (!is_wanted(context, config, &compiled) || (compiled && g->compiled == FEW) ||
       cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p.plan) != CUDNN_STATUS_SUCCESS)
     return false;
   if (cudnnBackendSetAttribute(p.plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &context->dnn) ==
@@ -241,6 +256,7 @@ static bool try_config(const kern_cuda *context, kern_conv_plans *g, part config
       bytes >= 0 && (uint64_t)bytes <= workspace_bytes) {
     p.workspace_bytes = (size_t)bytes;
     g->plans[g->count++] = p;
+    g->compiled += compiled;
     return true;
   }
   destroy(p.plan);
@@ -287,7 +303,8 @@ kern_conv_plans *kern_conv_plans_make(kern_cuda *context, const kern_conv_graph 
   if (most > MAX_PLANS) most = MAX_PLANS;
   if (describe(context, g, graph)) {
     ask(context, g, CUDNN_HEUR_MODE_A, workspace_bytes, most);
-    if (g->count < most) ask(context, g, CUDNN_HEUR_MODE_FALLBACK, workspace_bytes, most);
+    const int enough = most < FEW ? most : FEW;
+    if (g->count < enough) ask(context, g, CUDNN_HEUR_MODE_FALLBACK, workspace_bytes, enough);
   }
   (void)cudaGetLastError(); /* an engine's that could not be built is not a launch's */
   if (g->count > 0) return g;
