@@ -221,6 +221,8 @@ static bool set_epilogue(const call *c, const product *p, bool fused) {
   const cublasLtEpilogue_t epilogue = !fused    ? CUBLASLT_EPILOGUE_DEFAULT
                                       : c->sums ? CUBLASLT_EPILOGUE_BGRADB
                                                 : CUBLASLT_EPILOGUE_BIAS;
+  const int32_t type = type_of(c->size->c_dtype); /* said, not left to the library */
+  if (fused && c->sums && !set(c->context, p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type)) return false;
   return set(c->context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) && (!fused || set_vector(c, p));
 }
 
