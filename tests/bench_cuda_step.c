@@ -104,10 +104,12 @@ static void fill(void *data, int replica, int microbatch, int tensor, float *out
   const graph_tensor *t = &g->tensors.items[tensor];
   const bool time = strcmp(t->name, "timestep") == 0;
   const int64_t n = graph_tensor_elements(t), from = 104729 * (1 + tensor + 31 * microbatch + 977 * replica);
-  for (int64_t i = 0; i < n; i++) {
-    const float x = noise[(size_t)(from + i) % NOISE];
-    out[i] = time ? 500 + 400 * x : x;
+  for (int64_t i = 0, run; i < n; i += run) { /* a copy costs a millisecond less than value by value */
+    const int64_t at = (from + i) % NOISE;
+    run = n - i < NOISE - at ? n - i : NOISE - at;
+    memcpy(out + i, noise + at, (size_t)run * sizeof *out);
   }
+  for (int64_t i = 0; time && i < n; i++) out[i] = 500 + 400 * out[i];
 }
 
 int main(int argc, char **argv) {
