@@ -171,14 +171,16 @@ int main(int argc, char **argv) {
     if (*c == '"') *c = '\'';
   printf("made in %.1f s, loaded in %.1f s\n", made_s - began_s, loaded_s - made_s);
   printf(
-      "{\"model\": \"%s\", \"batch\": %ld, \"lora\": %ld, \"deterministic\": %s, \"plan\": \"%s\", \"workers\": %d, \"step_ms\": %.2f, "
+      "{\"model\": \"%s\", \"batch\": %ld, \"lora\": %ld, \"deterministic\": %s, \"plan\": \"%s\", \"workers\": %d, "
+      "\"step_ms\": %.2f, "
       "\"forward_ms\": %.2f, "
       "\"timeline_ms\": %.2f, \"bubble\": %.4f, \"busy_ms\": %.2f, \"planned_gb\": %.3f, \"taken_gb\": %.3f, "
       "\"predicted_step_ms\": %.2f, \"predicted_bubble\": %.4f}\n",
       value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "batch", "8"),
-      number_of(argc, argv, "lora", "0"), deterministic ? "true" : "false", plan, p.program.worker_count, dp_median(seconds, (size_t)steps) * 1e3,
-      dp_median(forward, (size_t)steps) * 1e3, timeline.step_s * 1e3, metrics.bubble_ratio, busy_s * 1e3,
-      (double)planned / 1e9, (double)(before - after) / 1e9, p.timeline.step_s * 1e3, expected.bubble_ratio);
+      number_of(argc, argv, "lora", "0"), deterministic ? "true" : "false", plan, p.program.worker_count,
+      dp_median(seconds, (size_t)steps) * 1e3, dp_median(forward, (size_t)steps) * 1e3, timeline.step_s * 1e3,
+      metrics.bubble_ratio, busy_s * 1e3, (double)planned / 1e9, (double)(before - after) / 1e9,
+      p.timeline.step_s * 1e3, expected.bubble_ratio);
   for (uint32_t l = 0; l < p.program.lane_count; l++) {
     double sum[PLAN_OPCODE_COUNT] = {0};
     int count[PLAN_OPCODE_COUNT] = {0};

@@ -230,8 +230,12 @@ bool with_team(int64_t packs, F f) {
     f(integral_constant<int, 16>(), integral_constant<int, 2>());
   else if (packs <= 64)
     f(integral_constant<int, 32>(), integral_constant<int, 2>());
+  else if (packs <= 96)
+    f(integral_constant<int, 32>(), integral_constant<int, 3>());
   else if (packs <= 128)
     f(integral_constant<int, 32>(), integral_constant<int, 4>());
+  else if (packs <= 160)
+    f(integral_constant<int, 32>(), integral_constant<int, 5>());
   else if (packs <= 192)
     f(integral_constant<int, 32>(), integral_constant<int, 6>());
   else if (packs <= 384)
