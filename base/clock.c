@@ -8,3 +8,8 @@ double dp_clock_s(void) {
   (void)clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+
+void dp_sleep_s(double seconds) {
+  const struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  (void)nanosleep(&pause, NULL);
+}

@@ -4,5 +4,7 @@
 
 /* Seconds since some fixed moment before the program began; safe to call from several threads. */
 double dp_clock_s(void);
+/* Sleeps for about so long; a signal may wake it. */
+void dp_sleep_s(double seconds);
 
 #endif

@@ -10,12 +10,18 @@
 #define DP_EXEC_DEVICE_H
 
 #include "exec/ops.h"
+#include "exec/place.h"
 #include "exec/pipeline.h"
 #include "plan/memory.h"
 
 struct exec_work;
 struct exec_worker;
 struct exec_pipeline;
+
+typedef struct exec_piece { /* of a message: a tensor */
+  void *at;
+  size_t bytes;
+} exec_piece;
 
 typedef struct exec_device_kind {
   const char *name; /* "cpu", "cuda" */
@@ -25,6 +31,8 @@ typedef struct exec_device_kind {
   /* DP_UNSUPPORTED naming what of the plan it cannot do. */
   dp_status (*check)(const struct exec_work *work, dp_error *error);
 
+  /* Where workers go, when there are several processes: what this one has, for all to know. NULL: nobody asks. */
+  dp_status (*survey)(exec_host_facts *facts, dp_error *error);
   /* When memory is laid out and before any is taken: whether the devices have as much. NULL: nobody asks. */
   dp_status (*fits)(const struct exec_pipeline *p, dp_error *error);
 
@@ -94,7 +102,15 @@ typedef struct exec_device_kind {
   /* Around an instruction's work: its lane's queue waits for all that it and those it meets wait for; then marks. */
   void (*enter)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction);
   dp_status (*leave)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
-  void (*share_norms)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction);
+  dp_status (*share_norms)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
+  /* ---- between processes, in a lane's queue ---- */
+  /* A SEND's, or a RECV's, tensors; none: a token, that all put there before it has been done. */
+  dp_status (*send)(struct exec_pipeline *p, uint32_t instruction, int count, const exec_piece *pieces,
+                    dp_error *error);
+  dp_status (*receive)(struct exec_pipeline *p, uint32_t instruction, int count, const exec_piece *pieces,
+                       dp_error *error);
+  /* This process's sum of a collective's gradients, n of them, becomes that of all processes. */
+  dp_status (*reduce)(struct exec_pipeline *p, uint32_t instruction, int64_t n, void *gradients, dp_error *error);
   /* When all has been put there: waits, and times of all instructions here by the host's clock. */
   dp_status (*finish_lanes)(struct exec_pipeline *p, dp_error *error);
 } exec_device_kind;

@@ -1,10 +1,12 @@
 /* A CUDA device, or a part of one, under a worker. */
+#define _POSIX_C_SOURCE 200809L /* setenv */
 #include "exec/device_cuda.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/algorithms.h"
+#include "exec/device_cuda_wire.h"
 #include "exec/ops.h"
 #include "kernels/cuda/libraries.h"
 
@@ -15,6 +17,8 @@ dp_status exec_cuda_check(cudaError_t result, const char *what, dp_error *error)
 
 dp_status exec_device_cuda_there(dp_error *error) {
   int count = 0;
+  /* before the first call: each lane's queue goes its own way, none waits behind another's transfer */
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const cudaError_t result = cudaGetDeviceCount(&count);
   const char *why = cudaGetErrorString(result);
   if (result == cudaSuccess) why = "there is none";
@@ -32,10 +36,21 @@ int exec_device_cuda_count(void) {
 
 /* ---- before anything is made ---- */
 
+static dp_status survey(exec_host_facts *facts, dp_error *error) {
+  int gpus = 0;
+  EXEC_CUDA_TRY(cudaGetDeviceCount(&gpus), error);
+  facts->gpu_count = gpus < EXEC_MAX_GPUS ? gpus : EXEC_MAX_GPUS;
+  for (int g = 0; g < facts->gpu_count; g++) {
+    struct cudaDeviceProp properties;
+    EXEC_CUDA_TRY(cudaGetDeviceProperties(&properties, g), error);
+    memcpy(facts->uuids[g], &properties.uuid, sizeof facts->uuids[g]);
+  }
+  return DP_OK;
+}
+
 static dp_status check(const exec_work *work, dp_error *error) {
   const char *missing = NULL;
   if (work->graph->precision == GRAPH_FP16) missing = "fp16";
-  if (exec_process_count(work->options.transport) > 1) missing = "workers in several processes";
   if (missing) return dp_fail(error, DP_UNSUPPORTED, "the executor does not know %s on CUDA devices yet", missing);
   DP_TRY(exec_device_cuda_there(error));
   return exec_chunk_check(&exec_math_cuda, work->graph, error);
@@ -65,7 +80,8 @@ static dp_status place_of(const exec_work *work, int worker, exec_place *place, 
   EXEC_CUDA_TRY(cudaGetDeviceCount(&gpus), error);
   if (gpus > EXEC_CUDA_MAX_GPUS) gpus = EXEC_CUDA_MAX_GPUS;
   const int workers = work->program->worker_count, each = (workers + gpus - 1) / gpus;
-  *place = work->options.places ? work->options.places[worker] : (exec_place){worker / each, worker % each, each};
+  const exec_place *places = work->places ? work->places : work->options.places;
+  *place = places ? places[worker] : (exec_place){worker / each, worker % each, each};
   if (place->gpu >= 0 && place->gpu < gpus) return DP_OK;
   return dp_fail(error, DP_BAD_INPUT, "worker %d is to be on GPU %d, found: %d, from 0 on", worker, place->gpu, gpus);
 }
@@ -80,18 +96,33 @@ static dp_status open_device(const exec_work *work, exec_worker *w, dp_error *er
   d->microbatches = work->plan->microbatches;
   d->tensors = work->graph->tensors.count;
   EXEC_CUDA_TRY(cudaSetDevice(d->gpu), error);
-  return exec_cuda_part_open(d, place.part, place.parts, error);
+  return exec_cuda_part_open(d, place.part, place.parts, work->plan->nccl_sms, error);
 }
 
-/* All that is to be on a GPU, against what is free there now. */
+/* Whether a worker, of whichever process, is on a GPU of this one. */
+static dp_status is_on(const exec_pipeline *p, int worker, int gpu, bool *on, dp_error *error) {
+  const int each = p->work.program->worker_count / exec_process_count(p->work.options.transport);
+  exec_place place;
+  if (exec_is_here(p, (uint32_t)worker)) {
+    DP_TRY(place_of(&p->work, worker, &place, error));
+    *on = place.gpu == gpu;
+    return DP_OK;
+  }
+  *on = false;
+  for (int w = p->first_worker; p->work.facts && w < p->end_worker; w++)
+    if (p->work.places[w].gpu == gpu) *on = *on || exec_share_gpu(p->work.facts, p->work.places, each, worker, w);
+  return DP_OK;
+}
+
+/* All that is to be on a GPU, by all processes, against what is free there now. */
 static dp_status fits_on(const exec_pipeline *p, int gpu, dp_error *error) {
   int64_t bytes = 0;
   int workers = 0;
   size_t available = 0, all = 0;
-  for (int w = p->first_worker; w < p->end_worker; w++) {
-    exec_place place;
-    DP_TRY(place_of(&p->work, w, &place, error));
-    if (place.gpu != gpu) continue;
+  for (int w = 0; w < p->work.program->worker_count; w++) {
+    bool on = false;
+    DP_TRY(is_on(p, w, gpu, &on, error));
+    if (!on) continue;
     bytes += p->work.memory.workers[w].layout_bytes;
     workers++;
   }
@@ -512,6 +543,7 @@ const exec_device_kind exec_device_cuda = {.name = "cuda",
                                            .math = &exec_math_cuda,
                                            .workspace = workspace,
                                            .check = check,
+                                           .survey = survey,
                                            .fits = fits,
                                            .open = open_device,
                                            .allocate = allocate,
@@ -546,5 +578,8 @@ const exec_device_kind exec_device_cuda = {.name = "cuda",
                                            .copy = exec_cuda_copy,
                                            .clear = exec_cuda_clear,
                                            .add_gradients = exec_cuda_add_gradients,
+                                           .send = exec_cuda_send,
+                                           .receive = exec_cuda_receive,
+                                           .reduce = exec_cuda_reduce,
                                            .share_norms = exec_cuda_share_norms,
                                            .finish_lanes = exec_cuda_finish_lanes};

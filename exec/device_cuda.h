@@ -8,7 +8,7 @@
 #include "exec/ops.h"
 #include "kernels/cuda/context.h"
 
-enum { EXEC_CUDA_MAX_GPUS = 16 };
+enum { EXEC_CUDA_MAX_GPUS = EXEC_MAX_GPUS };
 
 /* What a compute instruction put in the queue, to be played again; and which gradients had begun when it had run. */
 typedef struct exec_cuda_record {
@@ -34,7 +34,8 @@ typedef struct exec_cuda_scalars {
 
 typedef struct exec_cuda {
   int gpu, sm_count;
-  void *green; /* CUgreenCtx of its part; NULL: the whole device */
+  void *green;      /* CUgreenCtx of its part; NULL: the whole device */
+  void *nccl_green; /* of the multiprocessors that the plan keeps for NCCL; NULL: none */
   cudaStream_t stream;
   kern_cuda *kernels;
   exec_cuda_scalars device, host;
@@ -49,9 +50,14 @@ typedef struct exec_cuda {
   size_t tensors;
 } exec_cuda;
 
+typedef struct exec_cuda_wire exec_cuda_wire;   /* exec/device_cuda_wire.h */
+typedef struct exec_cuda_stage exec_cuda_stage; /* exec/device_cuda_stage.h */
+
 /* A process's lanes: each has a queue, and each instruction an event at its start and one at its end. */
 typedef struct exec_cuda_lanes {
   cudaStream_t *streams;                /* [lane] a compute lane's is its worker's */
+  exec_cuda_wire **wires;        /* [lane] to other processes; NULL: it leads to none */
+  exec_cuda_stage **stages;      /* [lane] of copies through the host's memory in this process; NULL: none */
   cudaEvent_t *start, *end;             /* [instruction] */
   uint32_t *marker;                     /* [instruction] whose end event marks it */
   uint32_t *doer;                       /* [instruction] in whose lane's queue it was put */
@@ -70,7 +76,9 @@ extern const exec_op_row exec_cuda_rows[GRAPH_OP_KIND_COUNT];
 extern void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call);
 
 /* device_cuda_part.c: a stream on a part of a device's multiprocessors. parts 1: on all of them. */
-dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, dp_error *error);
+dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, int nccl_sms, dp_error *error);
+/* A further stream of the device: on what is kept for NCCL, where something is. */
+dp_status exec_cuda_part_stream(const exec_cuda *device, cudaStream_t *stream, dp_error *error);
 void exec_cuda_part_close(exec_cuda *device);
 
 /* device_cuda_values.c: the table's read, write and so on */
@@ -92,7 +100,7 @@ void exec_cuda_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t fro
                     uint32_t to_worker, void *to);
 void exec_cuda_clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
 void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
-void exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction);
+dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
 dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error);
 
 /* A status from a call of the runtime. */

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "exec/device_cuda.h"
+#include "exec/device_cuda_stage.h"
+#include "exec/device_cuda_wire.h"
 
 static exec_cuda_lanes *lanes_of(const exec_pipeline *p) { return p->device; }
 static exec_cuda *worker_device(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
@@ -26,7 +27,7 @@ static dp_status make_queue(exec_pipeline *p, uint32_t lane, dp_error *error) {
   if (of->kind == PLAN_LANE_COMPUTE)
     lanes_of(p)->streams[lane] = device->stream;
   else
-    EXEC_CUDA_TRY(cudaStreamCreateWithFlags(&lanes_of(p)->streams[lane], cudaStreamNonBlocking), error);
+    DP_TRY(exec_cuda_part_stream(device, &lanes_of(p)->streams[lane], error));
   for (uint32_t i = of->first; i < of->first + of->count; i++) {
     EXEC_CUDA_TRY(cudaEventCreate(&lanes_of(p)->start[i]), error);
     EXEC_CUDA_TRY(cudaEventCreate(&lanes_of(p)->end[i]), error);
@@ -34,23 +35,42 @@ static dp_status make_queue(exec_pipeline *p, uint32_t lane, dp_error *error) {
   return DP_OK;
 }
 
-dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error) {
+/* Copies straight from device to device. */
+static dp_status reach(int gpu, int peer, dp_error *error) {
+  int can = 0;
+  if (peer == gpu) return DP_OK;
+  EXEC_CUDA_TRY(cudaDeviceCanAccessPeer(&can, gpu, peer), error);
+  if (!can) return DP_OK;
+  const cudaError_t result = cudaDeviceEnablePeerAccess(peer, 0);
+  if (result != cudaErrorPeerAccessAlreadyEnabled) return exec_cuda_check(result, "cudaDeviceEnablePeerAccess", error);
+  (void)cudaGetLastError();
+  return DP_OK;
+}
+
+static dp_status make_lists(exec_pipeline *p, exec_cuda_lanes *l, dp_error *error) {
   const plan_program *program = p->work.program;
-  const size_t n = program->instruction_count;
-  exec_cuda_lanes *l = DP_ARENA_NEW(&p->arena, exec_cuda_lanes, 1);
-  if (!l) return dp_fail_memory(error);
-  p->device = p->work.lanes = l;
-  l->streams = DP_ARENA_NEW(&p->arena, cudaStream_t, program->lane_count);
+  const size_t n = program->instruction_count, lanes = program->lane_count;
+  l->streams = DP_ARENA_NEW(&p->arena, cudaStream_t, lanes);
+  l->wires = DP_ARENA_NEW(&p->arena, exec_cuda_wire *, lanes);
+  l->stages = DP_ARENA_NEW(&p->arena, exec_cuda_stage *, lanes);
   l->start = DP_ARENA_NEW(&p->arena, cudaEvent_t, n);
   l->end = DP_ARENA_NEW(&p->arena, cudaEvent_t, n);
   l->marker = DP_ARENA_NEW(&p->arena, uint32_t, n);
   l->doer = DP_ARENA_NEW(&p->arena, uint32_t, n);
   l->normed = DP_ARENA_NEW(&p->arena, cudaEvent_t, (size_t)program->worker_count);
-  if (!l->streams || !l->start || !l->end || !l->marker || !l->doer || !l->normed) return dp_fail_memory(error);
-  EXEC_CUDA_TRY(cudaHostAlloc((void **)&l->norms, (size_t)program->worker_count * sizeof *l->norms,
-                              cudaHostAllocMapped | cudaHostAllocPortable),
-                error);
-  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) DP_TRY(make_queue(p, lane, error));
+  if (!l->streams || !l->wires || !l->stages || !l->start || !l->end || !l->marker || !l->doer || !l->normed)
+    return dp_fail_memory(error);
+  return exec_cuda_check(cudaHostAlloc((void **)&l->norms, (size_t)program->worker_count * sizeof *l->norms,
+                                       cudaHostAllocMapped | cudaHostAllocPortable),
+                         "cudaHostAlloc", error);
+}
+
+static dp_status make_queues(exec_pipeline *p, exec_cuda_lanes *l, dp_error *error) {
+  DP_TRY(make_lists(p, l, error));
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
+    DP_TRY(make_queue(p, lane, error));
+    DP_TRY(exec_cuda_open_stage(p, lane, error));
+  }
   for (int w = p->first_worker; w < p->end_worker; w++) {
     const int gpu = worker_device(p, (uint32_t)w)->gpu;
     EXEC_CUDA_TRY(cudaSetDevice(gpu), error);
@@ -58,27 +78,30 @@ dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error) {
     if (l->has_base[gpu]) continue;
     EXEC_CUDA_TRY(cudaEventCreate(&l->base[gpu]), error);
     l->has_base[gpu] = true;
-    for (int other = p->first_worker; other < p->end_worker; other++) { /* copies straight from device to device */
-      const int peer = worker_device(p, (uint32_t)other)->gpu;
-      int can = 0;
-      if (peer == gpu) continue;
-      EXEC_CUDA_TRY(cudaDeviceCanAccessPeer(&can, gpu, peer), error);
-      if (can) {
-        const cudaError_t result = cudaDeviceEnablePeerAccess(peer, 0);
-        if (result == cudaErrorPeerAccessAlreadyEnabled)
-          (void)cudaGetLastError();
-        else
-          DP_TRY(exec_cuda_check(result, "cudaDeviceEnablePeerAccess", error));
-      }
-    }
+    for (int other = p->first_worker; other < p->end_worker; other++)
+      DP_TRY(reach(gpu, worker_device(p, (uint32_t)other)->gpu, error));
   }
   return DP_OK;
+}
+
+dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error) {
+  exec_cuda_lanes *l = DP_ARENA_NEW(&p->arena, exec_cuda_lanes, 1);
+  dp_status status = l ? DP_OK : dp_fail_memory(error);
+  if (status == DP_OK) {
+    p->device = p->work.lanes = l;
+    status = make_queues(p, l, error);
+  }
+  if (!p->work.facts) return status;
+  DP_TRY(exec_agree(p->work.options.transport, status, error));
+  return exec_cuda_open_wires(p, error);
 }
 
 void exec_cuda_close_lanes(exec_pipeline *p) {
   exec_cuda_lanes *l = lanes_of(p);
   const plan_program *program = p->work.program;
   if (!l) return;
+  exec_cuda_close_wires(p);
+  exec_cuda_close_stages(p);
   for (uint32_t lane = p->first_lane; l->streams && lane < p->end_lane; lane++) {
     if (program->lanes[lane].kind != PLAN_LANE_COMPUTE && l->streams[lane]) (void)cudaStreamDestroy(l->streams[lane]);
     for (uint32_t i = program->lanes[lane].first; i < program->lanes[lane].first + program->lanes[lane].count; i++) {
@@ -122,16 +145,20 @@ static void wait_all(exec_pipeline *p, uint32_t lane, uint32_t i) {
   if (i > program->lanes[p->lane_of[i]].first) wait_end(p, lane, i - 1);
 }
 
-/* The instructions whose work this one does, itself among them: calls f for each. */
+static bool is_here(const exec_pipeline *p, uint32_t i) {
+  return p->lane_of[i] >= p->first_lane && p->lane_of[i] < p->end_lane;
+}
+
+/* The instructions here whose work this one does, itself among them: calls f for each. */
 static void each_partner(exec_pipeline *p, uint32_t lane, uint32_t i,
                          void (*f)(exec_pipeline *p, uint32_t lane, uint32_t i, uint32_t partner)) {
   const plan_program *program = p->work.program;
   const uint32_t peer = program->instructions[i].peer;
   f(p, lane, i, i);
-  if (program->instructions[i].opcode == PLAN_RECV) f(p, lane, i, peer);
+  if (program->instructions[i].opcode == PLAN_RECV && is_here(p, peer)) f(p, lane, i, peer);
   if (program->lanes[p->lane_of[i]].kind != PLAN_LANE_COLLECTIVE) return;
   for (uint32_t m = p->groups.first[peer]; m < p->groups.first[peer + 1]; m++)
-    if (p->groups.ids[m] != i) f(p, lane, i, p->groups.ids[m]);
+    if (p->groups.ids[m] != i && is_here(p, p->groups.ids[m])) f(p, lane, i, p->groups.ids[m]);
 }
 
 static void wait_partner(exec_pipeline *p, uint32_t lane, uint32_t i, uint32_t partner) {
@@ -162,7 +189,9 @@ void exec_cuda_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t fro
                     uint32_t to_worker, void *to) {
   const int source = worker_device(p, from_worker)->gpu, target = worker_device(p, to_worker)->gpu;
   cudaStream_t stream = lanes_of(p)->streams[lane];
-  if (source == target)
+  if (lanes_of(p)->stages[lane])
+    exec_cuda_stage_copy(p, lane, bytes, from_worker, from, to);
+  else if (source == target)
     NOTE(p, worker_of(p, lane), cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, stream));
   else
     NOTE(p, worker_of(p, lane), cudaMemcpyPeerAsync(to, target, from, source, (size_t)bytes, stream));
@@ -183,12 +212,14 @@ void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, i
     kern_cuda_fail(worker_device(p, worker)->kernels, view.trouble.status, "%s", view.trouble.text);
 }
 
-/* Every worker's square by its own queue, once its gradients are complete; then the lane's queue goes on. */
-void exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction) {
+/* Every worker's square by its own queue, once its gradients are complete; then the lane's queue goes on. The host waits
+ * for them where there are other processes. */
+dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error) {
   exec_cuda_lanes *l = lanes_of(p);
   const uint32_t group = p->work.program->instructions[instruction].peer;
   for (uint32_t m = p->groups.first[group]; m < p->groups.first[group + 1]; m++) {
     const uint32_t id = p->groups.ids[m], worker = worker_of(p, p->lane_of[id]);
+    if (!is_here(p, id)) continue;
     exec_cuda *device = worker_device(p, worker);
     const uint32_t compute = p->work.program->worker_lane[worker];
     (void)cudaSetDevice(device->gpu);
@@ -201,6 +232,9 @@ void exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction
     NOTE(p, worker, cudaStreamWaitEvent(l->streams[lane], l->normed[worker], 0));
   }
   (void)cudaSetDevice(worker_device(p, worker_of(p, lane))->gpu);
+  if (!p->work.facts) return DP_OK;
+  for (int w = p->first_worker; w < p->end_worker; w++) DP_TRY(exec_cuda_wait(p, l->normed[w], error));
+  return exec_cuda_share_squares(p, l->norms, error);
 }
 
 static dp_status take_time(exec_pipeline *p, uint32_t i, dp_error *error) {
@@ -215,12 +249,48 @@ static dp_status take_time(exec_pipeline *p, uint32_t i, dp_error *error) {
   return DP_OK;
 }
 
-dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error) {
+/* The first instruction here that has begun and not ended, if it waits for another process. */
+static uint32_t find_waiting(const exec_pipeline *p) {
   const exec_cuda_lanes *l = lanes_of(p);
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
-    EXEC_CUDA_TRY(cudaSetDevice(worker_device(p, worker_of(p, lane))->gpu), error);
-    EXEC_CUDA_TRY(cudaStreamSynchronize(l->streams[lane]), error);
+    const plan_lane *of = &p->work.program->lanes[lane];
+    for (uint32_t i = of->first; l->wires[lane] && i < of->first + of->count; i++)
+      if (cudaEventQuery(l->start[i]) == cudaSuccess && cudaEventQuery(l->end[i]) == cudaErrorNotReady) return i;
   }
+  return PLAN_NO_PEER;
+}
+
+/* Asleep: the others may be gone, or their devices hang. */
+static dp_status wait_queue(exec_pipeline *p, uint32_t lane, double limit_s, dp_error *error) {
+  const exec_transport *t = p->work.options.transport;
+  cudaStream_t stream = lanes_of(p)->streams[lane];
+  const double began_s = dp_clock_s();
+  for (double looked_s = began_s;;) {
+    const cudaError_t result = cudaStreamQuery(stream);
+    if (result == cudaSuccess) return DP_OK;
+    if (result != cudaErrorNotReady) return exec_cuda_check(result, "cudaStreamQuery", error);
+    const double now_s = dp_clock_s();
+    if (t->lost && atomic_load(t->lost))
+      return dp_fail(error, DP_RUN_FAILED, "a device was no longer waited for: the run cannot go on");
+    if (now_s - looked_s > 0.1) {
+      looked_s = now_s;
+      DP_TRY(exec_cuda_look_at_wires(p, error));
+    }
+    if (now_s - began_s > limit_s) return exec_lanes_stalled(p, find_waiting(p), limit_s, error);
+    dp_sleep_s(now_s - began_s < 5e-3 ? 20e-6 : 200e-6);
+  }
+}
+
+dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error) {
+  const exec_cuda_lanes *l = lanes_of(p);
+  dp_status status = DP_OK;
+  for (uint32_t lane = p->first_lane; status == DP_OK && lane < p->end_lane; lane++) {
+    EXEC_CUDA_TRY(cudaSetDevice(worker_device(p, worker_of(p, lane))->gpu), error);
+    status = p->work.facts ? wait_queue(p, lane, exec_lanes_patience_s(p), error)
+                           : exec_cuda_check(cudaStreamSynchronize(l->streams[lane]), "cudaStreamSynchronize", error);
+  }
+  if (status != DP_OK) atomic_store(&p->stop, true); /* what still runs there is not waited for any more */
+  DP_TRY(status);
   for (int w = p->first_worker; w < p->end_worker; w++)
     DP_TRY(kern_cuda_status(worker_device(p, (uint32_t)w)->kernels, error));
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {

@@ -5,6 +5,8 @@
 
 #include "exec/device_cuda.h"
 
+enum { MULTIPLE = 8 }; /* of multiprocessors that Hopper's can be shared out in */
+
 /* What is used of the driver. */
 typedef struct driver {
   CUresult (*get_resource)(CUdevice, CUdevResource *, CUdevResourceType);
@@ -53,10 +55,39 @@ static dp_status check(const driver *d, CUresult result, const char *what, dp_er
   return dp_fail(error, DP_RUN_FAILED, "%s: %s", what, name);
 }
 
-static dp_status open_part(exec_cuda *device, const driver *d, int part, int parts, dp_error *error) {
-  enum { MOST = 64, MULTIPLE = 8 }; /* what Hopper's can be shared out in */
-  CUdevResource all, groups[MOST], rest;
+static dp_status make_green(const exec_cuda *device, const driver *d, CUdevResource *of, CUgreenCtx *green,
+                            dp_error *error) {
   CUdevResourceDesc description;
+  DP_TRY(check(d, d->describe(&description, of, 1), "cuDevResourceGenerateDesc", error));
+  return check(d, d->create(green, description, device->gpu, CU_GREEN_CTX_DEFAULT_STREAM), "cuGreenCtxCreate", error);
+}
+
+/* All but what is kept for NCCL, and that. */
+static dp_status open_beside_nccl(exec_cuda *device, const driver *d, int nccl_sms, dp_error *error) {
+  CUdevResource all, compute, rest;
+  CUgreenCtx green;
+  CUstream stream;
+  unsigned int count = 1;
+  DP_TRY(check(d, d->get_resource(device->gpu, &all, CU_DEV_RESOURCE_TYPE_SM), "cuDeviceGetDevResource", error));
+  const int64_t sms = plan_compute_sms(all.sm.smCount, MULTIPLE, nccl_sms);
+  if (sms < MULTIPLE)
+    return dp_fail(error, DP_BAD_INPUT,
+                   "plan.nccl_sms: found %d on device %d of %u multiprocessors, allowed: at most %u", nccl_sms,
+                   device->gpu, all.sm.smCount, all.sm.smCount - MULTIPLE);
+  DP_TRY(check(d, d->split(&compute, &count, &all, &rest, 0, (unsigned int)sms), "cuDevSmResourceSplitByCount", error));
+  DP_TRY(make_green(device, d, &compute, &green, error));
+  device->green = green;
+  DP_TRY(check(d, d->stream(&stream, green, CU_STREAM_NON_BLOCKING, 0), "cuGreenCtxStreamCreate", error));
+  device->stream = stream;
+  device->sm_count = (int)compute.sm.smCount;
+  DP_TRY(make_green(device, d, &rest, &green, error));
+  device->nccl_green = green;
+  return DP_OK;
+}
+
+static dp_status open_part(exec_cuda *device, const driver *d, int part, int parts, dp_error *error) {
+  enum { MOST = 64 };
+  CUdevResource all, groups[MOST], rest;
   CUgreenCtx green;
   CUstream stream;
   unsigned int count = (unsigned int)parts;
@@ -69,8 +100,7 @@ static dp_status open_part(exec_cuda *device, const driver *d, int part, int par
   if ((int)count < parts)
     return dp_fail(error, DP_UNSUPPORTED, "device %d comes in %u parts of %u multiprocessors, needed: %d", device->gpu,
                    count, each, parts);
-  DP_TRY(check(d, d->describe(&description, &groups[part], 1), "cuDevResourceGenerateDesc", error));
-  DP_TRY(check(d, d->create(&green, description, device->gpu, CU_GREEN_CTX_DEFAULT_STREAM), "cuGreenCtxCreate", error));
+  DP_TRY(make_green(device, d, &groups[part], &green, error));
   device->green = green;
   DP_TRY(check(d, d->stream(&stream, green, CU_STREAM_NON_BLOCKING, 0), "cuGreenCtxStreamCreate", error));
   device->stream = stream;
@@ -78,8 +108,15 @@ static dp_status open_part(exec_cuda *device, const driver *d, int part, int par
   return DP_OK;
 }
 
-dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, dp_error *error) {
+dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, int nccl_sms, dp_error *error) {
   driver d;
+  if (parts > 1 && nccl_sms > 0)
+    return dp_fail(error, DP_BAD_INPUT, "plan.nccl_sms: found %d beside %d workers on one GPU, allowed: one, or 0",
+                   nccl_sms, parts);
+  if (nccl_sms > 0) {
+    DP_TRY(find_all(&d, error));
+    return open_beside_nccl(device, &d, nccl_sms, error);
+  }
   if (parts > 1) {
     DP_TRY(find_all(&d, error));
     return open_part(device, &d, part, parts, error);
@@ -89,10 +126,24 @@ dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, dp_error *
   return DP_OK;
 }
 
+dp_status exec_cuda_part_stream(const exec_cuda *device, cudaStream_t *stream, dp_error *error) {
+  driver d;
+  CUstream made;
+  if (!device->nccl_green) {
+    EXEC_CUDA_TRY(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), error);
+    return DP_OK;
+  }
+  DP_TRY(find_all(&d, error));
+  DP_TRY(check(&d, d.stream(&made, device->nccl_green, CU_STREAM_NON_BLOCKING, 0), "cuGreenCtxStreamCreate", error));
+  *stream = made;
+  return DP_OK;
+}
+
 void exec_cuda_part_close(exec_cuda *device) {
   driver d;
   if (device->stream) (void)cudaStreamDestroy(device->stream);
   if (device->green && find_all(&d, NULL) == DP_OK) (void)d.destroy(device->green);
+  if (device->nccl_green && find_all(&d, NULL) == DP_OK) (void)d.destroy(device->nccl_green);
   device->stream = NULL;
-  device->green = NULL;
+  device->green = device->nccl_green = NULL;
 }

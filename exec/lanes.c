@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "exec/lanes.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -37,6 +38,7 @@ static void finish(exec_pipeline *p, uint32_t i, double start_s, double end_s) {
   p->start_s[i] = start_s;
   p->end_s[i] = end_s;
   p->done[i] = 1;
+  p->moved_s = end_s;
   wake(p, p->lane_of[i]);
   for (uint32_t d = p->dependent_first[i]; d < p->dependent_first[i + 1]; d++) wake(p, p->lane_of[p->dependents[d]]);
 }
@@ -55,8 +57,8 @@ typedef enum part {
   PART_TRANSFER, /* the receiver, for both ends */
   PART_SEND,     /* to another process */
   PART_RECEIVE,  /* from another */
-  PART_LEAD,     /* the first member of a group, for all of this process */
-  PART_FOLLOW,   /* the first member is elsewhere */
+  PART_LEAD,     /* the first member of a group, or of those of it that are here, for all of this process */
+  PART_FOLLOW,   /* the first member is elsewhere, and each goes to it alone */
   PART_REST      /* another lane of this process does it */
 } part;
 
@@ -64,12 +66,29 @@ static part part_of(const exec_pipeline *p, const plan_lane *lane, uint32_t i) {
   if (lane->kind == PLAN_LANE_COMPUTE) return PART_COMPUTE;
   if (lane->kind == PLAN_LANE_COLLECTIVE) {
     const plan_collective *collective = &p->work.program->collectives[p->work.program->instructions[i].class_id];
-    const uint32_t first = p->work.program->group_members[collective->first_member];
-    return !exec_is_here(p, first) ? PART_FOLLOW : first == lane->worker ? PART_LEAD : PART_REST;
+    const uint32_t *members = &p->work.program->group_members[collective->first_member];
+    if (!p->work.kind->deferred && !exec_is_here(p, members[0])) return PART_FOLLOW;
+    return exec_first_here(p, collective) == lane->worker ? PART_LEAD : PART_REST;
   }
   const bool here = exec_is_here(p, lane->peer);
   if (lane->kind == PLAN_LANE_SEND) return here ? PART_REST : PART_SEND;
   return here ? PART_TRANSFER : PART_RECEIVE;
+}
+
+uint32_t exec_first_here(const exec_pipeline *p, const plan_collective *collective) {
+  const uint32_t *members = &p->work.program->group_members[collective->first_member];
+  for (uint32_t m = 0; m < collective->member_count; m++)
+    if (exec_is_here(p, members[m])) return members[m];
+  return UINT32_MAX;
+}
+
+/* The lane of that one. */
+static uint32_t lead_lane(const exec_pipeline *p, uint32_t group) {
+  for (uint32_t m = p->groups.first[group]; m < p->groups.first[group + 1]; m++) {
+    const uint32_t lane = p->lane_of[p->groups.ids[m]];
+    if (exec_is_here(p, p->work.program->lanes[lane].worker)) return lane;
+  }
+  return UINT32_MAX;
 }
 
 /* Members of the group that are in this process. */
@@ -90,7 +109,7 @@ static void meet(exec_pipeline *p, exec_lane *lane, part how, uint32_t i) {
     const plan_lane *of = &program->lanes[lane->lane];
     if (of->kind == PLAN_LANE_COLLECTIVE) {
       p->group_ready[peer]++;
-      wake(p, p->lane_of[p->groups.ids[p->groups.first[peer]]]);
+      wake(p, lead_lane(p, peer));
     } else {
       wake(p, p->lane_of[peer]);
     }
@@ -127,9 +146,9 @@ static void finish_all(exec_pipeline *p, part how, uint32_t i, double start_s) {
   const uint32_t peer = program->instructions[i].peer;
   const double end_s = dp_clock_s();
   if (how == PART_TRANSFER) finish(p, peer, start_s, end_s);
-  for (uint32_t m = how == PART_LEAD ? p->groups.first[peer] + 1 : UINT32_MAX;
+  for (uint32_t m = how == PART_LEAD ? p->groups.first[peer] : UINT32_MAX;
        how == PART_LEAD && m < p->groups.first[peer + 1]; m++)
-    if (exec_is_here(p, program->lanes[p->lane_of[p->groups.ids[m]]].worker))
+    if (p->groups.ids[m] != i && exec_is_here(p, program->lanes[p->lane_of[p->groups.ids[m]]].worker))
       finish(p, p->groups.ids[m], start_s, end_s);
   finish(p, i, start_s, end_s);
 }
@@ -152,6 +171,7 @@ static void run_instruction(exec_pipeline *p, exec_lane *self, const plan_lane *
   if (!p->work.kind->deferred) prepare(p, lane, i);
   (void)pthread_mutex_lock(&p->lock);
   meet(p, self, how, i);
+  if (how != PART_REST) self->at = i;
   (void)pthread_mutex_unlock(&p->lock);
   if (how == PART_REST || stopped(p)) return;
   if (how == PART_COMPUTE) atomic_store_explicit(&p->position, i, memory_order_relaxed);
@@ -160,6 +180,7 @@ static void run_instruction(exec_pipeline *p, exec_lane *self, const plan_lane *
   dp_status status = work_on(p, how, lane->worker, i, &error);
   if (p->work.kind->deferred && status == DP_OK) status = p->work.kind->leave(p, self->lane, i, &error);
   (void)pthread_mutex_lock(&p->lock);
+  self->at = PLAN_NO_PEER;
   if (status == DP_OK)
     finish_all(p, how, i, start_s);
   else
@@ -200,6 +221,7 @@ dp_status exec_lanes_start(exec_pipeline *p, dp_error *error) {
     exec_lane *lane = &p->lanes[l];
     lane->pipeline = p;
     lane->lane = l;
+    lane->at = PLAN_NO_PEER;
     DP_TRY(dp_condition_init(&lane->changed, error));
     lane->has_condition = true;
   }
@@ -229,6 +251,43 @@ void exec_lanes_stop(exec_pipeline *p) {
   p->has_locks = false;
 }
 
+double exec_lanes_patience_s(const exec_pipeline *p) {
+  enum { FIRST_STEPS = 3 };
+  const char *text = getenv("DIFFPIPE_STALL_S");
+  const double given = text ? strtod(text, NULL) : 0;
+  if (given > 0) return given;
+  return p->generation <= FIRST_STEPS ? 600 : 30;
+}
+
+dp_status exec_lanes_stalled(const exec_pipeline *p, uint32_t i, double waited_s, dp_error *error) {
+  char text[128];
+  if (i == PLAN_NO_PEER) return dp_fail(error, DP_RUN_FAILED, "nothing has come of the step for %.0f s", waited_s);
+  const plan_lane *lane = &p->work.program->lanes[p->lane_of[i]];
+  const char *what = plan_instruction_show(p->work.program, i, text);
+  if (lane->kind == PLAN_LANE_COLLECTIVE)
+    return dp_fail(error, DP_RUN_FAILED, "%s has waited %.0f s for the other processes", what, waited_s);
+  return dp_fail(error, DP_RUN_FAILED, "%s has waited %.0f s for worker %u (process %d)", what, waited_s, lane->peer,
+                 exec_process_of(p, (int)lane->peer));
+}
+
+/* A device may hang without its process falling silent; then whoever waits for it says so. */
+static void wait_lanes(exec_pipeline *p) {
+  const exec_transport *t = p->work.options.transport;
+  if (!p->work.kind->deferred || exec_process_count(t) == 1 || stopped(p)) {
+    (void)pthread_cond_wait(&p->all_done, &p->lock);
+    return;
+  }
+  dp_condition_wait(&p->all_done, &p->lock, 1);
+  const double waited_s = dp_clock_s() - p->moved_s;
+  if (p->running == 0 || waited_s < exec_lanes_patience_s(p)) return;
+  dp_error why = DP_ERROR_INIT;
+  uint32_t at = PLAN_NO_PEER;
+  for (uint32_t l = p->first_lane; l < p->end_lane && at == PLAN_NO_PEER; l++)
+    if (p->work.program->lanes[l].kind != PLAN_LANE_COMPUTE) at = p->lanes[l].at;
+  (void)exec_lanes_stalled(p, at, waited_s, &why);
+  give_up(p, &why);
+}
+
 dp_status exec_lanes_step(exec_pipeline *p, dp_error *error) {
   const uint32_t n = p->work.program->instruction_count;
   (void)pthread_mutex_lock(&p->lock);
@@ -241,7 +300,8 @@ dp_status exec_lanes_step(exec_pipeline *p, dp_error *error) {
   p->running = p->end_lane - p->first_lane;
   p->generation++;
   wake_all(p);
-  while (p->running > 0) (void)pthread_cond_wait(&p->all_done, &p->lock);
+  p->moved_s = dp_clock_s();
+  while (p->running > 0) wait_lanes(p);
   (void)pthread_mutex_unlock(&p->lock);
   if (!stopped(p)) return DP_OK;
   return dp_fail(error, p->trouble.status, "%s", p->trouble.text);

@@ -13,10 +13,12 @@
 typedef struct exec_lane {
   struct exec_pipeline *pipeline;
   uint32_t lane; /* of the program */
+  uint32_t at;   /* the instruction that it works on; PLAN_NO_PEER: none */
   pthread_t thread;
   pthread_cond_t changed;
   bool has_condition, has_thread;
   float *scratch; /* what another process's member of an all-reduce sends */
+  exec_piece *pieces; /* [tensors of its largest message] */
 } exec_lane;
 
 struct exec_pipeline {
@@ -34,6 +36,7 @@ struct exec_pipeline {
   pthread_cond_t all_done;
   uint64_t generation; /* counts steps */
   uint32_t running;    /* lanes that have not ended it */
+  double moved_s;      /* when an instruction was last done */
   bool quit;
   atomic_bool stop;      /* the step cannot go on */
   dp_error trouble;      /* why: of the first to say so */
@@ -54,11 +57,20 @@ void exec_lanes_stop(struct exec_pipeline *pipeline);
 /* Plays the program once. */
 dp_status exec_lanes_step(struct exec_pipeline *pipeline, dp_error *error);
 
+/* How long a lane may wait for another process on devices: DIFFPIPE_STALL_S of the environment, else 30 s; ten minutes in
+ * the first steps, in which others may be slow. And what is said of an instruction that has waited so long. */
+double exec_lanes_patience_s(const struct exec_pipeline *pipeline);
+dp_status exec_lanes_stalled(const struct exec_pipeline *pipeline, uint32_t instruction, double waited_s,
+                             dp_error *error);
+
 /* The process of a worker. */
 int exec_process_of(const struct exec_pipeline *pipeline, int worker);
 static inline bool exec_is_here(const struct exec_pipeline *p, uint32_t worker) {
   return (int)worker >= p->first_worker && (int)worker < p->end_worker;
 }
+
+/* The first member of a collective that is in this process. */
+uint32_t exec_first_here(const struct exec_pipeline *pipeline, const plan_collective *collective);
 
 /* Both ends are in this process, or the given one. exec/transfer.c */
 void exec_transfer(struct exec_pipeline *pipeline, uint32_t recv);

@@ -32,6 +32,7 @@ libexec_a_SOURCES += exec/compress.c exec/compress.h exec/skips.c
 libexec_a_SOURCES += exec/run_lock.c exec/run_lock.h
 libexec_a_SOURCES += exec/session.c exec/session.h exec/session_parts.h exec/session_state.c exec/session_weights.c
 libexec_a_SOURCES += exec/transfer.c
+libexec_a_SOURCES += exec/place.c exec/place.h
 libexec_a_SOURCES += exec/transport.c exec/transport.h
 libexec_a_SOURCES += exec/transport_mpi.c exec/transport_mpi.h
 libexec_a_SOURCES += exec/watch.c exec/watch.h exec/watch_line.c exec/watch_mesh.c exec/watch_parts.h
@@ -41,6 +42,7 @@ libexec_a_SOURCES += exec/device.h exec/device_cpu.c
 if HAVE_CUDA_BACKEND
 libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_part.c exec/device_cuda_values.c exec/ops_cuda.c
 libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_math.c exec/device_cuda_part.c exec/ops_cuda.c
+libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_nccl.c exec/device_cuda_nccl.h exec/device_cuda_part.c exec/device_cuda_stage.c exec/device_cuda_stage.h exec/device_cuda_traffic.c exec/device_cuda_wire.c exec/device_cuda_wire.h exec/device_cuda_values.c exec/ops_cuda.c
 else
 libexec_a_SOURCES += exec/device_none.c
 endif

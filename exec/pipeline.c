@@ -73,10 +73,25 @@ static dp_status make_index(exec_pipeline *p, dp_error *error) {
   return DP_OK;
 }
 
+/* At least 1. */
+static size_t most_tensors(const plan_program *program, uint32_t lane_id) {
+  const plan_lane *lane = &program->lanes[lane_id];
+  size_t most = 1;
+  if (lane->kind != PLAN_LANE_SEND && lane->kind != PLAN_LANE_RECV) return most;
+  for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+    const size_t count = (size_t)program->messages[program->instructions[i].class_id].tensor_count;
+    if (count > most) most = count;
+  }
+  return most;
+}
+
 static dp_status make_lanes(exec_pipeline *p, dp_error *error) {
   p->lanes = DP_ARENA_NEW(&p->arena, exec_lane, p->work.program->lane_count);
   if (!p->lanes) return dp_fail_memory(error);
   for (uint32_t l = p->first_lane; l < p->end_lane; l++) {
+    p->lanes[l].pieces = DP_ARENA_NEW(&p->arena, exec_piece, most_tensors(p->work.program, l));
+    if (!p->lanes[l].pieces) return dp_fail_memory(error);
+    if (p->work.kind->deferred) continue; /* its own, on the device */
     const int64_t floats = exec_reduce_scratch(p, l);
     if (floats == 0) continue;
     p->lanes[l].scratch = DP_ARENA_NEW(&p->arena, float, (size_t)floats);
@@ -107,6 +122,35 @@ static int64_t samples_of(const exec_pipeline *p) {
   return p->work.plan->microbatches * p->work.graph->tensors.items[p->work.output].dims[0];
 }
 
+/* Where every process's workers compute. */
+static dp_status survey(exec_pipeline *p, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  const int workers = p->work.program->worker_count, processes = exec_process_count(t);
+  exec_host_facts mine;
+  p->work.facts = DP_ARENA_NEW(&p->arena, exec_host_facts, (size_t)processes);
+  p->work.places = DP_ARENA_NEW(&p->arena, exec_place, (size_t)workers);
+  dp_status status = p->work.facts && p->work.places ? DP_OK : dp_fail_memory(error);
+  exec_host_facts_init(&mine);
+  if (status == DP_OK) status = p->work.kind->survey(&mine, error);
+  DP_TRY(exec_agree(t, status, error));
+  DP_TRY(exec_gather(t, &mine, sizeof mine, p->work.facts, error));
+  DP_TRY(exec_broadcast(t, p->work.facts, (size_t)processes * sizeof mine, error));
+  exec_deal_places(p->work.facts, processes, workers, p->work.places);
+  return DP_OK;
+}
+
+static dp_status make_room(exec_pipeline *p, dp_error *error) {
+  DP_TRY(lay_out(p, error));
+  return p->work.kind->fits ? p->work.kind->fits(p, error) : DP_OK;
+}
+
+static dp_status make_workers(exec_pipeline *p, dp_error *error) {
+  for (int w = p->first_worker; w < p->end_worker; w++)
+    DP_TRY(exec_worker_init(&p->work, w, p->work.options.shared ? &p->work.options.shared->workers[w] : NULL, &p->arena,
+                            &p->workers[w], error));
+  return DP_OK;
+}
+
 static dp_status make(exec_pipeline *p, dp_error *error) {
   const plan_program *program = p->work.program;
   const uint32_t n = program->instruction_count;
@@ -126,12 +170,27 @@ static dp_status make(exec_pipeline *p, dp_error *error) {
     return dp_fail_memory(error);
   DP_TRY(plan_groups_of(program, &p->arena, &p->groups, error));
   DP_TRY(make_index(p, error));
-  DP_TRY(lay_out(p, error));
-  if (p->work.kind->fits) DP_TRY(p->work.kind->fits(p, error));
-  for (int w = p->first_worker; w < p->end_worker; w++)
-    DP_TRY(exec_worker_init(&p->work, w, p->work.options.shared ? &p->work.options.shared->workers[w] : NULL, &p->arena,
-                            &p->workers[w], error));
-  return make_lanes(p, error);
+  return DP_OK;
+}
+
+/* A kind whose processes must meet while they are made: none goes on where another has failed. */
+static dp_status make_together(exec_pipeline *p, dp_status status, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  DP_TRY(exec_agree(t, status, error));
+  DP_TRY(survey(p, error));
+  DP_TRY(exec_agree(t, make_room(p, error), error)); /* before any takes some */
+  DP_TRY(exec_agree(t, make_workers(p, error), error));
+  return exec_agree(t, make_lanes(p, error), error);
+}
+
+static dp_status make_all(exec_pipeline *p, dp_error *error) {
+  dp_status status = check_plan(&p->work, error);
+  if (status == DP_OK) status = make(p, error);
+  if (p->work.kind->survey && exec_process_count(p->work.options.transport) > 1)
+    return make_together(p, status, error);
+  if (status == DP_OK) status = make_room(p, error);
+  if (status == DP_OK) status = make_workers(p, error);
+  return status == DP_OK ? make_lanes(p, error) : status;
 }
 
 dp_status exec_pipeline_create(const plan_program *program, const graph *g, const exec_pipeline_options *options,
@@ -145,8 +204,7 @@ dp_status exec_pipeline_create(const plan_program *program, const graph *g, cons
                         .options = *options};
   atomic_init(&p->stop, false);
   atomic_init(&p->position, PLAN_NO_PEER);
-  dp_status status = check_plan(&p->work, error);
-  if (status == DP_OK) status = make(p, error);
+  const dp_status status = make_all(p, error);
   if (status != DP_OK)
     exec_pipeline_free(p);
   else

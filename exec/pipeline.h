@@ -17,6 +17,7 @@
 #include "plan/compressor.h"
 #include "plan/memory.h"
 #include "plan/program.h"
+#include "plan/transport.h"
 #include "plan/timeline.h"
 
 typedef struct exec_pipeline exec_pipeline;
@@ -45,7 +46,8 @@ typedef struct exec_pipeline_options {
   bool cuda; /* on CUDA devices, else on the host's processors */
   /* cuda: [worker_count]; NULL: the workers of this process are dealt out over its GPUs, in order, and share them in
    * equal parts where they are more. */
-  const exec_place *places;
+  const exec_place *places; /* not asked where there are several processes */
+  const plan_cluster *cluster; /* which way workers exchange data (plan/transport.h); NULL: all are on one machine */
   int threads; /* of each worker's kernels; 0: 1 */
   exec_feed feed;
   /* NULL: all workers are in this process. Else they are dealt out in equal runs: worker w is with process

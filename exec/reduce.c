@@ -69,6 +69,27 @@ static dp_status lead_gradients(exec_pipeline *p, const plan_collective *collect
   return DP_OK;
 }
 
+/* Those here first, in their order; then this process's sum and the others', as their kind does it. */
+static dp_status lead_deferred(exec_pipeline *p, const plan_collective *collective, uint32_t at, dp_error *error) {
+  const uint32_t *members = &p->work.program->group_members[collective->first_member];
+  const uint32_t first = exec_first_here(p, collective), lane = p->lane_of[at];
+  const share sum = gradients_of(p, collective, first);
+  const int64_t n = (int64_t)sum.count / graph_dtype_bytes(p->workers[first].parameters.gradient_dtype);
+  bool elsewhere = false;
+  for (uint32_t m = 0; m < collective->member_count; m++) {
+    if (!exec_is_here(p, members[m]))
+      elsewhere = true;
+    else if (members[m] != first)
+      p->work.kind->add_gradients(p, lane, first, n, gradients_of(p, collective, members[m]).bytes, sum.bytes);
+  }
+  if (elsewhere) DP_TRY(p->work.kind->reduce(p, at, n, sum.bytes, error));
+  for (uint32_t m = 0; m < collective->member_count; m++)
+    if (exec_is_here(p, members[m]) && members[m] != first)
+      p->work.kind->copy(p, lane, (int64_t)sum.count, first, sum.bytes, members[m],
+                         gradients_of(p, collective, members[m]).bytes);
+  return DP_OK;
+}
+
 /* ---- the norm: every member's square to all ---- */
 
 static dp_status lead_norm(exec_pipeline *p, uint32_t at, dp_error *error) {
@@ -78,10 +99,7 @@ static dp_status lead_norm(exec_pipeline *p, uint32_t at, dp_error *error) {
   const uint32_t *ids = &p->groups.ids[p->groups.first[program->instructions[at].peer]];
   exec_transport *t = p->work.options.transport;
   double *norms = p->workers[0].norms;
-  if (p->work.kind->deferred) {
-    p->work.kind->share_norms(p, p->lane_of[at], at);
-    return DP_OK;
-  }
+  if (p->work.kind->deferred) return p->work.kind->share_norms(p, p->lane_of[at], at, error);
   for (uint32_t w = 0; w < workers; w++) {
     if (exec_is_here(p, w))
       norms[w] = p->workers[w].square;
@@ -113,7 +131,8 @@ static dp_status follow_norm(exec_pipeline *p, uint32_t at, int lead, exec_worke
 dp_status exec_reduce_lead(exec_pipeline *p, uint32_t at, dp_error *error) {
   const plan_collective *collective = collective_of(p, at);
   if (p->work.step->evaluate) return DP_OK;
-  return collective->norm ? lead_norm(p, at, error) : lead_gradients(p, collective, at, error);
+  if (collective->norm) return lead_norm(p, at, error);
+  return p->work.kind->deferred ? lead_deferred(p, collective, at, error) : lead_gradients(p, collective, at, error);
 }
 
 dp_status exec_reduce_follow(exec_pipeline *p, uint32_t at, dp_error *error) {

@@ -24,26 +24,6 @@ double exec_learning_rate(const plan_train *train, int64_t step, int64_t steps) 
   return train->learning_rate * (train->rate_floor + (1 - train->rate_floor) * share);
 }
 
-dp_status exec_agree(exec_transport *transport, dp_status mine, dp_error *error) {
-  if (exec_process_count(transport) == 1) return mine;
-  dp_error own = DP_ERROR_INIT;
-  int64_t gravest = mine;
-  if (mine != DP_OK) own = error ? *error : (dp_error){.status = mine};
-  own.status = mine;
-  DP_TRY(exec_maximum(transport, &gravest, error));
-  if (gravest == DP_OK) return DP_OK;
-  dp_error *all = calloc((size_t)transport->process_count, sizeof *all);
-  if (!all) return dp_fail_memory(error);
-  dp_status status = exec_gather(transport, &own, sizeof own, all, error);
-  for (int p = transport->process_count - 1; p >= 0 && transport->process == 0; p--)
-    if (all[p].status == (dp_status)gravest) own = all[p];
-  free(all);
-  if (status == DP_OK) status = exec_broadcast(transport, &own, sizeof own, error);
-  if (status != DP_OK) return status;
-  if (error) *error = own;
-  return own.status;
-}
-
 /* ---- making it ---- */
 
 int exec_session_workers_here(const exec_session *s) {
@@ -184,6 +164,7 @@ static dp_status make_pipelines(exec_session *s, dp_error *error) {
     exec_session_lane *lane = &s->lanes[at];
     const exec_pipeline_options options = {.cuda = s->options.cuda,
                                            .places = places,
+                                           .cluster = &s->options.scenario->cluster,
                                            .threads = threads_of(s),
                                            .feed = exec_objective_feed(&lane->objective),
                                            .transport = s->options.transport,

@@ -87,12 +87,7 @@ dp_status exec_session_save(exec_session *session, dp_error *error);
 /* Writes FOLDER/model: a folder of diffusers, or its adapters; with means FOLDER/model-ema, too. */
 dp_status exec_session_export(exec_session *session, dp_error *error);
 
-/* ---- what sessions and those who run them share ---- */
-
 /* The rate of a step, from 0, of `steps`. */
 double exec_learning_rate(const plan_train *train, int64_t step, int64_t steps);
-
-/* Every process gives its own status (and its error); all get the gravest, and its line. */
-dp_status exec_agree(exec_transport *transport, dp_status mine, dp_error *error);
 
 #endif

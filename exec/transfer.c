@@ -42,6 +42,20 @@ void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
   }
 }
 
+/* What the device's own kind moves: every tensor's place at this end. */
+static int pieces_of(exec_pipeline *p, uint32_t at, bool sends, exec_piece *pieces) {
+  const plan_program *program = p->work.program;
+  const plan_instruction *end = &program->instructions[at];
+  const plan_message *message = &program->messages[end->class_id];
+  if (is_idle(p, message)) return 0;
+  for (int k = 0; k < message->tensor_count; k++) {
+    void *place = port(p, sends ? message->from_worker : message->to_worker, end, k);
+    if (sends) (void)sent(p, p->lane_of[at], message, end, k);
+    pieces[k] = (exec_piece){place, bytes_of(p, message, k)};
+  }
+  return message->tensor_count;
+}
+
 /* A message without tensors is a token. So is a gradient's in an evaluation: when it has come, the tensors that it
  * belongs to have been sent, and the backward that waits for it may give their memory away. */
 dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
@@ -51,6 +65,10 @@ dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
   exec_transport *t = p->work.options.transport;
   const int to = exec_process_of(p, (int)message->to_worker);
   const uint32_t tag = p->lane_of[at];
+  if (p->work.kind->send) {
+    exec_piece *pieces = p->lanes[tag].pieces;
+    return p->work.kind->send(p, at, pieces_of(p, at, true, pieces), pieces, error);
+  }
   if (is_idle(p, message) || message->tensor_count == 0) return t->send(t, to, tag, "", 0, &p->stop, error);
   for (int k = 0; k < message->tensor_count; k++)
     DP_TRY(t->send(t, to, tag, sent(p, tag, message, send, k), bytes_of(p, message, k), &p->stop, error));
@@ -65,6 +83,10 @@ dp_status exec_receive(exec_pipeline *p, uint32_t at, dp_error *error) {
   const int from = exec_process_of(p, (int)message->from_worker);
   const uint32_t tag = p->lane_of[recv->peer];
   char token[1];
+  if (p->work.kind->receive) {
+    exec_piece *pieces = p->lanes[p->lane_of[at]].pieces;
+    return p->work.kind->receive(p, at, pieces_of(p, at, false, pieces), pieces, error);
+  }
   if (is_idle(p, message) || message->tensor_count == 0) return t->receive(t, from, tag, token, 0, &p->stop, error);
   for (int k = 0; k < message->tensor_count; k++)
     DP_TRY(t->receive(t, from, tag, port(p, message->to_worker, recv, k), bytes_of(p, message, k), &p->stop, error));

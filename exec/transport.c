@@ -1,6 +1,7 @@
 #include "exec/transport.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -37,6 +38,26 @@ dp_status exec_maximum(exec_transport *t, int64_t *value, dp_error *error) {
     }
   }
   return exec_broadcast(t, value, sizeof *value, error);
+}
+
+dp_status exec_agree(exec_transport *transport, dp_status mine, dp_error *error) {
+  if (exec_process_count(transport) == 1) return mine;
+  dp_error own = DP_ERROR_INIT;
+  int64_t gravest = mine;
+  if (mine != DP_OK) own = error ? *error : (dp_error){.status = mine};
+  own.status = mine;
+  DP_TRY(exec_maximum(transport, &gravest, error));
+  if (gravest == DP_OK) return DP_OK;
+  dp_error *all = calloc((size_t)transport->process_count, sizeof *all);
+  if (!all) return dp_fail_memory(error);
+  dp_status status = exec_gather(transport, &own, sizeof own, all, error);
+  for (int p = transport->process_count - 1; p >= 0 && transport->process == 0; p--)
+    if (all[p].status == (dp_status)gravest) own = all[p];
+  free(all);
+  if (status == DP_OK) status = exec_broadcast(transport, &own, sizeof own, error);
+  if (status != DP_OK) return status;
+  if (error) *error = own;
+  return own.status;
 }
 
 dp_status exec_barrier(exec_transport *t, dp_error *error) {

@@ -34,7 +34,7 @@ static inline int exec_process_count(const exec_transport *transport) {
   return transport ? transport->process_count : 1;
 }
 
-enum { EXEC_TAG_CONTROL = 1 << 20, EXEC_TAG_TIMES = EXEC_TAG_CONTROL + 16, EXEC_TAG_SKIPS, EXEC_TAG_END = 1 << 21 };
+enum { EXEC_TAG_CONTROL = 1 << 20, EXEC_TAG_TIMES = EXEC_TAG_CONTROL + 16, EXEC_TAG_SKIPS, EXEC_TAG_WIRES, EXEC_TAG_END = 1 << 21 };
 
 /* Control: every process calls the same ones in the same order, from one thread. Nothing happens without a transport.
  */
@@ -42,6 +42,8 @@ dp_status exec_broadcast(exec_transport *transport, void *bytes, size_t count, d
 /* all[process_count * count]: on process 0; elsewhere not looked at. */
 dp_status exec_gather(exec_transport *transport, const void *mine, size_t count, void *all, dp_error *error);
 dp_status exec_barrier(exec_transport *transport, dp_error *error);
+/* Every process gives its own status (and its error); all get the gravest, and its line. */
+dp_status exec_agree(exec_transport *transport, dp_status mine, dp_error *error);
 /* The largest of the processes' values, on all of them. */
 dp_status exec_maximum(exec_transport *transport, int64_t *value, dp_error *error);
 /* Sets clock_offset_s by the least of many round trips to process 0 (Cristian's algorithm): right within half of that

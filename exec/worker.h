@@ -60,6 +60,8 @@ typedef struct exec_work {
   bool searching; /* this step is to find which unit of a chunk was the first whose output is not finite */
   plan_memory memory;
   void *lanes; /* the kind's queues: exec_pipeline.device */
+  exec_host_facts *facts; /* [process] where there are several and the kind wants to know; else NULL */
+  exec_place *places;     /* [worker] of all processes, then; else options.places */
   const exec_step *step;
 } exec_work;
 

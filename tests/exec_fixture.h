@@ -42,6 +42,7 @@ static inline dp_status exec_fixture_load(exec_pipeline *pipeline, const plan_pr
                                           const exec_weights *weights, const dp_node *config, dp_error *error) {
   dp_status status = DP_OK;
   for (int w = 0; w < program->worker_count; w++) {
+    if (!exec_pipeline_has(pipeline, w)) continue;
     exec_parameters *parameters = exec_pipeline_parameters(pipeline, w);
     for (int k = 0; status == DP_OK && k < (int)g->weights.count; k++) {
       if (!exec_parameters_value(parameters, k)) continue;

@@ -1,0 +1,170 @@
+#define _POSIX_C_SOURCE 200809L
+#include "exec/device_cuda_nccl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#ifdef HAVE_NCCL
+
+#include <nccl.h>
+#include <stdio.h>
+
+#include "kernels/cuda/libraries.h"
+
+_Static_assert(sizeof(ncclUniqueId) == EXEC_NCCL_ID_BYTES, "ids travel as bytes");
+
+struct exec_nccl {
+  ncclComm_t comm;
+  char peer[64];
+  const atomic_bool *stop, *lost;
+  int rank;
+};
+
+bool exec_nccl_is_known(void) { return true; }
+
+static double timeout_s(void) {
+  const char *text = getenv("DIFFPIPE_NCCL_TIMEOUT_S");
+  const double given = text ? strtod(text, NULL) : 0;
+  return given > 0 ? given : 30;
+}
+
+static dp_status fail(const exec_nccl *n, const char *call, ncclResult_t result, dp_error *error) {
+  const char *last = n->comm ? ncclGetLastError(n->comm) : NULL;
+  return dp_fail(error, DP_RUN_FAILED, "NCCL with %s: %s: %s%s%s", n->peer, call, ncclGetErrorString(result),
+                 last && last[0] ? ": " : "", last ? last : "");
+}
+
+/* Until the communicator has done what it was told: a call may only have begun it. */
+static dp_status settle(exec_nccl *n, const char *call, ncclResult_t result, double limit_s, dp_error *error) {
+  const double began_s = dp_clock_s();
+  while (result == ncclInProgress) {
+    const double waited_s = dp_clock_s() - began_s;
+    if (atomic_load(n->stop) || (n->lost && atomic_load(n->lost)))
+      return dp_fail(error, DP_RUN_FAILED, "NCCL with %s: %s was given up: the run cannot go on", n->peer, call);
+    if (limit_s > 0 && waited_s > limit_s)
+      return dp_fail(error, DP_RUN_FAILED, "NCCL with %s: %s: nothing came of it within %.0f s", n->peer, call, limit_s);
+    if (waited_s > 50e-6) dp_sleep_s(waited_s < 2e-3 ? 20e-6 : 1e-3);
+    const ncclResult_t asked = ncclCommGetAsyncError(n->comm, &result);
+    if (asked != ncclSuccess) result = asked;
+  }
+  return result == ncclSuccess ? DP_OK : fail(n, call, result, error);
+}
+
+dp_status exec_nccl_make_id(unsigned char id[EXEC_NCCL_ID_BYTES], dp_error *error) {
+  ncclUniqueId made;
+  DP_TRY(kern_cuda_load_nccl(error));
+  const ncclResult_t result = ncclGetUniqueId(&made);
+  if (result != ncclSuccess)
+    return dp_fail(error, DP_RUN_FAILED, "ncclGetUniqueId: %s", ncclGetErrorString(result));
+  memcpy(id, &made, sizeof made);
+  return DP_OK;
+}
+
+dp_status exec_nccl_open(const exec_nccl_how *how, exec_nccl **nccl, dp_error *error) {
+  ncclUniqueId id;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (how->most_sms > 0) {
+    config.minCTAs = 1;
+    config.maxCTAs = how->most_sms;
+  }
+  DP_TRY(kern_cuda_load_nccl(error));
+  exec_nccl *n = calloc(1, sizeof *n);
+  if (!n) return dp_fail_memory(error);
+  n->stop = how->stop;
+  n->lost = how->lost;
+  n->rank = how->rank;
+  (void)snprintf(n->peer, sizeof n->peer, "%s", how->peer);
+  memcpy(&id, how->id, sizeof id);
+  const ncclResult_t result = ncclCommInitRankConfig(&n->comm, how->ranks, id, how->rank, &config);
+  const dp_status status = settle(n, "ncclCommInitRank", result, timeout_s(), error);
+  if (status == DP_OK)
+    *nccl = n;
+  else
+    exec_nccl_close(n, true);
+  return status;
+}
+
+void exec_nccl_close(exec_nccl *n, bool abort) {
+  enum { LAST_S = 5 }; /* the other may have gone */
+  if (!n) return;
+  if (n->comm && !abort)
+    abort = settle(n, "ncclCommFinalize", ncclCommFinalize(n->comm), LAST_S, NULL) != DP_OK;
+  if (n->comm) (void)(abort ? ncclCommAbort(n->comm) : ncclCommDestroy(n->comm));
+  free(n);
+}
+
+static dp_status exchange(exec_nccl *n, bool sends, int count, const exec_piece *pieces, cudaStream_t stream,
+                          dp_error *error) {
+  ncclResult_t result = ncclGroupStart();
+  for (int i = 0; result == ncclSuccess && i < count; i++)
+    result = sends ? ncclSend(pieces[i].at, pieces[i].bytes, ncclInt8, 1 - n->rank, n->comm, stream)
+                   : ncclRecv(pieces[i].at, pieces[i].bytes, ncclInt8, 1 - n->rank, n->comm, stream);
+  const ncclResult_t ended = ncclGroupEnd();
+  if (result == ncclSuccess || result == ncclInProgress) result = ended;
+  /* the first call connects the two, which the other must be there for: it may be long in coming */
+  return settle(n, sends ? "ncclSend" : "ncclRecv", result, 0, error);
+}
+
+dp_status exec_nccl_send(exec_nccl *n, int count, const exec_piece *pieces, cudaStream_t stream, dp_error *error) {
+  return exchange(n, true, count, pieces, stream, error);
+}
+
+dp_status exec_nccl_receive(exec_nccl *n, int count, const exec_piece *pieces, cudaStream_t stream, dp_error *error) {
+  return exchange(n, false, count, pieces, stream, error);
+}
+
+dp_status exec_nccl_sum(exec_nccl *n, bool bf16, int64_t count, void *values, cudaStream_t stream, dp_error *error) {
+  const ncclResult_t result =
+      ncclAllReduce(values, values, (size_t)count, bf16 ? ncclBfloat16 : ncclFloat32, ncclSum, n->comm, stream);
+  return settle(n, "ncclAllReduce", result, 0, error);
+}
+
+dp_status exec_nccl_look(exec_nccl *n, dp_error *error) {
+  ncclResult_t result = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(n->comm, &result);
+  if (asked != ncclSuccess) result = asked;
+  return result == ncclSuccess || result == ncclInProgress ? DP_OK : fail(n, "under way", result, error);
+}
+
+#else
+
+static dp_status fail(dp_error *error) {
+  return dp_fail(error, DP_UNSUPPORTED, "this build knows no NCCL, allowed: transport local or host, on one machine");
+}
+
+bool exec_nccl_is_known(void) { return false; }
+dp_status exec_nccl_make_id(unsigned char id[EXEC_NCCL_ID_BYTES], dp_error *error) {
+  (void)id;
+  return fail(error);
+}
+dp_status exec_nccl_open(const exec_nccl_how *how, exec_nccl **nccl, dp_error *error) {
+  (void)how, (void)nccl;
+  return fail(error);
+}
+void exec_nccl_close(exec_nccl *nccl, bool abort) { (void)nccl, (void)abort; }
+dp_status exec_nccl_send(exec_nccl *nccl, int count, const exec_piece *pieces, cudaStream_t stream, dp_error *error) {
+  (void)nccl, (void)count, (void)pieces, (void)stream;
+  return fail(error);
+}
+dp_status exec_nccl_receive(exec_nccl *nccl, int count, const exec_piece *pieces, cudaStream_t stream,
+                            dp_error *error) {
+  (void)nccl, (void)count, (void)pieces, (void)stream;
+  return fail(error);
+}
+dp_status exec_nccl_sum(exec_nccl *nccl, bool bf16, int64_t n, void *values, cudaStream_t stream, dp_error *error) {
+  (void)nccl, (void)bf16, (void)n, (void)values, (void)stream;
+  return fail(error);
+}
+dp_status exec_nccl_look(exec_nccl *nccl, dp_error *error) {
+  (void)nccl;
+  return fail(error);
+}
+
+#endif

@@ -1,0 +1,15 @@
+/* Copies between workers of one process through pinned memory of the host (plan/transport.h: host), by the copy engines
+ * of both devices; no thread waits. Internal to exec/. */
+#ifndef DP_EXEC_DEVICE_CUDA_STAGE_H
+#define DP_EXEC_DEVICE_CUDA_STAGE_H
+
+#include "exec/device_cuda.h"
+
+/* For a RECV lane that wants it, else nothing. In exec_cuda_lanes. */
+dp_status exec_cuda_open_stage(exec_pipeline *p, uint32_t lane, dp_error *error);
+void exec_cuda_close_stages(exec_pipeline *p);
+/* In the lane's queue. */
+void exec_cuda_stage_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
+                          void *to);
+
+#endif

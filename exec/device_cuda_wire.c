@@ -1,0 +1,320 @@
+#define _POSIX_C_SOURCE 200809L /* setenv */
+#include "exec/device_cuda_wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+static exec_cuda_lanes *lanes_of(const exec_pipeline *p) { return p->device; }
+static uint32_t worker_of(const exec_pipeline *p, uint32_t lane) { return p->work.program->lanes[lane].worker; }
+
+dp_status exec_cuda_wait(const exec_pipeline *p, cudaEvent_t event, dp_error *error) {
+  const exec_transport *t = p->work.options.transport;
+  const double began_s = dp_clock_s();
+  for (;;) {
+    const cudaError_t result = cudaEventQuery(event);
+    if (result == cudaSuccess) return DP_OK;
+    if (result != cudaErrorNotReady) return exec_cuda_check(result, "cudaEventQuery", error);
+    if (atomic_load(&p->stop) || (t && t->lost && atomic_load(t->lost)))
+      return dp_fail(error, DP_RUN_FAILED, "a device was no longer waited for: the run cannot go on");
+    const double waited_s = dp_clock_s() - began_s;
+    if (waited_s > 20e-6) dp_sleep_s(waited_s < 2e-3 ? 10e-6 : 100e-6);
+  }
+}
+
+/* ---- making them: the two processes of a link tell each other what they have ---- */
+
+typedef struct introduction {
+  unsigned char id[EXEC_NCCL_ID_BYTES]; /* of the lower rank's, with NCCL */
+  cudaIpcMemHandle_t memory;            /* the rest with local */
+  cudaIpcEventHandle_t event;
+  int32_t way; /* that this end can go */
+} introduction;
+
+static dp_status trade(const exec_pipeline *p, const exec_cuda_link *link, bool first, const void *mine, void *theirs,
+                       size_t bytes, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  if (first) DP_TRY(t->send(t, link->process, EXEC_TAG_WIRES, mine, bytes, &p->stop, error));
+  DP_TRY(t->receive(t, link->process, EXEC_TAG_WIRES, theirs, bytes, &p->stop, error));
+  return first ? DP_OK : t->send(t, link->process, EXEC_TAG_WIRES, mine, bytes, &p->stop, error);
+}
+
+static char *memory_of(const exec_pipeline *p, uint32_t worker, bool parameters) {
+  const exec_worker *w = &p->workers[worker];
+  return parameters && w->borrows ? p->work.options.shared->workers[worker].base : w->base;
+}
+
+/* Which way the plan and the hosts have it: the same on both ends. */
+static plan_transport way_of(const exec_pipeline *p, plan_transport wanted, int process_a, int process_b) {
+  const bool near = exec_same_host(p->work.facts, process_a, process_b);
+  if (wanted == PLAN_TRANSPORT_LOCAL && !near) wanted = PLAN_TRANSPORT_NCCL;
+  return wanted == PLAN_TRANSPORT_NCCL && !exec_nccl_is_known() ? PLAN_TRANSPORT_HOST : wanted;
+}
+
+static dp_status introduce(const exec_pipeline *p, exec_cuda_wire *w, uint32_t worker, bool parameters,
+                           introduction *mine, dp_error *error) {
+  memset(mine, 0, sizeof *mine);
+  mine->way = (int32_t)w->way;
+  if (w->way == PLAN_TRANSPORT_NCCL && w->rank == 0) DP_TRY(exec_nccl_make_id(mine->id, error));
+  if (w->way != PLAN_TRANSPORT_LOCAL) return DP_OK;
+  if (!w->event)
+    EXEC_CUDA_TRY(cudaEventCreateWithFlags(&w->event, cudaEventInterprocess | cudaEventDisableTiming), error);
+  if (cudaIpcGetEventHandle(&mine->event, w->event) != cudaSuccess ||
+      cudaIpcGetMemHandle(&mine->memory, memory_of(p, worker, parameters)) != cudaSuccess) {
+    (void)cudaGetLastError();
+    mine->way = PLAN_TRANSPORT_HOST;
+  }
+  return DP_OK;
+}
+
+/* What the other end has, mapped here; false: this machine does not let it. */
+static bool map(exec_cuda_link *link, const introduction *theirs) {
+  void *memory = NULL;
+  if (cudaIpcOpenEventHandle(&link->event, theirs->event) == cudaSuccess &&
+      cudaIpcOpenMemHandle(&memory, theirs->memory, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess) {
+    link->memory = memory;
+    return true;
+  }
+  (void)cudaGetLastError();
+  return false;
+}
+
+/* What each process says of a wire at last; the least counts. */
+typedef enum vote { VOTE_FAILED, VOTE_HOST, VOTE_WAY } vote;
+
+static dp_status vote_on(const exec_pipeline *p, const exec_cuda_wire *w, uint8_t *least, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  for (int l = 0; l < w->link_count && w->rank == 0; l++) {
+    uint8_t other;
+    DP_TRY(t->receive(t, w->links[l].process, EXEC_TAG_WIRES, &other, 1, &p->stop, error));
+    if (other < *least) *least = other;
+  }
+  for (int l = 0; l < w->link_count && w->rank == 0; l++)
+    DP_TRY(t->send(t, w->links[l].process, EXEC_TAG_WIRES, least, 1, &p->stop, error));
+  if (w->rank == 0) return DP_OK;
+  DP_TRY(t->send(t, w->links[0].process, EXEC_TAG_WIRES, least, 1, &p->stop, error));
+  return t->receive(t, w->links[0].process, EXEC_TAG_WIRES, least, 1, &p->stop, error);
+}
+
+static dp_status make_buffers(exec_cuda_wire *w, dp_error *error) {
+  if (w->way == PLAN_TRANSPORT_NCCL) EXEC_CUDA_TRY(cudaMalloc(&w->token, 256), error);
+  for (int i = 0; i < 2 && w->way != PLAN_TRANSPORT_NCCL; i++) { /* local may become host */
+    EXEC_CUDA_TRY(cudaMallocHost((void **)&w->pinned[i], EXEC_CUDA_PIECE), error);
+    EXEC_CUDA_TRY(cudaEventCreateWithFlags(&w->copied[i], cudaEventDisableTiming), error);
+  }
+  return DP_OK;
+}
+
+static dp_status open_nccl(const exec_pipeline *p, exec_cuda_wire *w, const unsigned char id[EXEC_NCCL_ID_BYTES],
+                           dp_error *error) {
+  char peer[64];
+  exec_nccl_how how = {.rank = w->rank,
+                       .ranks = w->ranks,
+                       .most_sms = p->work.plan->nccl_sms,
+                       .peer = peer,
+                       .stop = &p->stop,
+                       .lost = p->work.options.transport->lost};
+  (void)snprintf(peer, sizeof peer, "worker %u (process %d)", w->links[0].worker, w->links[0].process);
+  memcpy(how.id, id, sizeof how.id);
+  return exec_nccl_open(&how, &w->nccl, error);
+}
+
+/* All processes that a wire joins see the same ways tried, and take the first that each can go. One that has failed
+ * before says so: nobody waits for it. */
+static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t worker, bool parameters, bool failed,
+                           dp_error *error) {
+  introduction mine = {.way = 0}, theirs;
+  unsigned char id[EXEC_NCCL_ID_BYTES];
+  dp_status status = failed ? DP_RUN_FAILED : DP_OK;
+  if (status == DP_OK)
+    status = exec_cuda_check(cudaSetDevice(exec_cuda_of(&p->workers[worker])->gpu), "cudaSetDevice", error);
+  if (status == DP_OK) status = introduce(p, w, worker, parameters, &mine, error);
+  if (status == DP_OK) status = make_buffers(w, error);
+  memcpy(id, mine.id, sizeof id);
+  uint8_t says = status != DP_OK ? VOTE_FAILED : mine.way == (int32_t)w->way ? VOTE_WAY : VOTE_HOST;
+  for (int l = 0; l < w->link_count; l++) {
+    DP_TRY(trade(p, &w->links[l], w->rank == 0, &mine, &theirs, sizeof mine, error));
+    if (w->rank > 0) memcpy(id, theirs.id, sizeof id);
+    if (says == VOTE_WAY && w->way == PLAN_TRANSPORT_LOCAL &&
+        (theirs.way != PLAN_TRANSPORT_LOCAL || !map(&w->links[l], &theirs)))
+      says = VOTE_HOST;
+  }
+  DP_TRY(vote_on(p, w, &says, error));
+  if (status != DP_OK) return status;
+  if (says == VOTE_FAILED) return dp_fail(error, DP_RUN_FAILED, "process %d could not begin", w->links[0].process);
+  if (says == VOTE_HOST) w->way = PLAN_TRANSPORT_HOST;
+  return w->way == PLAN_TRANSPORT_NCCL ? open_nccl(p, w, id, error) : DP_OK;
+}
+
+static exec_cuda_wire *add_wire(exec_pipeline *p, uint32_t lane, plan_transport way, int rank, int ranks,
+                                dp_error *error) {
+  exec_cuda_wire *w = DP_ARENA_NEW(&p->arena, exec_cuda_wire, 1);
+  const int links = rank == 0 ? ranks - 1 : 1;
+  if (w) w->links = DP_ARENA_NEW(&p->arena, exec_cuda_link, (size_t)links);
+  if (!w || !w->links) {
+    (void)dp_fail_memory(error);
+    return NULL;
+  }
+  w->way = way;
+  w->rank = rank;
+  w->ranks = ranks;
+  w->link_count = links;
+  lanes_of(p)->wires[lane] = w;
+  return w;
+}
+
+static plan_transport wanted_way(const exec_pipeline *p, uint32_t a, uint32_t b) {
+  return plan_transport_of(p->work.plan, p->work.options.cluster, (int)a, (int)b);
+}
+
+/* The lane here of a SEND lane that leads from one process to another, at whichever end; UINT32_MAX: neither is. */
+static uint32_t end_here(const exec_pipeline *p, uint32_t send_lane) {
+  const plan_program *program = p->work.program;
+  const plan_lane *send = &program->lanes[send_lane];
+  const bool from_here = exec_is_here(p, send->worker), to_here = exec_is_here(p, send->peer);
+  if (from_here == to_here) return UINT32_MAX;
+  if (from_here) return send_lane;
+  for (uint32_t l = program->worker_lane[send->peer]; l < program->worker_lane[send->peer + 1]; l++)
+    if (program->lanes[l].kind == PLAN_LANE_RECV && program->lanes[l].peer == send->worker) return l;
+  return UINT32_MAX;
+}
+
+static dp_status open_message_wire(exec_pipeline *p, uint32_t send_lane, bool failed, dp_error *error) {
+  const plan_lane *send = &p->work.program->lanes[send_lane];
+  const uint32_t lane = end_here(p, send_lane);
+  if (lane == UINT32_MAX) return DP_OK;
+  const int rank = lane == send_lane ? 0 : 1;
+  const uint32_t here = rank == 0 ? send->worker : send->peer, there = rank == 0 ? send->peer : send->worker;
+  const int process = exec_process_of(p, (int)there);
+  exec_cuda_wire *w =
+      add_wire(p, lane, way_of(p, wanted_way(p, send->worker, send->peer), process, exec_process(p->work.options.transport)),
+               rank, 2, error);
+  if (!w) return DP_NO_MEMORY;
+  w->links[0] = (exec_cuda_link){.process = process, .worker = there, .tag = send_lane};
+  return open_wire(p, w, here, false, failed, error);
+}
+
+/* The gradients' group of a collective lane; NULL: it has none. All on one lane have the same members. */
+static const plan_collective *group_of(const exec_pipeline *p, uint32_t lane) {
+  const plan_program *program = p->work.program;
+  const plan_lane *of = &program->lanes[lane];
+  for (uint32_t i = of->first; i < of->first + of->count; i++) {
+    const plan_collective *c = &program->collectives[program->instructions[i].class_id];
+    if (!c->norm) return c;
+  }
+  return NULL;
+}
+
+static uint32_t collective_lane_of(const exec_pipeline *p, uint32_t worker) {
+  const plan_program *program = p->work.program;
+  for (uint32_t l = program->worker_lane[worker]; l < program->worker_lane[worker + 1]; l++)
+    if (program->lanes[l].kind == PLAN_LANE_COLLECTIVE) return l;
+  return UINT32_MAX;
+}
+
+/* The first member of each process that has any, in the order of the members, to firsts[processes]. */
+static int firsts_of(const exec_pipeline *p, const plan_collective *group, uint32_t *firsts) {
+  const uint32_t *members = &p->work.program->group_members[group->first_member];
+  int count = 0;
+  for (uint32_t m = 0; m < group->member_count; m++) {
+    bool known = false;
+    for (int f = 0; f < count; f++)
+      known = known || exec_process_of(p, (int)firsts[f]) == exec_process_of(p, (int)members[m]);
+    if (!known) firsts[count++] = members[m];
+  }
+  return count;
+}
+
+static dp_status open_circle(exec_pipeline *p, const plan_collective *group, uint32_t *firsts, bool failed,
+                             dp_error *error) {
+  const int count = firsts_of(p, group, firsts);
+  const uint32_t here = exec_first_here(p, group);
+  if (here == UINT32_MAX || count < 2) return DP_OK;
+  const uint32_t lane = collective_lane_of(p, here);
+  int rank = 0;
+  while (firsts[rank] != here) rank++;
+  const int lead = exec_process_of(p, (int)firsts[0]);
+  plan_transport way = plan_transport_of_group(p->work.plan, p->work.options.cluster,
+                                               &p->work.program->group_members[group->first_member],
+                                               group->member_count);
+  for (int f = 1; f < count; f++) way = way_of(p, way, lead, exec_process_of(p, (int)firsts[f]));
+  exec_cuda_wire *w = add_wire(p, lane, way, rank, count, error);
+  if (!w) return DP_NO_MEMORY;
+  for (int l = 0; l < w->link_count; l++) {
+    const uint32_t there = rank == 0 ? firsts[l + 1] : firsts[0];
+    w->links[l] = (exec_cuda_link){.process = exec_process_of(p, (int)there),
+                                   .worker = there,
+                                   .tag = collective_lane_of(p, rank == 0 ? there : here)};
+  }
+  return open_wire(p, w, here, true, failed, error);
+}
+
+/* NCCL refuses two ranks on one GPU of one host; as on two hosts they go over sockets. */
+static void part_hosts(const exec_pipeline *p) {
+  const int workers = p->work.program->worker_count,
+            each = workers / exec_process_count(p->work.options.transport);
+  char name[96];
+  for (int a = p->first_worker; a < p->end_worker; a++)
+    for (int b = 0; b < workers; b++) {
+      if (exec_is_here(p, (uint32_t)b) || !exec_share_gpu(p->work.facts, p->work.places, each, a, b)) continue;
+      (void)snprintf(name, sizeof name, "%.64s-%d", p->work.facts[exec_process(p->work.options.transport)].host,
+                     exec_process(p->work.options.transport));
+      (void)setenv("NCCL_HOSTID", name, 0);
+      return;
+    }
+}
+
+/* In one order of all processes: who waits for another is waited for by nobody who comes before. */
+dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error) {
+  const plan_program *program = p->work.program;
+  dp_status status = DP_OK;
+  uint32_t *firsts = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)program->worker_count);
+  if (!firsts) return dp_fail_memory(error);
+  part_hosts(p);
+  for (uint32_t l = 0; l < program->lane_count; l++) {
+    dp_error own = DP_ERROR_INIT;
+    const plan_lane *lane = &program->lanes[l];
+    dp_status now = DP_OK;
+    if (lane->kind == PLAN_LANE_SEND) now = open_message_wire(p, l, status != DP_OK, &own);
+    const plan_collective *group = lane->kind == PLAN_LANE_COLLECTIVE ? group_of(p, l) : NULL;
+    if (group && program->group_members[group->first_member] == lane->worker)
+      now = open_circle(p, group, firsts, status != DP_OK, &own);
+    if (now != DP_OK && status == DP_OK) {
+      status = now;
+      if (error) *error = own;
+    }
+  }
+  return status;
+}
+
+void exec_cuda_close_wires(exec_pipeline *p) {
+  exec_cuda_lanes *l = lanes_of(p);
+  const bool broken = atomic_load(&p->stop);
+  for (uint32_t lane = p->first_lane; l && l->wires && lane < p->end_lane; lane++) {
+    exec_cuda_wire *w = l->wires[lane];
+    if (!w) continue;
+    const exec_worker *worker = &p->workers[worker_of(p, lane)];
+    if (worker->device) (void)cudaSetDevice(exec_cuda_of(worker)->gpu);
+    exec_nccl_close(w->nccl, broken);
+    for (int i = 0; i < w->link_count; i++) {
+      if (w->links[i].memory) (void)cudaIpcCloseMemHandle(w->links[i].memory);
+      if (w->links[i].event) (void)cudaEventDestroy(w->links[i].event);
+    }
+    if (w->event) (void)cudaEventDestroy(w->event);
+    for (int i = 0; i < 2; i++) {
+      if (w->pinned[i]) (void)cudaFreeHost(w->pinned[i]);
+      if (w->copied[i]) (void)cudaEventDestroy(w->copied[i]);
+    }
+    if (w->token) (void)cudaFree(w->token);
+    l->wires[lane] = NULL;
+  }
+}
+
+dp_status exec_cuda_look_at_wires(exec_pipeline *p, dp_error *error) {
+  const exec_cuda_lanes *l = lanes_of(p);
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++)
+    if (l->wires && l->wires[lane] && l->wires[lane]->nccl) DP_TRY(exec_nccl_look(l->wires[lane]->nccl, error));
+  return DP_OK;
+}
