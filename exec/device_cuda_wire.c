@@ -175,10 +175,7 @@ static uint32_t end_here(const exec_pipeline *p, uint32_t send_lane) {
   const plan_lane *send = &program->lanes[send_lane];
   const bool from_here = exec_is_here(p, send->worker), to_here = exec_is_here(p, send->peer);
   if (from_here == to_here) return UINT32_MAX;
-  if (from_here) return send_lane;
-  for (uint32_t l = program->worker_lane[send->peer]; l < program->worker_lane[send->peer + 1]; l++)
-    if (program->lanes[l].kind == PLAN_LANE_RECV && program->lanes[l].peer == send->worker) return l;
-  return UINT32_MAX;
+  return from_here ? send_lane : p->lane_of[program->instructions[send->first].peer];
 }
 
 static dp_status open_message_wire(exec_pipeline *p, uint32_t send_lane, bool failed, dp_error *error) {

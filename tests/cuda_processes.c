@@ -157,6 +157,7 @@ static bool run(const char *plan, const char *precision, exec_transport *t, outc
                             .text_tokens = 7,
                             .global_batch = SAMPLES,
                             .precision = precision,
+                            .device = "H200-SXM-141GB",
                             .plan = plan};
   plan_scenario scenario;
   sim_prediction p;

@@ -20,6 +20,7 @@ typedef struct exec_fixture {
   int height, width, text_tokens, global_batch;
   const char *precision; /* NULL: fp32 */
   const char *task;      /* further lines of [task]; NULL: none */
+  const char *device;    /* NULL: RTX-4090, which has no peer access */
   const char *plan;      /* lines of [plan]; microbatches have one sample where they do not say otherwise */
 } exec_fixture;
 
@@ -29,10 +30,10 @@ static inline dp_status exec_fixture_scenario(const exec_fixture *f, plan_scenar
   (void)snprintf(text, sizeof text,
                  "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = %d\nwidth = %d\n"
                  "text_tokens = %d\nprecision = \"%s\"\n[task]\nglobal_batch = %d\n%s\n"
-                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"RTX-4090\"\ncount = 8\n"
+                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"%s\"\ncount = 8\n"
                  "[plan]\n%s%s\n",
                  fixture_path(f->model, "config.json"), f->height, f->width, f->text_tokens,
-                 f->precision ? f->precision : "fp32", f->global_batch, f->task ? f->task : "",
+                 f->precision ? f->precision : "fp32", f->global_batch, f->task ? f->task : "", f->device ? f->device : "RTX-4090",
                  strstr(f->plan, "microbatch_size") ? "" : "microbatch_size = 1\n", f->plan);
   return plan_scenario_parse(text, strlen(text), "fixture.toml", scenario, error);
 }
