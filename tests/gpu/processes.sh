@@ -7,6 +7,7 @@
 #   BUILDDIR=build/dev    where tests/cuda_processes was built
 #   PROCESSES="2 4"       how many of them
 #   MODEL=sd15            of the fixtures
+#   PLANS="0 99"          the first plan, and how many
 set -uo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 [ $# -ge 1 ] || { sed -n '2,/^set/{/^#/p}' "$0" >&2; exit 2; }
@@ -17,6 +18,7 @@ shift
 program=${BUILDDIR:?the build folder}/tests/cuda_processes
 export SRCDIR=${SRCDIR:-$top} DIFFPIPE_DATA_DIR=${DIFFPIPE_DATA_DIR:-$top/scenarios}
 export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
+read -ra plans <<<"${PLANS:-0 99}"
 model=${MODEL:-sd15} passed=0 failed=0
 options=(--oversubscribe)
 [ "$(id -u)" -ne 0 ] || options+=(--allow-run-as-root)
@@ -45,15 +47,16 @@ same() { # name, words of mpirun, --, arguments: losses and gradients are those 
 }
 
 fault() { # kind, what the line must say
-  run "fault-$1" 90 -np 2 -x DIFFPIPE_STALL_S=10 -x DIFFPIPE_NCCL_TIMEOUT_S=10 -- "${3:-local}" 0 1 --model "$model" --fault "$1" 1 2
-  [ "$code" -ne 0 ] && [ "$code" -ne 124 ] && grep -Eq "$2" "$out/fault-$1.txt"
-  tell "fault-$1" $?
+  local name=fault-$1-${3:-local}
+  run "$name" 90 -np 2 -x DIFFPIPE_STALL_S=10 -x DIFFPIPE_NCCL_TIMEOUT_S=10 -- "${3:-local}" 0 1 --model "$model" --fault "$1" 1 2
+  [ "$code" -ne 0 ] && [ "$code" -ne 124 ] && grep -Eq "$2" "$out/$name.txt"
+  tell "$name" $?
 }
 
 for part in "$@"; do
   case $part in
     local | nccl | host)
-      for n in ${PROCESSES:-2 4}; do same "$part-$n" -np "$n" -- "$part" --model "$model"; done
+      for n in ${PROCESSES:-2 4}; do same "$part-$n" -np "$n" -- "$part" "${plans[@]}" --model "$model"; done
       ;;
     hosts) # as if each were on a host of its own: auto is NCCL
       # shellcheck disable=SC2016
@@ -74,7 +77,7 @@ for part in "$@"; do
       mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
       nvidia-cuda-mps-control -d
       for way in local nccl host; do
-        same "mps-$way-4" -np 4 -x CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 -- "$way" --model "$model"
+        same "mps-$way-4" -np 4 -x CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 -- "$way" "${plans[@]}" --model "$model"
       done
       echo quit | nvidia-cuda-mps-control
       unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
