@@ -111,6 +111,8 @@ typedef struct exec_device_kind {
                        dp_error *error);
   /* This process's sum of a collective's gradients, n of them, becomes that of all processes. */
   dp_status (*reduce)(struct exec_pipeline *p, uint32_t instruction, int64_t n, void *gradients, dp_error *error);
+  /* Of what is in the queues here, an instruction that waits for another process; PLAN_NO_PEER: none does. */
+  uint32_t (*waiting)(const struct exec_pipeline *p);
   /* When all has been put there: waits, and times of all instructions here by the host's clock. */
   dp_status (*finish_lanes)(struct exec_pipeline *p, dp_error *error);
 } exec_device_kind;

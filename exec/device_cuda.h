@@ -101,6 +101,7 @@ void exec_cuda_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t fro
 void exec_cuda_clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
 void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
 dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
+uint32_t exec_cuda_waiting(const exec_pipeline *p);
 dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error);
 
 /* A status from a call of the runtime. */

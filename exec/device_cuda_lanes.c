@@ -249,8 +249,7 @@ static dp_status take_time(exec_pipeline *p, uint32_t i, dp_error *error) {
   return DP_OK;
 }
 
-/* The first instruction here that has begun and not ended, if it waits for another process. */
-static uint32_t find_waiting(const exec_pipeline *p) {
+uint32_t exec_cuda_waiting(const exec_pipeline *p) {
   const exec_cuda_lanes *l = lanes_of(p);
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
     const plan_lane *of = &p->work.program->lanes[lane];
@@ -276,7 +275,7 @@ static dp_status wait_queue(exec_pipeline *p, uint32_t lane, double limit_s, dp_
       looked_s = now_s;
       DP_TRY(exec_cuda_look_at_wires(p, error));
     }
-    if (now_s - began_s > limit_s) return exec_lanes_stalled(p, find_waiting(p), limit_s, error);
+    if (now_s - began_s > limit_s) return exec_lanes_stalled(p, exec_cuda_waiting(p), limit_s, error);
     dp_sleep_s(now_s - began_s < 5e-3 ? 20e-6 : 200e-6);
   }
 }

@@ -128,6 +128,31 @@ static dp_status receive_host(exec_pipeline *p, const exec_cuda_wire *w, cudaStr
   return DP_OK;
 }
 
+/* ---- nccl ---- */
+
+/* While a step runs as it will not again, libraries and the driver may wait for the whole device: when kernels are first
+ * loaded, when a graph is made. A kernel of NCCL's that waits for its peer would then be waited for by who is to feed
+ * that peer. So in those steps NCCL's kernels are put in their queues when both ends are ready, and only then. */
+static bool is_careful(const exec_pipeline *p) {
+  enum { FIRST = 3 }; /* by itself, being recorded, and played for the first time */
+  return p->rounds[p->work.step->evaluate] < FIRST || p->work.step->measure_skips || p->work.fitting || p->work.searching;
+}
+
+static dp_status meet_carefully(exec_pipeline *p, const exec_cuda_wire *w, cudaStream_t stream, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  char token[1];
+  if (!is_careful(p)) return DP_OK;
+  EXEC_CUDA_TRY(cudaEventRecord(w->copied[0], stream), error);
+  DP_TRY(exec_cuda_wait(p, w->copied[0], error));
+  for (int l = 0; l < w->link_count && w->rank == 0; l++)
+    DP_TRY(t->receive(t, w->links[l].process, w->links[l].tag, token, 0, &p->stop, error));
+  for (int l = 0; l < w->link_count && w->rank == 0; l++)
+    DP_TRY(t->send(t, w->links[l].process, w->links[l].tag, token, 0, &p->stop, error));
+  if (w->rank == 0) return DP_OK;
+  DP_TRY(t->send(t, w->links[0].process, w->links[0].tag, token, 0, &p->stop, error));
+  return t->receive(t, w->links[0].process, w->links[0].tag, token, 0, &p->stop, error);
+}
+
 /* ---- a message ---- */
 
 static dp_status exchange(exec_pipeline *p, uint32_t at, bool sends, int count, const exec_piece *pieces,
@@ -143,6 +168,7 @@ static dp_status exchange(exec_pipeline *p, uint32_t at, bool sends, int count, 
         count = 1;
         pieces = &token;
       }
+      DP_TRY(meet_carefully(p, w, stream, error));
       return sends ? exec_nccl_send(w->nccl, count, pieces, stream, error)
                    : exec_nccl_receive(w->nccl, count, pieces, stream, error);
     case PLAN_TRANSPORT_LOCAL:
@@ -247,9 +273,11 @@ dp_status exec_cuda_reduce(exec_pipeline *p, uint32_t at, int64_t n, void *gradi
   const exec_cuda_wire *w = lanes_of(p)->wires[lane];
   const exec_worker *worker = &p->workers[worker_of(p, lane)];
   DP_TRY(kern_cuda_status(exec_cuda_of(worker)->kernels, error));
-  if (w->way == PLAN_TRANSPORT_NCCL)
+  if (w->way == PLAN_TRANSPORT_NCCL) {
+    DP_TRY(meet_carefully(p, w, lanes_of(p)->streams[lane], error));
     return exec_nccl_sum(w->nccl, worker->parameters.gradient_dtype == GRAPH_BF16, n, gradients,
                          lanes_of(p)->streams[lane], error);
+  }
   return w->way == PLAN_TRANSPORT_LOCAL ? reduce_local(p, w, lane, n, gradients, error)
                                         : reduce_host(p, w, lane, n, gradients, error);
 }

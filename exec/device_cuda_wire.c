@@ -100,9 +100,10 @@ static dp_status vote_on(const exec_pipeline *p, const exec_cuda_wire *w, uint8_
 
 static dp_status make_buffers(exec_cuda_wire *w, dp_error *error) {
   if (w->way == PLAN_TRANSPORT_NCCL) EXEC_CUDA_TRY(cudaMalloc(&w->token, 256), error);
-  for (int i = 0; i < 2 && w->way != PLAN_TRANSPORT_NCCL; i++) { /* local may become host */
-    EXEC_CUDA_TRY(cudaMallocHost((void **)&w->pinned[i], EXEC_CUDA_PIECE), error);
+  for (int i = 0; i < 2; i++) {
     EXEC_CUDA_TRY(cudaEventCreateWithFlags(&w->copied[i], cudaEventDisableTiming), error);
+    if (w->way != PLAN_TRANSPORT_NCCL) /* local may become host */
+      EXEC_CUDA_TRY(cudaMallocHost((void **)&w->pinned[i], EXEC_CUDA_PIECE), error);
   }
   return DP_OK;
 }

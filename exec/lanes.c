@@ -281,7 +281,7 @@ static void wait_lanes(exec_pipeline *p) {
   const double waited_s = dp_clock_s() - p->moved_s;
   if (p->running == 0 || waited_s < exec_lanes_patience_s(p)) return;
   dp_error why = DP_ERROR_INIT;
-  uint32_t at = PLAN_NO_PEER;
+  uint32_t at = p->work.kind->waiting(p);
   for (uint32_t l = p->first_lane; l < p->end_lane && at == PLAN_NO_PEER; l++)
     if (p->work.program->lanes[l].kind != PLAN_LANE_COMPUTE) at = p->lanes[l].at;
   (void)exec_lanes_stalled(p, at, waited_s, &why);

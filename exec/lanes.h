@@ -35,6 +35,7 @@ struct exec_pipeline {
   pthread_mutex_t lock;
   pthread_cond_t all_done;
   uint64_t generation; /* counts steps */
+  int64_t rounds[2];   /* steps that have ended well: those that train, those that evaluate */
   uint32_t running;    /* lanes that have not ended it */
   double moved_s;      /* when an instruction was last done */
   bool quit;

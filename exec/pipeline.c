@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "exec/align.h"
 #include "exec/lanes.h"
 #include "graph/op_table.h"
 
@@ -459,6 +460,8 @@ static dp_status gather_times(exec_pipeline *p, plan_timeline *timeline, dp_erro
         DP_TRY(t->send(t, 0, EXEC_TAG_TIMES, arrays[a] + first, bytes, NULL, error));
     }
   }
+  if (t->process == 0 && p->work.kind->deferred)
+    DP_TRY(exec_align_clocks(program, p->work.step->evaluate ? NULL : &p->groups, t->process_count, timeline, error));
   if (t->process == 0) join(p, timeline);
   return DP_OK;
 }
@@ -502,6 +505,7 @@ static dp_status play(exec_pipeline *p, const exec_step *step, double *began_s, 
   for (int w = p->first_worker; status == DP_OK && w < p->end_worker; w++)
     status = p->work.kind->collect(&p->work, &p->workers[w], error);
   if (exchange) use_means(p, false);
+  p->rounds[step->evaluate] += status == DP_OK;
   return status;
 }
 

@@ -40,6 +40,7 @@ dp_status exec_transport_open_mpi(exec_transport **transport, dp_error *error) {
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
@@ -293,10 +294,58 @@ static dp_status check_tags(dp_error *error) {
   return DP_OK;
 }
 
+/* MPI's start waits for every process for ever. A thread looks at the clock meanwhile. */
+typedef struct starter {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  bool done;
+  int launched;
+} starter;
+
+static double start_s(void) {
+  enum { USUAL_S = 120 };
+  const char *text = getenv("DIFFPIPE_START_S");
+  const double given = text ? strtod(text, NULL) : 0;
+  return given > 0 ? given : USUAL_S;
+}
+
+static void *watch_start(void *data) {
+  starter *s = data;
+  const double limit_s = start_s(), until_s = dp_clock_s() + limit_s;
+  (void)pthread_mutex_lock(&s->lock);
+  while (!s->done && dp_clock_s() < until_s) dp_condition_wait(&s->changed, &s->lock, until_s - dp_clock_s());
+  const bool late = !s->done;
+  (void)pthread_mutex_unlock(&s->lock);
+  if (!late) return NULL;
+  fprintf(stderr, "diffpipe: of the %d processes some have not started MPI within %.0f s (DIFFPIPE_START_S)\n",
+          s->launched, limit_s);
+  _exit(dp_exit_status(DP_RUN_FAILED));
+}
+
+static dp_status start_mpi(int launched, int *provided, dp_error *error) {
+  starter s = {.launched = launched};
+  pthread_t thread;
+  if (pthread_mutex_init(&s.lock, NULL) != 0) return dp_fail(error, DP_UNSUPPORTED, "the system gives no more locks");
+  dp_status status = dp_condition_init(&s.changed, error);
+  if (status == DP_OK) {
+    const bool watched = pthread_create(&thread, NULL, watch_start, &s) == 0;
+    const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
+    (void)pthread_mutex_lock(&s.lock);
+    s.done = true;
+    (void)pthread_cond_signal(&s.changed);
+    (void)pthread_mutex_unlock(&s.lock);
+    if (watched) (void)pthread_join(thread, NULL);
+    (void)pthread_cond_destroy(&s.changed);
+    if (code != MPI_SUCCESS) status = fail_mpi("MPI_Init_thread", code, error);
+  }
+  (void)pthread_mutex_destroy(&s.lock);
+  return status;
+}
+
 static dp_status initialise(int launched, exec_transport *base, dp_error *error) {
   int provided = 0, already = 0;
   MPI_TRY(MPI_Initialized(&already), error);
-  if (!already) MPI_TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), error);
+  if (!already) DP_TRY(start_mpi(launched, &provided, error));
   if (already) MPI_TRY(MPI_Query_thread(&provided), error);
   MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), error);
   MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &base->process_count), error);

@@ -276,6 +276,9 @@ CHECK_SUITES += tests/test_exec_memory
 tests_test_exec_memory_SOURCES = tests/test_exec_memory.c tests/exec_fixture.h tests/exec_memory.h tests/fixtures.h tests/resident.h tests/sim_efficiency.h tests/suite.h
 tests_test_exec_memory_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 tests_test_exec_memory_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_exec_place
+tests_test_exec_place_SOURCES = tests/test_exec_place.c tests/exec_fixture.h tests/fixtures.h tests/suite.h tests/timeline_order.h
+tests_test_exec_place_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_plan_places
 tests_test_plan_places_SOURCES = tests/test_plan_places.c tests/fixtures.h $(PLAN_REFERENCE)
 tests_test_plan_places_LDADD = $(PLAN_LIBS) $(CHECK_LIBS)

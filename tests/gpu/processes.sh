@@ -48,7 +48,7 @@ same() { # name, words of mpirun, --, arguments: losses and gradients are those 
 
 fault() { # kind, what the line must say
   local name=fault-$1-${3:-local}
-  run "$name" 90 -np 2 -x DIFFPIPE_STALL_S=10 -x DIFFPIPE_NCCL_TIMEOUT_S=10 -- "${3:-local}" 0 1 --model "$model" --fault "$1" 1 2
+  run "$name" 90 -np 2 -x DIFFPIPE_STALL_S=10 -x DIFFPIPE_NCCL_TIMEOUT_S=10 -x DIFFPIPE_START_S=15 -- "${3:-local}" 0 1 --model "$model" --fault "$1" 1 2
   [ "$code" -ne 0 ] && [ "$code" -ne 124 ] && grep -Eq "$2" "$out/$name.txt"
   tell "$name" $?
 }
@@ -70,7 +70,7 @@ for part in "$@"; do
       fault hang 'process 1'
       fault kill 'process 1|worker 1' nccl
       fault hang 'process 1' nccl
-      fault late 'process 1'
+      fault late 'have not started MPI within'
       ;;
     mps)
       export CUDA_MPS_PIPE_DIRECTORY=$out/mps-pipe CUDA_MPS_LOG_DIRECTORY=$out/mps-log
