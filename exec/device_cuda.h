@@ -82,6 +82,7 @@ dp_status exec_cuda_part_stream(const exec_cuda *device, cudaStream_t *stream, d
 void exec_cuda_part_close(exec_cuda *device);
 
 /* device_cuda_values.c: the table's read, write and so on */
+void exec_cuda_add_bf16(int64_t n, const uint16_t *from, uint16_t *to); /* to += from, on the host */
 dp_status exec_cuda_read(exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to, dp_error *error);
 dp_status exec_cuda_write(exec_worker *w, graph_dtype dtype, int64_t n, const float *from, void *to, dp_error *error);
 dp_status exec_cuda_read_masters(exec_worker *w, int64_t n, const void *weights, const uint16_t *low, float *to,

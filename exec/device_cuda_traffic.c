@@ -216,13 +216,6 @@ static dp_status reduce_local(exec_pipeline *p, const exec_cuda_wire *w, uint32_
   return DP_OK;
 }
 
-static float widened(uint16_t half) {
-  const uint32_t bits = (uint32_t)half << 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 /* to += from, of a piece as gradients lie in memory */
 static void add_piece(bool bf16, size_t bytes, const char *from, char *to) {
   if (!bf16) {
@@ -231,12 +224,8 @@ static void add_piece(bool bf16, size_t bytes, const char *from, char *to) {
     for (size_t i = 0; i < bytes / sizeof *sum; i++) sum[i] += x[i];
     return;
   }
-  const uint16_t *x = (const uint16_t *)(const void *)from;
-  uint16_t *sum = (uint16_t *)(void *)to;
-  for (size_t i = 0; i < bytes / sizeof *sum; i++) {
-    const float both = widened(sum[i]) + widened(x[i]);
-    exec_cuda_round(1, &both, &sum[i]);
-  }
+  exec_cuda_add_bf16((int64_t)(bytes / sizeof(uint16_t)), (const uint16_t *)(const void *)from,
+                     (uint16_t *)(void *)to);
 }
 
 static dp_status reduce_host(exec_pipeline *p, const exec_cuda_wire *w, uint32_t lane, int64_t n, char *gradients,

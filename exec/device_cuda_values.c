@@ -29,6 +29,10 @@ static void round_all(int64_t n, const float *from, uint16_t *to) {
   for (int64_t i = 0; i < n; i++) to[i] = bf16_of(from[i]);
 }
 
+void exec_cuda_add_bf16(int64_t n, const uint16_t *from, uint16_t *to) {
+  for (int64_t i = 0; i < n; i++) to[i] = bf16_of(value_of((uint32_t)to[i] << 16) + value_of((uint32_t)from[i] << 16));
+}
+
 /* What runs on the worker's stream before is done; what is copied is there before anything runs on it after. */
 static dp_status quiet(exec_worker *w, dp_error *error) {
   EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_of(w)->gpu), error);
