@@ -1,6 +1,8 @@
 /* Steps of a model on CUDA devices under a plan, by random weights and inputs: how long a training step and a forward
  * take, how busy each worker is, what memory was taken.
  *
+ * Under mpirun the workers are shared out among the processes.
+ *
  * usage: bench_cuda_step NAME=VALUE...
  *   model=sdxl_unet  of scenarios/models   height=1024 width=1024 tokens=77   pixels, text tokens
  *   batch=8   samples a step   precision=bf16   lora=0   rank of adapters; 0: all weights are trained
@@ -20,6 +22,7 @@
 #include "base/random.h"
 #include "exec/device.h"
 #include "exec/pipeline.h"
+#include "exec/transport_mpi.h"
 #include "graph/op_table.h"
 #include "plan/scenario.h"
 #include "plan/timeline.h"
@@ -27,6 +30,7 @@
 
 enum { NOISE = 1 << 20, MOST_STEPS = 100 };
 
+static exec_transport *transport; /* under mpirun */
 static dp_error error = DP_ERROR_INIT;
 static float noise[NOISE];
 
@@ -86,14 +90,14 @@ static void load(exec_pipeline *pipeline, const sim_prediction *p) {
     for (int64_t i = 0; i < weight->parameters; i++)
       file[i] = gain ? 1 : scale * noise[(size_t)(i + 7919 * (int64_t)w) % NOISE];
     for (int k = 0; k < p->program.worker_count; k++)
-      if (exec_parameters_value(exec_pipeline_parameters(pipeline, k), (int)w))
+      if (exec_pipeline_has(pipeline, k) && exec_parameters_value(exec_pipeline_parameters(pipeline, k), (int)w))
         must(exec_pipeline_write_weight(pipeline, k, EXEC_VALUES, (int)w, file, &error));
   }
   for (size_t t = 0; t < g->tensors.count; t++) {
     if (!g->tensors.items[t].is_constant) continue;
     for (int64_t i = 0; i < graph_tensor_elements(&g->tensors.items[t]); i++) file[i] = noise[(size_t)i % NOISE];
     for (int k = 0; k < p->program.worker_count; k++)
-      if (exec_pipeline_constant(pipeline, k, (int)t))
+      if (exec_pipeline_has(pipeline, k) && exec_pipeline_constant(pipeline, k, (int)t))
         must(exec_pipeline_write_constant(pipeline, k, (int)t, file, &error));
   }
   free(file);
@@ -126,13 +130,16 @@ int main(int argc, char **argv) {
     printf("%s\n", error.text);
     return 77;
   }
+  must(exec_transport_open_mpi(&transport, &error));
+  const bool speaks = exec_process(transport) == 0;
+  if (!speaks && !freopen("/dev/null", "w", stdout)) return 1;
   for (int64_t i = 0; i < NOISE; i++) noise[i] = (float)((i * 7919 + 13) % 65521) / 32760.5f - 1;
   read_scenario(argc, argv, &scenario);
   must(sim_efficiency_read(NULL, &efficiency, &error));
   must(sim_predict(&scenario, efficiency, &p, &error));
   const bool deterministic = number_of(argc, argv, "deterministic", "1") != 0;
   const exec_pipeline_options options = {
-      .cuda = true, .any_order = !deterministic, .feed = {.fill = fill, .data = &p.graph}};
+      .cuda = true, .transport = transport, .cluster = &scenario.cluster, .any_order = !deterministic, .feed = {.fill = fill, .data = &p.graph}};
   (void)cudaMemGetInfo(&before, &all);
   const double began_s = dp_clock_s();
   must(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
@@ -153,7 +160,7 @@ int main(int argc, char **argv) {
       printf("step %d: %.1f ms, loss %.5f, norm %.4f\n", s + 1, (dp_clock_s() - start_s) * 1e3, result.loss,
              result.gradient_norm);
   }
-  must(plan_metrics_of(&timeline, &metrics, &error));
+  if (speaks) must(plan_metrics_of(&timeline, &metrics, &error));
   must(plan_metrics_of(&p.timeline, &expected, &error));
   for (int w = 0; w < metrics.worker_count; w++) busy_s += metrics.workers[w].compute_s / metrics.worker_count;
   step.evaluate = true;
@@ -200,5 +207,6 @@ int main(int argc, char **argv) {
   sim_prediction_free(&p);
   plan_scenario_free(&scenario);
   sim_efficiency_free(efficiency);
+  if (transport) transport->free(transport);
   return 0;
 }
