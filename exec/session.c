@@ -214,8 +214,7 @@ static dp_status make(exec_session *s, dp_error *error) {
   s->squares = DP_ARENA_NEW(&s->arena, double, (size_t)s->global_batch);
   s->rank_norms = DP_ARENA_NEW(&s->arena, double, (size_t)s->plan->ranks);
   if (!s->squares || !s->rank_norms) return dp_fail_memory(error);
-  DP_TRY(open_data(s, error));
-  return make_pipelines(s, error);
+  return open_data(s, error);
 }
 
 /* All processes' workers take the algorithms that the first process found. */
@@ -240,7 +239,8 @@ dp_status exec_session_create(const exec_session_options *options, exec_session 
     s->means = options->scenario->train.ema_decay > 0;
     status = make(s, error);
   }
-  status = exec_agree(options->transport, status, error);
+  status = exec_agree(options->transport, status, error); /* pipelines may meet the others' while they are made */
+  if (status == DP_OK) status = exec_agree(options->transport, make_pipelines(s, error), error);
   if (status == DP_OK) status = share_algorithms(s, error);
   if (status == DP_OK) status = exec_agree(options->transport, exec_session_fill(s, error), error);
   if (status == DP_OK) status = exec_agree(options->transport, prepare_skips(s, error), error);

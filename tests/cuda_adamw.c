@@ -149,7 +149,7 @@ static void try_adamw(kern_dtype dtype, kern_dtype gradient, double clip_norm, d
     hold("masters", &masters, want[0], 2e-6);
     hold("first moments", &t.m, want[1], 1e-6);
     hold("second moments", &t.v, want[2], 1e-6);
-    hold("means", &t.mean, want[3], 2e-6);
+    hold("means", &t.mean, want[3], n > 1 ? 2e-6 : 2e-5); /* one alone may be small beside what it is the sum of */
     if (dtype == KERN_BF16) compare_with_whole(gradient, &how, norm, &g, &t, &other, bits);
     free(bits);
   }
