@@ -2,14 +2,14 @@
 //
 // Threads of a block are `width` packs of columns times as many rows as fit; each keeps to its columns and goes down
 // its slab of rows. The number of slabs depends on the sizes alone.
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/products.h"
 
 namespace kern {
 namespace {
 
-constexpr int THREADS = 256, UNROLL = 4;
-constexpr int64_t SLABS = 1024, SLAB_ROWS = 64;
+constexpr int THREADS = 256, UNROLL = 4, SUM_UNROLL = 8;
+constexpr int64_t SLABS = 1024, SLAB_ROWS = 32;
 
 template <typename T, int N>
 __device__ __forceinline__ void load(const T *from, float (&to)[N]) {
@@ -37,6 +37,19 @@ int64_t slabs_of(int64_t rows, int64_t columns) {
   return of_rows < of_columns ? of_rows : of_columns;
 }
 
+// SUM_UNROLL rows, all on their way before the first is added; where not FULL, only `rows` of them.
+template <typename T, int N, bool FULL>
+__device__ __forceinline__ void add_rows(const T *at, int64_t step, int64_t rows, float (&sum)[N]) {
+  packed<T, N> values[SUM_UNROLL];
+#pragma unroll
+  for (int u = 0; u < SUM_UNROLL; u++)
+    values[u] = FULL || u < rows ? load_packed<T, N>(at + u * step) : zero_packed<T, N>();
+#pragma unroll
+  for (int u = 0; u < SUM_UNROLL; u++)
+#pragma unroll
+    for (int i = 0; i < N; i++) sum[i] += to_float<T>(values[u].values[i]);
+}
+
 template <typename T, typename O, int N>
 __global__ void __launch_bounds__(THREADS) sum_slabs(int64_t rows, int64_t columns, int64_t stride, int64_t slab_rows,
                                                      int width, bool accumulate, const T *x, float *partial, O *out) {
@@ -50,21 +63,9 @@ __global__ void __launch_bounds__(THREADS) sum_slabs(int64_t rows, int64_t colum
     const int64_t first = blockIdx.y * slab_rows, last = first + slab_rows, end = last < rows ? last : rows;
     const T *at = x + column;
     int64_t row = first + lane;
-    for (; row + (UNROLL - 1) * lanes < end; row += UNROLL * lanes) {
-      float values[UNROLL][N];
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++) load<T, N>(at + (row + u * lanes) * stride, values[u]);
-#pragma unroll
-      for (int u = 0; u < UNROLL; u++)
-#pragma unroll
-        for (int i = 0; i < N; i++) sum[i] += values[u][i];
-    }
-    for (; row < end; row += lanes) {
-      float values[N];
-      load<T, N>(at + row * stride, values);
-#pragma unroll
-      for (int i = 0; i < N; i++) sum[i] += values[i];
-    }
+    for (; row + (SUM_UNROLL - 1) * lanes < end; row += SUM_UNROLL * lanes)
+      add_rows<T, N, true>(at + row * stride, lanes * stride, SUM_UNROLL, sum);
+    if (row < end) add_rows<T, N, false>(at + row * stride, lanes * stride, (end - 1 - row) / lanes + 1, sum);
   }
 #pragma unroll
   for (int i = 0; i < N; i++) shared[i * PITCH + threadIdx.x] = sum[i];

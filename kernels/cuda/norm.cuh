@@ -1,5 +1,5 @@
-// What the norms share: accesses of 16 bytes or of one value, and sweeps over [batch, positions, channels] whose
-// threads each stay with their channels, for sums over positions.
+// What the norms share: accesses of 16 bytes or of one value, which sums of columns have, too, and sweeps over [batch,
+// positions, channels] whose threads each stay with their channels, for sums over positions.
 #ifndef DP_KERNELS_CUDA_NORM_CUH
 #define DP_KERNELS_CUDA_NORM_CUH
 
