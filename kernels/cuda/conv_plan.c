@@ -190,6 +190,7 @@ static bool describe(kern_cuda *context, kern_conv_plans *g, const kern_conv_gra
 
 static bool is_exact(const kern_cuda *context, const cudnnBackendNumericalNote_t *notes, int64_t count) {
   const bool exact = context->options.dtype == KERN_FP32 && !context->options.tf32;
+  if (count > CUDNN_NUMERICAL_NOTE_TYPE_COUNT) return false; /* of a newer library: not all are known */
   for (int64_t i = 0; i < count; i++) {
     switch (notes[i]) {
       case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
