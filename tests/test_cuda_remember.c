@@ -48,6 +48,7 @@ static void keep(void *data, const char *device, const char *problem, const char
 
 static kern_cuda context;
 static int plan_count;                  /* of attention */
+static int noted;                       /* so many of its engines add in any order */
 static int timed, guessed, ran;         /* how often; which algorithm ran last */
 static _Alignas(256) char scratch[256]; /* arrays that nobody writes to */
 
@@ -62,7 +63,7 @@ static void forget(void) {
 
 static void setup(void) {
   memset(&memory, 0, sizeof memory);
-  plan_count = 0;
+  plan_count = noted = 0;
   context = (kern_cuda){.options = {.dtype = KERN_BF16,
                                     .gradient = KERN_FP32,
                                     .workspace = scratch,
@@ -267,6 +268,7 @@ void kern_conv_columns_run(kern_cuda *c, const kern_conv2d *size, kern_conv_dire
 
 enum { A_GRAPH = 7, A_CONFIG = 1, MOST_PLANS = 64 };
 static descriptor plans[MOST_PLANS]; /* the configuration of each */
+static descriptor asked_of;          /* the configuration whose engine was asked for last */
 static int64_t goes_batch;
 
 static descriptor of_number(intptr_t n) { return (descriptor)n; }
@@ -298,7 +300,8 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(descriptor d) {
 size_t cudnnGetVersion(void) { return 91900; }
 cudnnStatus_t cudnnBackendGetAttribute(descriptor from, cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t most, int64_t *count, void *values) {
-  (void)from, (void)type;
+  (void)type;
+  if (name == CUDNN_ATTR_ENGINECFG_ENGINE) asked_of = from;
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
     guessed++;
     ck_assert_int_ge(most, ALGORITHMS);
@@ -307,8 +310,11 @@ cudnnStatus_t cudnnBackendGetAttribute(descriptor from, cudnnBackendAttributeNam
   } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
     *(int64_t *)values = goes_batch == 8 ? INT64_MAX : 1024;
     *count = 1;
+  } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && (intptr_t)asked_of < A_CONFIG + noted) {
+    *(cudnnBackendNumericalNote_t *)values = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    *count = 1;
   } else {
-    *count = 0; /* notes: none */
+    *count = 0;
   }
   return CUDNN_STATUS_SUCCESS;
 }
@@ -382,10 +388,15 @@ static void attention_of_our_own(void) {
   const kern_attention size = attention_of(8);
   kern_cuda_attention_forward(&context, &size, scratch, scratch, scratch, scratch, (float *)(void *)scratch);
 }
-static void attention_backward(void) {
-  const kern_attention size = attention_of(8);
+static void backward_of(int64_t batch) {
+  const kern_attention size = attention_of(batch);
   kern_cuda_attention_backward(&context, &size, scratch, scratch, scratch, scratch, (float *)(void *)scratch, scratch,
                                scratch, scratch, scratch, false);
+}
+static void attention_backward(void) { backward_of(8); }
+static void attention_in_any_order(void) {
+  context.options.any_order = true;
+  backward_of(4);
 }
 
 static const struct {
@@ -402,8 +413,10 @@ static const struct {
     {attention_of_our_own, "attention bf16 fp32 exact 8 8 64 128 128 512 512 512 512 0 0 0 0 1 ", "own", ALGORITHMS},
     {attention_backward, "attention bf16 fp32 exact 8 8 64 128 128 512 512 512 512 512 512 512 1 1 ",
      "graph 4 8 config 3", FASTEST},
+    {attention_in_any_order, "attention bf16 fp32 exact 4 8 64 128 128 512 512 512 512 512 512 512 1 1 1 ",
+     "sum 4 8 config 3", FASTEST},
 };
-enum { CASES = sizeof cases / sizeof *cases, OWN = 4 };
+enum { CASES = sizeof cases / sizeof *cases, OWN = 4, BACKWARD = 5 };
 
 static void expect_found_anew(int i) {
   ck_assert_int_eq(context.trouble.status, DP_OK);
@@ -445,6 +458,7 @@ START_TEST(what_is_remembered_goes_before_what_is_fast) {
                                             "plain plan 0",
                                             "operation 2 1 config 1",
                                             "graph 2 8 config 1",
+                                            "graph 2 1 config 1",
                                             "sum 2 1 config 1"};
   cases[_i].solve();
   (void)snprintf(memory.way[0], sizeof memory.way[0], "%s", slower[_i]);
@@ -544,6 +558,32 @@ START_TEST(a_product_with_sums_or_both_by_themselves) {
 }
 END_TEST
 
+/* What adds in any order is neither found nor remembered where that is not allowed. */
+START_TEST(attention_adds_in_one_order_where_it_must) {
+  attention_backward();
+  (void)snprintf(memory.way[0], sizeof memory.way[0], "sum 2 1 config 1");
+  forget();
+  attention_backward();
+  expect_found_anew(BACKWARD);
+  forget();
+  noted = 1; /* of config 1, which is slower */
+  (void)snprintf(memory.way[0], sizeof memory.way[0], "graph 2 1 config 1");
+  attention_backward();
+  expect_found_anew(BACKWARD);
+  forget();
+  setup();
+  noted = ALGORITHMS;
+  attention_backward();
+  ck_assert_str_eq(memory.way[0], "own");
+  ck_assert_int_eq(ran, ALGORITHMS);
+  forget();
+  setup();
+  noted = ALGORITHMS;
+  attention_in_any_order();
+  ck_assert_str_eq(memory.way[0], "sum 4 8 config 3");
+}
+END_TEST
+
 /* Whatever the choice may depend on makes another problem. */
 START_TEST(other_problems_are_others) {
   convolution();
@@ -593,6 +633,7 @@ int main(void) {
   tcase_add_loop_test(tcase, nothing_need_be_remembered, 0, CASES);
   tcase_add_loop_test(tcase, what_fails_is_not_told, 0, CASES);
   tcase_add_test(tcase, a_product_with_sums_or_both_by_themselves);
+  tcase_add_test(tcase, attention_adds_in_one_order_where_it_must);
   tcase_add_test(tcase, other_problems_are_others);
   tcase_add_test(tcase, words_and_numbers);
   return suite_finish(suite);

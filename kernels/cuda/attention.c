@@ -4,8 +4,9 @@
  *
  * The backward graph whose last product goes straight to dq is cuDNN's deterministic one: it keeps the gradients of all
  * scores, 2 bytes each, in the workspace, so samples or heads are taken in as many goes as keep that within
- * MOST_SCORE_BYTES. The graph that adds dq up in fp32, from zeros, does so in any order; it is taken where the other is
- * not to be had, or where any order is allowed and it is faster, and kern_cuda_describe tells of it.
+ * MOST_SCORE_BYTES. The graph that adds dq up in fp32, from zeros, does so in any order; it is taken where that is
+ * allowed and it is faster, or the other is not to be had, and kern_cuda_describe tells of it. Where any order is not
+ * allowed, our own kernels do what has no deterministic plan.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_graph.h"

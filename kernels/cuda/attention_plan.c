@@ -112,6 +112,9 @@ static bool make_graph(const attention_call *c, entry *e) {
   return b->ok;
 }
 
+/* Of a gradient only where the call says so; in forward no sum is more than one block's. */
+static bool may_have_any_order(const entry *e) { return !e->key.backward || e->key.any_order; }
+
 static outcome build(attention_call *c, entry *e) {
   builder *b = &e->built;
   if (!make_graph(c, e)) return NOTHING;
@@ -121,7 +124,7 @@ static outcome build(attention_call *c, entry *e) {
     descriptor configs[MAX_PLANS];
     const int count = configs_of(b, e->graph, modes[m], configs);
     b->ok = true;
-    for (int any_order = 0; any_order < 2 && out != FOUND; any_order++) {
+    for (int any_order = 0; any_order <= may_have_any_order(e) && out != FOUND; any_order++) {
       const outcome now = find_plan(c, e, configs, count, any_order);
       if (now > out) out = now;
     }
@@ -161,15 +164,16 @@ static void challenge(attention_call *c, entry *e, form f) {
 
 /* Leaves e->plan NULL where cuDNN has no way. */
 static void decide(attention_call *c, entry *e) {
-  static const form of_forward[] = {GRAPH, ONE_OPERATION}, of_backward[] = {GRAPH, GRAPH_SUM},
-                    in_any_order[] = {GRAPH_SUM, GRAPH};
-  const bool any_order = e->key.any_order;
-  const form *forms = any_order ? in_any_order : e->key.backward ? of_backward : of_forward;
-  try_form(c, e, forms[0]);
+  if (!e->key.any_order) {
+    try_form(c, e, GRAPH);
+    if (!e->plan && !e->key.backward) try_form(c, e, ONE_OPERATION);
+    return;
+  }
+  try_form(c, e, GRAPH_SUM);
   if (!e->plan)
-    try_form(c, e, forms[1]);
-  else if (any_order && c->context->tuning)
-    challenge(c, e, forms[1]);
+    try_form(c, e, GRAPH);
+  else if (c->context->tuning)
+    challenge(c, e, GRAPH);
 }
 
 /* ---- what is remembered: "own", or the form, the batch and heads of a go, and the engine ---- */
@@ -192,6 +196,7 @@ static bool restore_plan(attention_call *c, entry *e, const char *words) {
   }
   b->made[b->made_count++] = e->config;
   e->any_order = has_any_order_note(b, e->config) || e->form == GRAPH_SUM;
+  if (e->any_order && !may_have_any_order(e)) return false;
   return make_plan(c, e, e->config, &e->plan) == FOUND;
 }
 
