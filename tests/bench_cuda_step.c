@@ -7,11 +7,12 @@
  *   model=sdxl_unet  of scenarios/models   height=1024 width=1024 tokens=77   pixels, text tokens
  *   batch=8   samples a step   precision=bf16   lora=0   rank of adapters; 0: all weights are trained
  *   deterministic=1   0: sums may have any order where that is faster
- *   virtual=1   parts of one device, for the prediction; 1: eight whole ones
- *   plan="stages = 1"   lines of [plan], apart by semicolons   steps=7   measured, after two   evaluate=1   a forward,
- * too
+ *   virtual=1   parts of one device, for the prediction; 1: eight whole ones   cluster=FILE   in their place
+ *   plan="stages = 1"   lines of [plan], apart by semicolons   steps=7   measured, after two
+ *   algorithms=FILE   what was timed by other runs, and is added to by this one
+ *
+ * A sample's numbers come from its place in the batch, so that the losses of all plans are those of one worker.
  */
-#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/random.h"
+#include "exec/algorithms.h"
 #include "exec/device.h"
 #include "exec/pipeline.h"
 #include "exec/transport_mpi.h"
@@ -52,9 +54,16 @@ static long number_of(int argc, char **argv, const char *name, const char *other
 }
 
 static void read_scenario(int argc, char **argv, plan_scenario *scenario) {
-  char text[4096], plan[2048], lora[64] = "", devices[64] = "count = 8";
+  char text[8192], plan[2048], lora[64] = "", devices[4352];
+  const char *cluster = value_of(argc, argv, "cluster", NULL);
+  const char *each = "[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\n";
   const long parts = number_of(argc, argv, "virtual", "1");
-  if (parts > 1) (void)snprintf(devices, sizeof devices, "count = 1\nvirtual = %ld", parts);
+  if (cluster)
+    (void)snprintf(devices, sizeof devices, "file = \"%.4096s\"", cluster);
+  else if (parts > 1)
+    (void)snprintf(devices, sizeof devices, "%scount = 1\nvirtual = %ld", each, parts);
+  else
+    (void)snprintf(devices, sizeof devices, "%scount = 8", each);
   (void)snprintf(plan, sizeof plan, "%s", value_of(argc, argv, "plan", "stages = 1"));
   for (char *c = plan; *c; c++)
     if (*c == ';') *c = '\n';
@@ -62,8 +71,9 @@ static void read_scenario(int argc, char **argv, plan_scenario *scenario) {
     (void)snprintf(lora, sizeof lora, "trainable = \"lora\"\nlora_rank = %ld\n", number_of(argc, argv, "lora", "0"));
   (void)snprintf(text, sizeof text,
                  "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"models/%s.json\"\nheight = %ld\n"
-                 "width = %ld\ntext_tokens = %ld\nprecision = \"%s\"\n[task]\nglobal_batch = %ld\n%s"
-                 "[cluster]\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\n%s\n[plan]\n%s\n",
+                 "width = %ld\ntext_tokens = %ld\nprecision = \"%s\"\n[task]\nglobal_batch = %ld\n"
+                 "implementation = \"cuda\"\n%s" /* as diffpipe run has it, for the prediction */
+                 "[cluster]\n%s\n[plan]\n%s\n",
                  value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "height", "1024"),
                  number_of(argc, argv, "width", "1024"), number_of(argc, argv, "tokens", "77"),
                  value_of(argc, argv, "precision", "bf16"), number_of(argc, argv, "batch", "8"), lora, devices, plan);
@@ -103,17 +113,45 @@ static void load(exec_pipeline *pipeline, const sim_prediction *p) {
   free(file);
 }
 
+typedef struct feed {
+  const graph *graph;
+  int64_t microbatches;
+} feed;
+
 static void fill(void *data, int replica, int microbatch, int tensor, float *out) {
-  const graph *g = data;
-  const graph_tensor *t = &g->tensors.items[tensor];
+  const feed *d = data;
+  const graph_tensor *t = &d->graph->tensors.items[tensor];
   const bool time = strcmp(t->name, "timestep") == 0;
-  const int64_t n = graph_tensor_elements(t), from = 104729 * (1 + tensor + 31 * microbatch + 977 * replica);
-  for (int64_t i = 0, run; i < n; i += run) { /* a copy costs a millisecond less than value by value */
-    const int64_t at = (from + i) % NOISE;
-    run = n - i < NOISE - at ? n - i : NOISE - at;
-    memcpy(out + i, noise + at, (size_t)run * sizeof *out);
+  const int64_t samples = t->dims[0], n = graph_tensor_elements(t) / samples;
+  for (int64_t s = 0; s < samples; s++, out += n) {
+    const int64_t sample = (replica * d->microbatches + microbatch) * samples + s;
+    const int64_t from = 104729 * (1 + tensor + 31 * sample);
+    for (int64_t i = 0, run; i < n; i += run) { /* a copy costs a millisecond less than value by value */
+      const int64_t at = (from + i) % NOISE;
+      run = n - i < NOISE - at ? n - i : NOISE - at;
+      memcpy(out + i, noise + at, (size_t)run * sizeof *out);
+    }
+    for (int64_t i = 0; time && i < n; i++) out[i] = 500 + 400 * out[i];
   }
-  for (int64_t i = 0; time && i < n; i++) out[i] = 500 + 400 * out[i];
+}
+
+/* What workers timed becomes what all of them take, and is kept. */
+static void share_algorithms(exec_pipeline *pipeline, exec_algorithms *algorithms, const char *path) {
+  bool changed = false;
+  must(exec_algorithms_agree(algorithms, transport, &changed, &error));
+  if (changed) must(exec_pipeline_choose_again(pipeline, &error));
+  if (exec_process(transport) == 0) must(exec_algorithms_add_to(algorithms, path, &error));
+}
+
+/* Of all processes, on process 0: what is taken of the devices that its workers are on, by whomever. */
+static int64_t taken_bytes(const exec_pipeline *pipeline) {
+  enum { MOST_PROCESSES = 64 };
+  int64_t here = exec_pipeline_device_bytes(pipeline), each[MOST_PROCESSES] = {0}, all = 0;
+  if (exec_process_count(transport) > MOST_PROCESSES) return 0;
+  if (!transport) return here;
+  must(exec_gather(transport, &here, sizeof here, each, &error));
+  for (int p = 0; p < exec_process_count(transport); p++) all += each[p];
+  return all;
 }
 
 int main(int argc, char **argv) {
@@ -125,7 +163,9 @@ int main(int argc, char **argv) {
   plan_metrics metrics = {0}, expected = {0};
   double seconds[MOST_STEPS], forward[MOST_STEPS];
   const long steps = number_of(argc, argv, "steps", "7");
-  size_t before = 0, after = 0, all = 0;
+  const char *remembered = value_of(argc, argv, "algorithms", NULL);
+  exec_algorithms *algorithms = NULL;
+  double first_loss = 0, last_loss = 0;
   if (exec_device_cuda_there(&error) != DP_OK) {
     printf("%s\n", error.text);
     return 77;
@@ -138,11 +178,20 @@ int main(int argc, char **argv) {
   must(sim_efficiency_read(NULL, &efficiency, &error));
   must(sim_predict(&scenario, efficiency, &p, &error));
   const bool deterministic = number_of(argc, argv, "deterministic", "1") != 0;
-  const exec_pipeline_options options = {
-      .cuda = true, .transport = transport, .cluster = &scenario.cluster, .any_order = !deterministic, .feed = {.fill = fill, .data = &p.graph}};
-  (void)cudaMemGetInfo(&before, &all);
+  feed fed = {.graph = &p.graph, .microbatches = p.plan.microbatches};
+  if (remembered) {
+    must(exec_algorithms_create(&algorithms, &error));
+    must(exec_algorithms_read(algorithms, remembered, false, &error));
+  }
+  const exec_pipeline_options options = {.cuda = true,
+                                         .transport = transport,
+                                         .cluster = &scenario.cluster,
+                                         .any_order = !deterministic,
+                                         .algorithms = algorithms,
+                                         .feed = {.fill = fill, .data = &fed}};
   const double began_s = dp_clock_s();
   must(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
+  if (remembered) share_algorithms(pipeline, algorithms, remembered);
   const double made_s = dp_clock_s();
   load(pipeline, &p);
   const double loaded_s = dp_clock_s();
@@ -156,6 +205,8 @@ int main(int argc, char **argv) {
     const double start_s = dp_clock_s();
     must(exec_pipeline_step(pipeline, &step, &result, &timeline, &error));
     if (s >= 2) seconds[s - 2] = dp_clock_s() - start_s;
+    if (s == 0) first_loss = result.loss;
+    last_loss = result.loss;
     if (s < 2 || s == steps + 1)
       printf("step %d: %.1f ms, loss %.5f, norm %.4f\n", s + 1, (dp_clock_s() - start_s) * 1e3, result.loss,
              result.gradient_norm);
@@ -169,9 +220,13 @@ int main(int argc, char **argv) {
     must(exec_pipeline_step(pipeline, &step, &result, NULL, &error));
     if (s >= 2) forward[s - 2] = dp_clock_s() - start_s;
   }
-  (void)cudaMemGetInfo(&after, &all);
-  int64_t planned = 0;
-  for (int w = 0; w < p.program.worker_count; w++) planned += exec_pipeline_memory(pipeline, w)->layout_bytes;
+  const int64_t taken = taken_bytes(pipeline);
+  int64_t planned = 0, largest = 0;
+  for (int w = 0; w < p.program.worker_count; w++) {
+    const int64_t bytes = exec_pipeline_memory(pipeline, w)->layout_bytes;
+    planned += bytes;
+    if (bytes > largest) largest = bytes;
+  }
   char plan[512]; /* in JSON */
   (void)snprintf(plan, sizeof plan, "%s", value_of(argc, argv, "plan", "stages = 1"));
   for (char *c = plan; *c; c++)
@@ -182,12 +237,13 @@ int main(int argc, char **argv) {
       "\"step_ms\": %.2f, "
       "\"forward_ms\": %.2f, "
       "\"timeline_ms\": %.2f, \"bubble\": %.4f, \"busy_ms\": %.2f, \"planned_gb\": %.3f, \"taken_gb\": %.3f, "
-      "\"predicted_step_ms\": %.2f, \"predicted_bubble\": %.4f}\n",
+      "\"predicted_step_ms\": %.2f, \"predicted_bubble\": %.4f, \"processes\": %d, \"largest_planned_gb\": %.3f, "
+      "\"first_loss\": %.8g, \"last_loss\": %.8g}\n",
       value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "batch", "8"),
       number_of(argc, argv, "lora", "0"), deterministic ? "true" : "false", plan, p.program.worker_count,
       dp_median(seconds, (size_t)steps) * 1e3, dp_median(forward, (size_t)steps) * 1e3, timeline.step_s * 1e3,
-      metrics.bubble_ratio, busy_s * 1e3, (double)planned / 1e9, (double)(before - after) / 1e9,
-      p.timeline.step_s * 1e3, expected.bubble_ratio);
+      metrics.bubble_ratio, busy_s * 1e3, (double)planned / 1e9, (double)taken / 1e9, p.timeline.step_s * 1e3,
+      expected.bubble_ratio, exec_process_count(transport), (double)largest / 1e9, first_loss, last_loss);
   for (uint32_t l = 0; l < p.program.lane_count; l++) {
     double sum[PLAN_OPCODE_COUNT] = {0};
     int count[PLAN_OPCODE_COUNT] = {0};
@@ -203,6 +259,7 @@ int main(int argc, char **argv) {
   plan_metrics_free(&metrics);
   plan_metrics_free(&expected);
   exec_pipeline_free(pipeline);
+  exec_algorithms_free(algorithms);
   plan_timeline_free(&timeline);
   sim_prediction_free(&p);
   plan_scenario_free(&scenario);

@@ -322,6 +322,11 @@ check_PROGRAMS += tests/cuda_libraries
 tests_cuda_libraries_SOURCES = tests/cuda_libraries.c
 tests_cuda_libraries_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_cuda_libraries_LDADD = $(KERNELS_LIBS)
+# not of BENCHES either: tests/gpu/multi.sh runs it
+EXTRA_PROGRAMS += tests/bench_cuda_links
+tests_bench_cuda_links_SOURCES = tests/bench_cuda_links.c tests/cuda_links.c tests/cuda_links.h tests/cuda_links_nccl.c
+tests_bench_cuda_links_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_bench_cuda_links_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
 EXTRA_PROGRAMS += tests/bench_cuda_step
 tests_bench_cuda_step_SOURCES = tests/bench_cuda_step.c
 tests_bench_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
@@ -334,6 +339,6 @@ EXTRA_PROGRAMS += tests/bench_cuda_kernels
 tests_bench_cuda_kernels_SOURCES = tests/bench_cuda_kernels.c tests/bench.h tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h $(OPS_TABLE)
 tests_bench_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_bench_cuda_kernels_LDADD = $(KERNELS_LIBS)
-CLEANFILES += tests/bench_cuda_kernels tests/bench_cuda_step
+CLEANFILES += tests/bench_cuda_kernels tests/bench_cuda_links tests/bench_cuda_step
 endif
 EXTRA_DIST += tests/gpu

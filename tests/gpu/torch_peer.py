@@ -98,18 +98,19 @@ class Case:
         transformer = "joint_attention_dim" in config
         kind = diffusers.SD3Transformer2DModel if transformer else diffusers.UNet2DConditionModel
         torch.manual_seed(0)
-        with torch.device("cuda"):
+        device = getattr(self.options, "device", "cuda")  # torch_multi.py is tried without a GPU, too
+        with torch.device(device):
             model = kind(**config).to(torch.bfloat16)
         if not transformer:
             model = model.to(memory_format=torch.channels_last)
         self.parameters = sum(p.numel() for p in model.parameters())
-        like = dict(device="cuda", dtype=torch.bfloat16)
+        like = dict(device=device, dtype=torch.bfloat16)
         shape = (self.batch, config["in_channels"], size, size)
         self.latents = torch.randn(shape, **like)
         if not transformer:
             self.latents = self.latents.contiguous(memory_format=torch.channels_last)
         self.target = torch.randn_like(self.latents)
-        steps = torch.randint(0, 1000, (self.batch,), device="cuda")
+        steps = torch.randint(0, 1000, (self.batch,), device=device)
         width = config["joint_attention_dim" if transformer else "cross_attention_dim"]
         text = torch.randn((self.batch, tokens, width), **like)
         self.inputs = {"timestep": steps, "encoder_hidden_states": text, "return_dict": False}
