@@ -20,14 +20,20 @@ static void bound(aligner *a, uint32_t first, uint32_t second) {
   if (from != to && late > *least) *least = late;
 }
 
-static void bound_all(aligner *a, const plan_groups *groups) {
+static void bound_sends(aligner *a, const plan_lane *sends, bool meet) {
+  for (uint32_t send = sends->first; send < sends->first + sends->count; send++) {
+    const uint32_t recv = a->program->instructions[send].peer;
+    bound(a, send, recv);
+    if (meet) bound(a, recv, send);
+  }
+}
+
+static void bound_all(aligner *a, const plan_groups *groups, exec_align_meet meet, const void *data) {
   const plan_program *program = a->program;
   for (int i = 0; i < a->processes * a->processes; i++) a->late[i] = -1e30;
-  for (uint32_t i = 0; i < program->instruction_count; i++) {
-    if (program->instructions[i].opcode != PLAN_RECV) continue;
-    bound(a, i, program->instructions[i].peer);
-    bound(a, program->instructions[i].peer, i);
-  }
+  for (uint32_t l = 0; l < program->lane_count; l++)
+    if (program->lanes[l].kind == PLAN_LANE_SEND)
+      bound_sends(a, &program->lanes[l], !meet || meet(data, &program->lanes[l]));
   for (uint32_t g = 0; groups && g < program->group_count; g++)
     for (uint32_t m = groups->first[g]; m < groups->first[g + 1]; m++)
       for (uint32_t n = groups->first[g]; n < groups->first[g + 1]; n++) bound(a, groups->ids[m], groups->ids[n]);
@@ -44,8 +50,8 @@ static void find_shifts(aligner *a) {
       }
 }
 
-dp_status exec_align_clocks(const plan_program *program, const plan_groups *groups, int processes,
-                            plan_timeline *timeline, dp_error *error) {
+dp_status exec_align_clocks(const plan_program *program, const plan_groups *groups, int processes, exec_align_meet meet,
+                            const void *data, plan_timeline *timeline, dp_error *error) {
   const int each = program->worker_count / processes;
   aligner a = {.program = program,
                .timeline = timeline,
@@ -58,7 +64,7 @@ dp_status exec_align_clocks(const plan_program *program, const plan_groups *grou
     for (uint32_t l = 0; l < program->lane_count; l++)
       for (uint32_t i = program->lanes[l].first; i < program->lanes[l].first + program->lanes[l].count; i++)
         a.of[i] = (int)program->lanes[l].worker / each;
-    bound_all(&a, groups);
+    bound_all(&a, groups, meet, data);
     find_shifts(&a);
     for (uint32_t i = 0; i < program->instruction_count; i++) {
       timeline->start_s[i] += a.shift[a.of[i]];

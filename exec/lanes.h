@@ -77,6 +77,8 @@ uint32_t exec_first_here(const struct exec_pipeline *pipeline, const plan_collec
 void exec_transfer(struct exec_pipeline *pipeline, uint32_t recv);
 dp_status exec_send(struct exec_pipeline *pipeline, uint32_t send, dp_error *error);
 dp_status exec_receive(struct exec_pipeline *pipeline, uint32_t recv, dp_error *error);
+/* Of a lane of sends from one process to another, on devices: whether they end only after they have begun there. */
+bool exec_sends_meet(const void *pipeline, const plan_lane *sends);
 /* The whole all-reduce by the lane of the first member, all of this process's other members being ready; or, that being
  * elsewhere, one member's part. exec/reduce.c */
 dp_status exec_reduce_lead(struct exec_pipeline *pipeline, uint32_t instruction, dp_error *error);

@@ -461,7 +461,8 @@ static dp_status gather_times(exec_pipeline *p, plan_timeline *timeline, dp_erro
     }
   }
   if (t->process == 0 && p->work.kind->deferred)
-    DP_TRY(exec_align_clocks(program, p->work.step->evaluate ? NULL : &p->groups, t->process_count, timeline, error));
+    DP_TRY(exec_align_clocks(program, p->work.step->evaluate ? NULL : &p->groups, t->process_count, exec_sends_meet, p,
+                             timeline, error));
   if (t->process == 0) join(p, timeline);
   return DP_OK;
 }
