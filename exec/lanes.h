@@ -35,7 +35,9 @@ struct exec_pipeline {
   pthread_mutex_t lock;
   pthread_cond_t all_done;
   uint64_t generation; /* counts steps */
-  int64_t rounds[2];   /* steps that have ended well: those that train, those that evaluate */
+  /* How far the instructions of steps that train, and that evaluate, have come: 1 run as they are, 2 recorded, then
+   * played. */
+  int64_t rounds[2];
   uint32_t running;    /* lanes that have not ended it */
   double moved_s;      /* when an instruction was last done */
   bool quit;

@@ -490,6 +490,14 @@ static void use_means(exec_pipeline *p, bool means) {
   for (int w = p->first_worker; w < p->end_worker; w++) p->work.kind->use_means(&p->workers[w], means);
 }
 
+/* Devices of several processes take care until their instructions were recorded and played. Steps that the host looks
+ * into are not recorded, so they count as the first alone; nor is any before one has trained. */
+static void count_round(exec_pipeline *p, const exec_step *step) {
+  const bool looks = p->work.fitting || p->work.searching || step->measure_skips;
+  if (!step->evaluate && p->rounds[0] == 0 && p->rounds[1] > 1) p->rounds[1] = 1;
+  p->rounds[step->evaluate] += !looks || p->rounds[step->evaluate] == 0;
+}
+
 /* The program once; `began_s`: on process 0's clock. */
 static dp_status play(exec_pipeline *p, const exec_step *step, double *began_s, dp_error *error) {
   const bool exchange = step->evaluate && step->use_means && p->work.options.means;
@@ -506,7 +514,7 @@ static dp_status play(exec_pipeline *p, const exec_step *step, double *began_s, 
   for (int w = p->first_worker; status == DP_OK && w < p->end_worker; w++)
     status = p->work.kind->collect(&p->work, &p->workers[w], error);
   if (exchange) use_means(p, false);
-  p->rounds[step->evaluate] += status == DP_OK;
+  if (status == DP_OK) count_round(p, step);
   return status;
 }
 
