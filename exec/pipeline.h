@@ -5,7 +5,7 @@
  * type. Each worker has one allocation, laid out by the plan (plan/memory.h); a step allocates nothing. Sums have one
  * order whoever is faster and wherever the workers are: gradients that arrive wait in buffers of their own and are
  * added, the furthest chunk's first, when the backward that needs them begins; all-reduces add in the order of their
- * members.
+ * members, on CUDA devices each process's own first (NCCL in its own order).
  *
  * Not yet: tensor groups, sampling (DP_UNSUPPORTED).
  */
