@@ -65,6 +65,37 @@ static dp_status make_lists(exec_pipeline *p, exec_cuda_lanes *l, dp_error *erro
                          "cudaHostAlloc", error);
 }
 
+/* A kernel on the GPU of a group's first member here reads what it adds from the others' memory. */
+static dp_status check_group(const exec_pipeline *p, const plan_collective *group, dp_error *error) {
+  const uint32_t *members = &p->work.program->group_members[group->first_member];
+  const int gpu = worker_device(p, exec_first_here(p, group))->gpu;
+  for (uint32_t m = 0; m < group->member_count; m++) {
+    if (!exec_is_here(p, members[m])) continue;
+    const int peer = worker_device(p, members[m])->gpu;
+    int can = 0;
+    if (peer == gpu) continue;
+    EXEC_CUDA_TRY(cudaDeviceCanAccessPeer(&can, gpu, peer), error);
+    if (!can)
+      return dp_fail(error, DP_UNSUPPORTED,
+                     "worker %u on GPU %d: GPU %d, which adds up their gradients, has no peer access to it, allowed: "
+                     "processes of their own for its replicas",
+                     members[m], peer, gpu);
+  }
+  return DP_OK;
+}
+
+static dp_status check_groups(const exec_pipeline *p, dp_error *error) {
+  const plan_program *program = p->work.program;
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
+    const plan_lane *of = &program->lanes[lane];
+    for (uint32_t i = of->first; of->kind == PLAN_LANE_COLLECTIVE && i < of->first + of->count; i++) {
+      const plan_collective *group = &program->collectives[program->instructions[i].class_id];
+      if (!group->norm) DP_TRY(check_group(p, group, error));
+    }
+  }
+  return DP_OK;
+}
+
 static dp_status make_queues(exec_pipeline *p, exec_cuda_lanes *l, dp_error *error) {
   DP_TRY(make_lists(p, l, error));
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
@@ -81,7 +112,7 @@ static dp_status make_queues(exec_pipeline *p, exec_cuda_lanes *l, dp_error *err
     for (int other = p->first_worker; other < p->end_worker; other++)
       DP_TRY(reach(gpu, worker_device(p, (uint32_t)other)->gpu, error));
   }
-  return DP_OK;
+  return check_groups(p, error);
 }
 
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error) {
