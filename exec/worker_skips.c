@@ -72,8 +72,11 @@ static dp_status make_squeeze(const exec_work *work, const exec_worker *w, exec_
 dp_status exec_worker_make_squeezes(const exec_work *work, exec_worker *w, dp_arena *arena, dp_error *error) {
   const graph_dtype dtype = work->graph->precision;
   const size_t shown = exec_compress_shown_bytes(work->program, dtype, plan_worker_rank(work->plan, w->index));
-  const size_t before = w->layout.workspace_bytes - shown;
-  char *next = (char *)w->layout.workspace + (before + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+  char *next = NULL;
+  if (work->kind->fetch) { /* else the workspace has no room for them */
+    const size_t before = w->layout.workspace_bytes - shown;
+    next = (char *)w->layout.workspace + (before + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+  }
   for (int i = 0; i < work->program->compressor_count; i++) {
     exec_squeeze *squeeze = &w->squeezes[i];
     if (!squeeze->here) continue;
