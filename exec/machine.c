@@ -168,6 +168,18 @@ static int gpu_at(const reader *r, const nvml_pci *pci) {
   return -1;
 }
 
+/* NVML counts versions with their halves (1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0), and drivers have told H100s' wrong. A card's
+ * compute capability says of which generation its links are, where that is known. */
+static int64_t nvlink_generation(int64_t capability, unsigned version) {
+  static const struct {
+    int capability, generation;
+  } cards[] = {{100, 5}, {90, 4}, {80, 3}, {70, 2}, {60, 1}};
+  static const int of_version[] = {0, 1, 2, 2, 3, 3, 4, 5};
+  for (size_t i = 0; i < DP_COUNT_OF(cards); i++)
+    if (capability >= cards[i].capability) return cards[i].generation;
+  return version < DP_COUNT_OF(of_version) ? of_version[version] : 0;
+}
+
 /* Counts a GPU's active NVLinks: into switches, and to each other GPU. A link whose other end is not told counts as one
  * into a switch, as a virtual machine sees it, unless it is found to be a GPU. */
 static void read_nvlinks(const reader *r, int g, int64_t to_gpu[PLAN_MAX_GPUS]) {
@@ -177,9 +189,8 @@ static void read_nvlinks(const reader *r, int g, int64_t to_gpu[PLAN_MAX_GPUS]) 
     unsigned active = 0, version = 0, type = REMOTE_SWITCH;
     nvml_pci remote = {.domain = 0};
     if (api->link_state(r->devices[g], link, &active) != NVML_OK || !active) continue;
-    if (api->link_version && api->link_version(r->devices[g], link, &version) == NVML_OK &&
-        (int64_t)version > gpu->nvlink_version)
-      gpu->nvlink_version = version;
+    if (api->link_version) (void)api->link_version(r->devices[g], link, &version);
+    gpu->nvlink_version = nvlink_generation(gpu->capability, version);
     if (api->link_type) (void)api->link_type(r->devices[g], link, &type);
     const int other = api->link_pci && api->link_pci(r->devices[g], link, &remote) == NVML_OK ? gpu_at(r, &remote) : -1;
     if (other >= 0 && other != g && type != REMOTE_SWITCH)

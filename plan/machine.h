@@ -35,7 +35,7 @@ typedef struct plan_machine_gpu {
   int64_t capability;                     /* 90 for sm90 */
   int64_t pcie_generation, pcie_lanes;    /* what card and slot reach together */
   double power_w;                         /* limit */
-  int64_t nvlink_version, switch_nvlinks; /* active links into switches */
+  int64_t nvlink_version, switch_nvlinks; /* their generation, 4 for an H100's; active links into switches */
 } plan_machine_gpu;
 
 typedef struct plan_machine_pair {

@@ -1,7 +1,7 @@
 /* A stand-in for the driver's libnvidia-ml.so.1, which tests/machine.sh builds: two GPUs, by FAKE_NVML
  *   bridge   RTX 3090, four NVLinks from one to the other
  *   switch   H200, 18 NVLinks each into switches
- *   hidden   the same, but where links go is not told, as in a virtual machine
+ *   hidden   the same, but where links go is not told, as in a virtual machine, nor the compute capability
  *   old      the same by a driver that knows nothing of NVLink, nor of reserved memory
  *   broken   the driver does not answer */
 #include <stdio.h>
@@ -83,6 +83,7 @@ int nvmlDeviceGetPciInfo_v3(char *device, pci_info *pci) {
 }
 int nvmlDeviceGetCudaComputeCapability(char *device, int *major, int *minor) {
   (void)device;
+  if (is("hidden")) return NOT_SUPPORTED;
   *major = is("bridge") ? 8 : 9;
   *minor = is("bridge") ? 6 : 0;
   return OK;
@@ -109,10 +110,11 @@ int nvmlDeviceGetNvLinkState(char *device, unsigned link, unsigned *active) {
   *active = 1;
   return OK;
 }
+/* By NVML's count 3.0, and 4.0; or 5.0, as a driver told of Hopper. */
 int nvmlDeviceGetNvLinkVersion(char *device, unsigned link, unsigned *version) {
   (void)device;
   (void)link;
-  *version = is("bridge") ? 3 : 4;
+  *version = is("bridge") ? 4 : is("hidden") ? 6 : 7;
   return OK;
 }
 int nvmlDeviceGetNvLinkRemoteDeviceType(char *device, unsigned link, unsigned *type) {

@@ -71,7 +71,7 @@ if ${CC:-cc} -shared -fPIC -o "$scratch/libnvidia-ml.so.1" "$top/tests/fake_nvml
     '"a":0,"b":1,"path":"hostbridge","peer":true,"nvlinks":4' '"driver":"999.1"'
   one "switch" says switch '"uuid":"GPU-1","bus":"00000001:11:00.0","memory_bytes":150217949184,"capability":90,.*"nvlink_version":4,"switch_nvlinks":18' \
     '"a":0,"b":1,"path":"system","peer":true}'
-  one "hidden" says hidden '"switch_nvlinks":18' '"path":"system","peer":true}'
+  one "hidden" says hidden '"nvlink_version":4,"switch_nvlinks":18' '"path":"system","peer":true}'
   one "old" says old '"memory_bytes":150754820096,"capability":90,"pcie_generation":5,"pcie_lanes":16,"power_w":700.0}'
   one "broken" played broken 'the NVIDIA driver does not tell anything: Driver Not Loaded \(9\)'
   FAKE_NVML=switch "$diffpipe" machine --out "$scratch/played.toml" 2>/dev/null
