@@ -71,9 +71,11 @@ topology() {
 links() {
   # lines of JSON apart from the table
   # shellcheck disable=SC2016
-  local bench=$build/tests/bench_cuda_links keep='json=$1; shift; "$@" >"$json"'
+  local bench=$build/tests/bench_cuda_links keep='json=$1; shift; "$@" >"$json"' seconds=45
+  [ "$gpus" -gt 1 ] || seconds=15 # NCCL goes over sockets there: a size takes long
   part links-copies 60 bash -c "$keep" bash "$out/links-copies.jsonl" "$bench" --seconds 50
-  part links-nccl 60 bash -c "$keep" bash "$out/links-nccl.jsonl" mpirun "${mpi[@]}" -np "$workers" "$bench" --seconds 45
+  part links-nccl 60 bash -c "$keep" bash "$out/links-nccl.jsonl" mpirun "${mpi[@]}" -np "$workers" "$bench" \
+    --seconds $seconds
   if [ "$gpus" -gt 1 ]; then
     part links-nccl-16 60 bash -c "$keep" bash "$out/links-nccl-16.jsonl" \
       mpirun "${mpi[@]}" -np "$workers" "$bench" --seconds 30 --sms 16
