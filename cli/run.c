@@ -441,6 +441,7 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   plan_unit_times unit_costs = {0};
   DP_TRY(note_differences(source, scenario, prediction, cli_processes_speak(processes), error));
   if (cli_processes_speak(processes)) DP_TRY(note_profile(values, scenario, error));
+  if (cuda) cli_processes_note_transport(processes, &prediction->plan);
   DP_TRY(sim_unit_times(scenario, prediction, &unit_costs, error));
   dp_status status = cli_folder_view_of(scenario, efficiency, prediction, &as_read, &view, error);
   if (status != DP_OK) {

@@ -60,3 +60,11 @@ dp_status cli_processes_end(cli_processes *p, dp_status status, dp_error *error)
   if (status != DP_OK && p->transport) end(NULL, status);
   return status;
 }
+
+void cli_processes_note_transport(const cli_processes *p, const plan_plan *plan) {
+  const int workers = plan_worker_count(plan), processes = exec_process_count(p->transport);
+  if (plan->transport_wanted != PLAN_TRANSPORT_NCCL || workers <= processes || !cli_processes_speak(p)) return;
+  fprintf(stderr,
+          "diffpipe: note: plan.transport is nccl, but %s share a process and copy: mpirun -np %d gives each its own\n",
+          processes == 1 ? "all workers" : "some workers", workers);
+}

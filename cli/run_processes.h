@@ -19,6 +19,8 @@ typedef struct cli_processes {
 dp_status cli_processes_begin(cli_processes *processes, dp_error *error);
 /* Process 0 writes and talks. */
 bool cli_processes_speak(const cli_processes *processes);
+/* A note where the plan wants NCCL between workers that share a process, and so copy. */
+void cli_processes_note_transport(const cli_processes *processes, const plan_plan *plan);
 /* All are here and well: from now on they are watched. The program outlives this. */
 dp_status cli_processes_ready(cli_processes *processes, const plan_program *program, dp_error *error);
 /* Where the run is: for the line, when a process is lost. NULL: the session goes. */

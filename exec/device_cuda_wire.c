@@ -108,12 +108,58 @@ static dp_status make_buffers(exec_cuda_wire *w, dp_error *error) {
   return DP_OK;
 }
 
+/* The gradients' group of a collective lane; NULL: it has none. All on one lane have the same members. */
+static const plan_collective *group_of(const exec_pipeline *p, uint32_t lane) {
+  const plan_program *program = p->work.program;
+  const plan_lane *of = &program->lanes[lane];
+  for (uint32_t i = of->first; i < of->first + of->count; i++) {
+    const plan_collective *c = &program->collectives[program->instructions[i].class_id];
+    if (!c->norm) return c;
+  }
+  return NULL;
+}
+
+/* Lanes of a worker that lead to other processes: as many kernels of NCCL's may wait for their peers at once. */
+static int nccl_lanes(const exec_pipeline *p, int worker) {
+  const plan_program *program = p->work.program;
+  int count = 0;
+  for (uint32_t l = program->worker_lane[worker]; l < program->worker_lane[worker + 1]; l++) {
+    const plan_lane *lane = &program->lanes[l];
+    if (lane->kind == PLAN_LANE_SEND || lane->kind == PLAN_LANE_RECV)
+      count += exec_process_of(p, (int)lane->peer) != exec_process_of(p, worker);
+    if (lane->kind == PLAN_LANE_COLLECTIVE) count += group_of(p, l) != NULL;
+  }
+  return count;
+}
+
+static int most_nccl_lanes(const exec_pipeline *p) {
+  int most = 1;
+  for (int w = 0; w < p->work.program->worker_count; w++)
+    if (nccl_lanes(p, w) > most) most = nccl_lanes(p, w);
+  return most;
+}
+
+/* Multiprocessors for each: all those kernels must find room beside each other, for one that waits keeps what it has,
+ * and what it waits for may be another's peer. The same on all processes. */
+static int nccl_share(const exec_pipeline *p) {
+  enum { USUAL = 48 }; /* a third of a large card */
+  return (p->work.plan->nccl_sms > 0 ? p->work.plan->nccl_sms : USUAL) / most_nccl_lanes(p);
+}
+
+static dp_status check_nccl_share(const exec_pipeline *p, dp_error *error) {
+  if (nccl_share(p) > 0) return DP_OK;
+  return dp_fail(error, DP_BAD_INPUT,
+                 "plan.nccl_sms: found %d for %d lanes of a worker that lead to other processes, allowed: one for each, "
+                 "or 0",
+                 p->work.plan->nccl_sms, most_nccl_lanes(p));
+}
+
 static dp_status open_nccl(const exec_pipeline *p, exec_cuda_wire *w, const unsigned char id[EXEC_NCCL_ID_BYTES],
                            dp_error *error) {
   char peer[64];
   exec_nccl_how how = {.rank = w->rank,
                        .ranks = w->ranks,
-                       .most_sms = p->work.plan->nccl_sms,
+                       .most_sms = nccl_share(p),
                        .peer = peer,
                        .stop = &p->stop,
                        .lost = p->work.options.transport->lost};
@@ -194,17 +240,6 @@ static dp_status open_message_wire(exec_pipeline *p, uint32_t send_lane, bool fa
   return open_wire(p, w, here, false, failed, error);
 }
 
-/* The gradients' group of a collective lane; NULL: it has none. All on one lane have the same members. */
-static const plan_collective *group_of(const exec_pipeline *p, uint32_t lane) {
-  const plan_program *program = p->work.program;
-  const plan_lane *of = &program->lanes[lane];
-  for (uint32_t i = of->first; i < of->first + of->count; i++) {
-    const plan_collective *c = &program->collectives[program->instructions[i].class_id];
-    if (!c->norm) return c;
-  }
-  return NULL;
-}
-
 static uint32_t collective_lane_of(const exec_pipeline *p, uint32_t worker) {
   const plan_program *program = p->work.program;
   for (uint32_t l = program->worker_lane[worker]; l < program->worker_lane[worker + 1]; l++)
@@ -270,6 +305,7 @@ dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error) {
   dp_status status = DP_OK;
   uint32_t *firsts = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)program->worker_count);
   if (!firsts) return dp_fail_memory(error);
+  DP_TRY(check_nccl_share(p, error));
   part_hosts(p);
   for (uint32_t l = 0; l < program->lane_count; l++) {
     dp_error own = DP_ERROR_INIT;
