@@ -268,6 +268,8 @@ static const char *const plans[] = {
     "stages = 2\nschedule = \"1f1b\"\nrecompute = \"all\"\nskip_policy = \"compress\"\nk = 100",
     "stages = 4\nschedule = \"gpipe\"\ngradient_buckets = 3\nskip_policy = \"compress\"\nk = 64\ndata_parallel = 2",
     "stages = 2\nschedule = \"1f1b\"\nmicrobatch_size = 4\nskip_policy = \"compress\"\nk = 3000",
+    "stages = 4\nschedule = \"1f1b\"\ntransport = \"host\"",
+    "stages = 2\nschedule = \"folded\"\ntransport = \"host\"",
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
