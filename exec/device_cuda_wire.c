@@ -132,10 +132,13 @@ static int nccl_lanes(const exec_pipeline *p, int worker) {
   return count;
 }
 
+/* On one GPU of one process. */
 static int most_nccl_lanes(const exec_pipeline *p) {
   int most = 1;
-  for (int w = 0; w < p->work.program->worker_count; w++)
-    if (nccl_lanes(p, w) > most) most = nccl_lanes(p, w);
+  for (int w = 0; w < p->work.program->worker_count; w++) {
+    const int count = nccl_lanes(p, w) * p->work.places[w].parts;
+    if (count > most) most = count;
+  }
   return most;
 }
 
@@ -143,7 +146,9 @@ static int most_nccl_lanes(const exec_pipeline *p) {
  * and what it waits for may be another's peer. The same on all processes. */
 static int nccl_share(const exec_pipeline *p) {
   enum { USUAL = 48 }; /* a third of a large card */
-  return (p->work.plan->nccl_sms > 0 ? p->work.plan->nccl_sms : USUAL) / most_nccl_lanes(p);
+  const int lanes = most_nccl_lanes(p);
+  if (p->work.plan->nccl_sms > 0) return p->work.plan->nccl_sms / lanes;
+  return USUAL > lanes ? USUAL / lanes : 1;
 }
 
 static dp_status check_nccl_share(const exec_pipeline *p, dp_error *error) {
