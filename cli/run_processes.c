@@ -5,9 +5,15 @@
 
 #include "exec/transport_mpi.h"
 
+static void end_late(int launched, double waited_s) {
+  fprintf(stderr, "diffpipe: of %d processes some have not started MPI within %.0f s (DIFFPIPE_START_S)\n", launched,
+          waited_s);
+  _exit(dp_exit_status(DP_RUN_FAILED));
+}
+
 dp_status cli_processes_begin(cli_processes *p, dp_error *error) {
   *p = (cli_processes){.transport = NULL};
-  return exec_transport_open_mpi(&p->transport, error);
+  return exec_transport_open_mpi(&p->transport, end_late, error);
 }
 
 bool cli_processes_speak(const cli_processes *p) { return exec_process(p->transport) == 0; }

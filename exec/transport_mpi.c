@@ -25,8 +25,9 @@ int exec_mpi_launched(void) {
 
 #ifndef HAVE_MPI
 
-dp_status exec_transport_open_mpi(exec_transport **transport, dp_error *error) {
+dp_status exec_transport_open_mpi(exec_transport **transport, exec_mpi_late *late, dp_error *error) {
   const int launched = exec_mpi_launched();
+  (void)late;
   if (launched > 1)
     return dp_fail(error, DP_UNSUPPORTED, "%d processes were started, but this diffpipe was built without MPI",
                    launched);
@@ -40,7 +41,6 @@ dp_status exec_transport_open_mpi(exec_transport **transport, dp_error *error) {
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
@@ -300,6 +300,7 @@ typedef struct starter {
   pthread_cond_t changed;
   bool done;
   int launched;
+  exec_mpi_late *late;
 } starter;
 
 static double start_s(void) {
@@ -316,19 +317,17 @@ static void *watch_start(void *data) {
   while (!s->done && dp_clock_s() < until_s) dp_condition_wait(&s->changed, &s->lock, until_s - dp_clock_s());
   const bool late = !s->done;
   (void)pthread_mutex_unlock(&s->lock);
-  if (!late) return NULL;
-  fprintf(stderr, "diffpipe: of the %d processes some have not started MPI within %.0f s (DIFFPIPE_START_S)\n",
-          s->launched, limit_s);
-  _exit(dp_exit_status(DP_RUN_FAILED));
+  if (late) s->late(s->launched, limit_s);
+  return NULL;
 }
 
-static dp_status start_mpi(int launched, int *provided, dp_error *error) {
-  starter s = {.launched = launched};
+static dp_status start_mpi(int launched, exec_mpi_late *late, int *provided, dp_error *error) {
+  starter s = {.launched = launched, .late = late};
   pthread_t thread;
   if (pthread_mutex_init(&s.lock, NULL) != 0) return dp_fail(error, DP_UNSUPPORTED, "the system gives no more locks");
   dp_status status = dp_condition_init(&s.changed, error);
   if (status == DP_OK) {
-    const bool watched = pthread_create(&thread, NULL, watch_start, &s) == 0;
+    const bool watched = late && pthread_create(&thread, NULL, watch_start, &s) == 0;
     const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
     (void)pthread_mutex_lock(&s.lock);
     s.done = true;
@@ -342,10 +341,10 @@ static dp_status start_mpi(int launched, int *provided, dp_error *error) {
   return status;
 }
 
-static dp_status initialise(int launched, exec_transport *base, dp_error *error) {
+static dp_status initialise(int launched, exec_mpi_late *late, exec_transport *base, dp_error *error) {
   int provided = 0, already = 0;
   MPI_TRY(MPI_Initialized(&already), error);
-  if (!already) DP_TRY(start_mpi(launched, &provided, error));
+  if (!already) DP_TRY(start_mpi(launched, late, &provided, error));
   if (already) MPI_TRY(MPI_Query_thread(&provided), error);
   MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), error);
   MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &base->process_count), error);
@@ -364,14 +363,14 @@ static dp_status initialise(int launched, exec_transport *base, dp_error *error)
   return check_tags(error);
 }
 
-static dp_status open_mpi(mpi_transport *t, int launched, dp_error *error) {
-  DP_TRY(initialise(launched, &t->base, error));
+static dp_status open_mpi(mpi_transport *t, int launched, exec_mpi_late *late, dp_error *error) {
+  DP_TRY(initialise(launched, late, &t->base, error));
   /* A communicator of our own: other libraries' messages cannot be taken for ours. It inherits MPI_ERRORS_RETURN. */
   MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &t->comm), error);
   return exec_measure_clock(&t->base, error);
 }
 
-dp_status exec_transport_open_mpi(exec_transport **transport, dp_error *error) {
+dp_status exec_transport_open_mpi(exec_transport **transport, exec_mpi_late *late, dp_error *error) {
   const int launched = exec_mpi_launched();
   if (launched == 1) {
     *transport = NULL;
@@ -392,7 +391,7 @@ dp_status exec_transport_open_mpi(exec_transport **transport, dp_error *error) {
   t->base.send = send_bytes;
   t->base.receive = receive_bytes;
   t->base.free = free_mpi;
-  const dp_status status = open_mpi(t, launched, error);
+  const dp_status status = open_mpi(t, launched, late, error);
   if (status != DP_OK) {
     t->broken = true; /* the others may be elsewhere: nothing that waits for them */
     free_mpi(&t->base);

@@ -15,15 +15,20 @@
  * Open MPI, PMI_SIZE of MPICH, SLURM_STEP_NUM_TASKS of srun); 1: none. */
 int exec_mpi_launched(void);
 
-/* NULL, and MPI is left alone, where exec_mpi_launched() is 1. Otherwise initialises MPI and measures the clock: every
- * process calls it, once, and before it starts threads that expect signals. DP_UNSUPPORTED: this build has no MPI; this
- * MPI is not the one of the launcher, knows no threads, or too few tags; srun was not asked for PMI.
+/* MPI's start waits for every process for ever. Called once, by a thread of its own, when it has taken DIFFPIPE_START_S of
+ * the environment, else 120 s: to end the process, for nothing else does. */
+typedef void exec_mpi_late(int launched, double waited_s);
+
+/* A NULL transport, and MPI is left alone, where exec_mpi_launched() is 1. Otherwise initialises MPI and measures the clock:
+ * every process calls it, once, and before it starts threads that expect signals. late: NULL: nobody looks at the clock.
+ * DP_UNSUPPORTED: this build has no MPI; this MPI is not the one of the launcher, knows no threads, or too few tags; srun
+ * was not asked for PMI.
  *
  * DIFFPIPE_MPI_SPIN=1 in the environment: who waits does not sleep. Right where each lane has a processor of its own.
  *
  * Its `free` finalises MPI, for which it waits for all processes. After a failure it leaves MPI as it is, for
  * MPI_Finalize would wait for ever: the process then ends by _exit. A send that was given up may still read its buffer,
  * and no call succeeds any more; a receive that was given up is forgotten, if its message had not begun to come. */
-dp_status exec_transport_open_mpi(exec_transport **transport, dp_error *error);
+dp_status exec_transport_open_mpi(exec_transport **transport, exec_mpi_late *late, dp_error *error);
 
 #endif

@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
     printf("%s\n", error.text);
     return 77;
   }
-  must(exec_transport_open_mpi(&transport, &error));
+  must(exec_transport_open_mpi(&transport, NULL, &error));
   const bool speaks = exec_process(transport) == 0;
   if (!speaks && !freopen("/dev/null", "w", stdout)) return 1;
   for (int64_t i = 0; i < NOISE; i++) noise[i] = (float)((i * 7919 + 13) % 65521) / 32760.5f - 1;

@@ -55,6 +55,11 @@ static void end_run(void *data, dp_status status) {
   _exit(dp_exit_status(status));
 }
 
+static void end_late(int launched, double waited_s) {
+  fprintf(stderr, "cuda_processes: of %d processes some have not started MPI within %.0f s\n", launched, waited_s);
+  _exit(1);
+}
+
 static void must(dp_status status) {
   if (status == DP_OK) return;
   exec_watch_fail(watch, status, error.text);
@@ -259,7 +264,7 @@ int main(int argc, char **argv) {
   must(sim_efficiency_read(NULL, &efficiency, &error));
   const char *rank = getenv("OMPI_COMM_WORLD_RANK");
   if (strcmp(fault, "late") == 0 && rank && strtol(rank, NULL, 10) == fault_process) wait_for_ever();
-  must(exec_transport_open_mpi(&transport, &error));
+  must(exec_transport_open_mpi(&transport, end_late, &error));
   if (!transport) return usage(argv[0]);
   must(exec_watch_open(&(exec_watch_options){.transport = transport, .say = say_line, .end = end_run}, &watch, &error));
   (void)run("stages = 1", "fp32", NULL, &one);

@@ -180,7 +180,7 @@ int main(int argc, char **argv) {
   const int count = argc > 2 ? (int)strtol(argv[2], NULL, 10) : CASES - first;
   const int steps = argc > 3 ? (int)strtol(argv[3], NULL, 10) : STEPS;
   sim_efficiency *efficiency = NULL;
-  OK(exec_transport_open_mpi(&transport, &error));
+  OK(exec_transport_open_mpi(&transport, NULL, &error));
   OK(exec_watch_open(&(exec_watch_options){.transport = transport, .say = say_line, .end = end_run}, &watch, &error));
   OK(sim_efficiency_read(NULL, &efficiency, &error));
   for (int c = first; c < first + count && c < CASES; c++) run_case(c, steps, efficiency);

@@ -267,7 +267,7 @@ static void open_transport(void) {
   enum { KEPT = sizeof kept / sizeof *kept };
   struct sigaction mine = {.sa_handler = note_signal}, after;
   for (int i = 0; i < KEPT; i++) CHECK(sigaction(kept[i], &mine, NULL) == 0);
-  OK(exec_transport_open_mpi(&transport, &error));
+  OK(exec_transport_open_mpi(&transport, NULL, &error));
   for (int i = 0; i < KEPT; i++) CHECK(sigaction(kept[i], NULL, &after) == 0 && after.sa_handler == note_signal);
   mine.sa_handler = SIG_DFL;
   for (int i = 0; i < KEPT; i++) CHECK(sigaction(kept[i], &mine, NULL) == 0);

@@ -256,8 +256,8 @@ static int64_t check_shared(int rank, int64_t value_bytes) {
   dp_arena arena = {0};
   plan_places places;
   int64_t before = 0;
-  OK(plan_places_of(&plan, &model, rank, false, &arena, &places, &error));
   if (plan_trainable_parameters(&plan, &model, rank) == 0) return 0;
+  OK(plan_places_of(&plan, &model, rank, false, &arena, &places, &error));
   if (!worker->shares_gradients) ck_abort_msg("seed %u: gradients have their own room on rank %d", now, rank);
   for (uint32_t b = 0; b < worker->buffer_count; b++)
     if (worker->buffers[b].role == PLAN_ROLE_SAVED) saved = &worker->buffers[b];

@@ -109,4 +109,12 @@ one 'a sample that only one process reads' fails 2 'sample shape-000007.ppm: fou
   --set data.path=broken --set data.shuffle=false --set cluster.file=clusters/4xcpu.toml --set plan.schedule=1f1b \
   --set plan.data_parallel=2 --set plan.skip_policy=compress --set plan.k=300
 
+# The second process never comes to MPI.
+late() {
+  DIFFPIPE_START_S=2 timeout -k 5 60 "$mpirun" "${mpi_options[@]}" -np 1 "$diffpipe" run small.toml --no-plots --out none : \
+    -np 1 sleep 30 >mpi 2>&1
+  said | grep -qxF 'diffpipe: of 2 processes some have not started MPI within 2 s (DIFFPIPE_START_S)' || { cat mpi; return 1; }
+}
+one 'a process that never starts MPI' late
+
 finish
