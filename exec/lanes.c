@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "exec/lanes.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,7 +257,7 @@ double exec_lanes_patience_s(const exec_pipeline *p) {
   const char *text = getenv("DIFFPIPE_STALL_S");
   const double given = text ? strtod(text, NULL) : 0;
   if (given > 0) return given;
-  return p->generation <= FIRST_STEPS ? 600 : 30;
+  return fmax(p->generation <= FIRST_STEPS ? 600 : 30, 10 * p->longest_s);
 }
 
 dp_status exec_lanes_stalled(const exec_pipeline *p, uint32_t i, double waited_s, dp_error *error) {

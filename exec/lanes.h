@@ -40,6 +40,7 @@ struct exec_pipeline {
   int64_t rounds[2];
   uint32_t running;    /* lanes that have not ended it */
   double moved_s;      /* when an instruction was last done */
+  double longest_s;    /* a step that has ended well has taken */
   bool quit;
   atomic_bool stop;      /* the step cannot go on */
   dp_error trouble;      /* why: of the first to say so */
@@ -60,8 +61,9 @@ void exec_lanes_stop(struct exec_pipeline *pipeline);
 /* Plays the program once. */
 dp_status exec_lanes_step(struct exec_pipeline *pipeline, dp_error *error);
 
-/* How long a lane may wait for another process on devices: DIFFPIPE_STALL_S of the environment, else 30 s; ten minutes in
- * the first steps, in which others may be slow. And what is said of an instruction that has waited so long. */
+/* How long a lane may wait for another process on devices: DIFFPIPE_STALL_S of the environment, else 30 s, or ten times
+ * the longest step, in whose course all may wait for the devices; in the first steps, in which others may be slow, at
+ * least ten minutes. And what is said of an instruction that has waited so long. */
 double exec_lanes_patience_s(const struct exec_pipeline *pipeline);
 dp_status exec_lanes_stalled(const struct exec_pipeline *pipeline, uint32_t instruction, double waited_s,
                              dp_error *error);

@@ -508,9 +508,11 @@ static dp_status play(exec_pipeline *p, const exec_step *step, double *began_s, 
   if (status == DP_OK) status = exec_barrier(p->work.options.transport, error);
   *began_s = dp_clock_s(); /* process 0's counts; its broadcast starts the others */
   if (status == DP_OK) status = exec_broadcast(p->work.options.transport, began_s, sizeof *began_s, error);
+  const double from_s = dp_clock_s();
   if (status == DP_OK && p->work.kind->deferred) p->work.kind->begin_lanes(p);
   if (status == DP_OK) status = exec_lanes_step(p, error);
   if (status == DP_OK && p->work.kind->deferred) status = p->work.kind->finish_lanes(p, error);
+  if (status == DP_OK) p->longest_s = fmax(p->longest_s, dp_clock_s() - from_s);
   for (int w = p->first_worker; status == DP_OK && w < p->end_worker; w++)
     status = p->work.kind->collect(&p->work, &p->workers[w], error);
   if (exchange) use_means(p, false);
