@@ -43,6 +43,7 @@ static dp_status survey(exec_host_facts *facts, dp_error *error) {
   for (int g = 0; g < facts->gpu_count; g++) {
     struct cudaDeviceProp properties;
     EXEC_CUDA_TRY(cudaGetDeviceProperties(&properties, g), error);
+    if (g == 0 || properties.multiProcessorCount < facts->sm_count) facts->sm_count = properties.multiProcessorCount;
     memcpy(facts->uuids[g], &properties.uuid, sizeof facts->uuids[g]);
   }
   return DP_OK;

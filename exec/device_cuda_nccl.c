@@ -27,6 +27,7 @@ struct exec_nccl {
 };
 
 bool exec_nccl_is_known(void) { return true; }
+bool exec_nccl_is_there(void) { return kern_cuda_load_nccl(NULL) == DP_OK; }
 
 static double timeout_s(void) {
   const char *text = getenv("DIFFPIPE_NCCL_TIMEOUT_S");
@@ -140,6 +141,7 @@ static dp_status fail(dp_error *error) {
 }
 
 bool exec_nccl_is_known(void) { return false; }
+bool exec_nccl_is_there(void) { return false; }
 dp_status exec_nccl_make_id(unsigned char id[EXEC_NCCL_ID_BYTES], dp_error *error) {
   (void)id;
   return fail(error);

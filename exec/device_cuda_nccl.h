@@ -24,7 +24,8 @@ typedef struct exec_nccl_how {
   const atomic_bool *lost; /* the run cannot; NULL: nobody watches */
 } exec_nccl_how;
 
-bool exec_nccl_is_known(void);
+bool exec_nccl_is_known(void); /* to this build */
+bool exec_nccl_is_there(void); /* and on this machine */
 dp_status exec_nccl_make_id(unsigned char id[EXEC_NCCL_ID_BYTES], dp_error *error);
 /* On the current device; all ranks must call it. */
 dp_status exec_nccl_open(const exec_nccl_how *how, exec_nccl **nccl, dp_error *error);

@@ -57,7 +57,10 @@ static dp_status introduce(const exec_pipeline *p, exec_cuda_wire *w, uint32_t w
                            introduction *mine, dp_error *error) {
   memset(mine, 0, sizeof *mine);
   mine->way = (int32_t)w->way;
-  if (w->way == PLAN_TRANSPORT_NCCL && w->rank == 0) DP_TRY(exec_nccl_make_id(mine->id, error));
+  if (w->way == PLAN_TRANSPORT_NCCL && !exec_nccl_is_there())
+    mine->way = PLAN_TRANSPORT_HOST;
+  else if (w->way == PLAN_TRANSPORT_NCCL && w->rank == 0)
+    DP_TRY(exec_nccl_make_id(mine->id, error));
   if (w->way != PLAN_TRANSPORT_LOCAL) return DP_OK;
   if (!w->event)
     EXEC_CUDA_TRY(cudaEventCreateWithFlags(&w->event, cudaEventInterprocess | cudaEventDisableTiming), error);
@@ -100,11 +103,13 @@ static dp_status vote_on(const exec_pipeline *p, const exec_cuda_wire *w, uint8_
 
 static dp_status make_buffers(exec_cuda_wire *w, dp_error *error) {
   if (w->way == PLAN_TRANSPORT_NCCL) EXEC_CUDA_TRY(cudaMalloc(&w->token, 256), error);
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2; i++)
     EXEC_CUDA_TRY(cudaEventCreateWithFlags(&w->copied[i], cudaEventDisableTiming), error);
-    if (w->way != PLAN_TRANSPORT_NCCL) /* local may become host */
-      EXEC_CUDA_TRY(cudaMallocHost((void **)&w->pinned[i], EXEC_CUDA_PIECE), error);
-  }
+  return DP_OK;
+}
+
+static dp_status make_pinned(exec_cuda_wire *w, dp_error *error) {
+  for (int i = 0; i < 2; i++) EXEC_CUDA_TRY(cudaMallocHost((void **)&w->pinned[i], EXEC_CUDA_PIECE), error);
   return DP_OK;
 }
 
@@ -132,11 +137,14 @@ static int nccl_lanes(const exec_pipeline *p, int worker) {
   return count;
 }
 
-/* On one GPU of one process. */
+/* Of all workers on one GPU, of whichever process. */
 static int most_nccl_lanes(const exec_pipeline *p) {
+  const int workers = p->work.program->worker_count, each = workers / exec_process_count(p->work.options.transport);
   int most = 1;
-  for (int w = 0; w < p->work.program->worker_count; w++) {
-    const int count = nccl_lanes(p, w) * p->work.places[w].parts;
+  for (int w = 0; w < workers; w++) {
+    int count = 0;
+    for (int other = 0; other < workers; other++)
+      if (exec_share_gpu(p->work.facts, p->work.places, each, w, other)) count += nccl_lanes(p, other);
     if (count > most) most = count;
   }
   return most;
@@ -145,10 +153,12 @@ static int most_nccl_lanes(const exec_pipeline *p) {
 /* Multiprocessors for each: all those kernels must find room beside each other, for one that waits keeps what it has,
  * and what it waits for may be another's peer. The same on all processes. */
 static int nccl_share(const exec_pipeline *p) {
-  enum { USUAL = 48 }; /* a third of a large card */
   const int lanes = most_nccl_lanes(p);
+  int third = p->work.facts[0].sm_count / 3;
   if (p->work.plan->nccl_sms > 0) return p->work.plan->nccl_sms / lanes;
-  return USUAL > lanes ? USUAL / lanes : 1;
+  for (int q = 1; q < exec_process_count(p->work.options.transport); q++)
+    if (p->work.facts[q].sm_count / 3 < third) third = p->work.facts[q].sm_count / 3;
+  return third > lanes ? third / lanes : 1;
 }
 
 static dp_status check_nccl_share(const exec_pipeline *p, dp_error *error) {
@@ -197,6 +207,7 @@ static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t w
   if (status != DP_OK) return status;
   if (says == VOTE_FAILED) return dp_fail(error, DP_RUN_FAILED, "process %d could not begin", w->links[0].process);
   if (says == VOTE_HOST) w->way = PLAN_TRANSPORT_HOST;
+  if (w->way == PLAN_TRANSPORT_HOST) return make_pinned(w, error);
   return w->way == PLAN_TRANSPORT_NCCL ? open_nccl(p, w, id, error) : DP_OK;
 }
 

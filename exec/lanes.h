@@ -52,6 +52,7 @@ struct exec_pipeline {
   exec_report *reports;
   double *squares;
   void *device; /* the kind's queues; NULL: it has none */
+  bool made;    /* all of it, here and in the other processes */
   dp_arena arena;
 };
 

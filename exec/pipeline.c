@@ -206,6 +206,7 @@ dp_status exec_pipeline_create(const plan_program *program, const graph *g, cons
   atomic_init(&p->stop, false);
   atomic_init(&p->position, PLAN_NO_PEER);
   const dp_status status = make_all(p, error);
+  p->made = status == DP_OK;
   if (status != DP_OK)
     exec_pipeline_free(p);
   else
@@ -217,6 +218,8 @@ void exec_pipeline_free(exec_pipeline *p) {
   if (!p) return;
   exec_lanes_stop(p);
   if (p->work.kind->deferred) p->work.kind->close_lanes(p);
+  /* what another process has mapped of this one's memory goes when that process has let go of it */
+  if (p->work.facts && p->made && !atomic_load(&p->stop)) (void)exec_barrier(p->work.options.transport, NULL);
   for (int w = p->first_worker; p->workers && w < p->end_worker; w++) exec_worker_free(&p->workers[w]);
   plan_memory_free(&p->work.memory);
   dp_arena_free(&p->arena);

@@ -17,7 +17,7 @@ enum { EXEC_MAX_GPUS = 16 };
 /* Of a process, as processes send it. */
 typedef struct exec_host_facts {
   char host[64]; /* the same for processes that share memory */
-  int32_t gpu_count;
+  int32_t gpu_count, sm_count; /* sm_count: multiprocessors of the least of them */
   unsigned char uuids[EXEC_MAX_GPUS][16];
 } exec_host_facts;
 
