@@ -174,7 +174,7 @@ targets=(tests/fuzz/fuzz_*.c)
 say "fuzzing ${#targets[@]} readers for $fuzz_seconds s"
 [ ${#targets[@]} -gt 0 ] || bad "no fuzz target in tests/fuzz"
 libraries=()
-for house in reports sim exec kernels plan graph base; do
+for house in reports profiler sim exec kernels plan graph base; do
   [ ! -f "build/sanitize/lib$house.a" ] || libraries+=("build/sanitize/lib$house.a")
 done
 images=()

@@ -37,6 +37,8 @@ diffpipe_SOURCES += cli/data.c cli/data.h cli/data_cache.c cli/data_check.c cli/
 diffpipe_SOURCES += cli/run.c cli/run_log.c cli/run_log.h cli/run_memory.c cli/run_memory.h cli/run_plan.c cli/run_plan.h cli/run_processes.c cli/run_processes.h cli/run_report.c cli/run_report.h cli/run_units.c cli/run_units.h
 diffpipe_SOURCES += cli/run_algorithms.c cli/run_algorithms.h
 diffpipe_LDADD = $(EXEC_LIBS) $(REPORTS_LIBS)
+diffpipe_SOURCES += cli/profile.c cli/profile_json.c cli/profile_report.c cli/profile_report.h
+diffpipe_LDADD += $(PROFILER_LIBS)
 diffpipe_SOURCES += cli/machine.c
 diffpipe_SOURCES += cli/calibrate.c cli/recalibrate.c cli/recalibrate.h
 if HAVE_CUDA

@@ -1,1 +1,10 @@
-# Nothing is built here yet: see DESIGN of the profiler house in CONTRIBUTING.md.
+noinst_LIBRARIES += libprofiler.a
+libprofiler_a_SOURCES = \
+	profiler/classes.c profiler/classes.h \
+	profiler/record.c profiler/record.h \
+	profiler/session.c profiler/session.h \
+	profiler/steps.c profiler/steps.h profiler/steps_auto.c \
+	profiler/summary.c profiler/summary.h profiler/summary_idle.c \
+	profiler/writer.c profiler/writer.h
+libprofiler_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
+PROFILER_LIBS = libprofiler.a $(BASE_LIBS)

@@ -56,3 +56,4 @@ dist_scenarios_DATA += scenarios/flux-batch4-8xh100.toml scenarios/flux-image-8x
 dist_models_DATA += scenarios/models/tiny_sd3.json scenarios/models/tiny_unet.json
 dist_clusters_DATA += scenarios/clusters/2xcpu.toml scenarios/clusters/4xcpu.toml
 dist_scenarios_DATA += scenarios/tiny-sd3-2xcpu.toml scenarios/tiny-unet-2xcpu.toml
+dist_catalogue_DATA += scenarios/catalogue/kernels.toml

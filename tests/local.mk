@@ -342,3 +342,14 @@ tests_bench_cuda_kernels_LDADD = $(KERNELS_LIBS)
 CLEANFILES += tests/bench_cuda_kernels tests/bench_cuda_links tests/bench_cuda_step
 endif
 EXTRA_DIST += tests/gpu
+CHECK_SUITES += tests/test_profiler_classes tests/test_profiler_record tests/test_profiler_steps tests/test_profiler_summary
+tests_test_profiler_classes_SOURCES = tests/test_profiler_classes.c tests/suite.h
+tests_test_profiler_classes_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
+tests_test_profiler_record_SOURCES = tests/test_profiler_record.c tests/profiler_world.h tests/scratch.h tests/suite.h
+tests_test_profiler_record_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
+tests_test_profiler_steps_SOURCES = tests/test_profiler_steps.c tests/profiler_world.h tests/suite.h
+tests_test_profiler_steps_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
+tests_test_profiler_summary_SOURCES = tests/test_profiler_summary.c tests/profiler_world.h tests/suite.h
+tests_test_profiler_summary_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
+SCRIPT_TESTS += tests/profiler.sh
+EXTRA_DIST += tests/profiler

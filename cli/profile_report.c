@@ -1,0 +1,230 @@
+/* diffpipe profile report: the tables of a folder of records. */
+#include "cli/profile_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/schema.h"
+#include "cli/command.h"
+#include "reports/table.h"
+
+enum { SLOT_STEPS, SLOT_CLASSES, SLOT_AWAY, SLOT_CSV, SLOT_JSON };
+
+static const cli_option options[] = {
+    {.name = "steps-from",
+     .type = CLI_STRING,
+     .argument = "nvtx:NAME",
+     .help = "steps are that NVTX range; or auto: found",
+     .fallback = "default auto",
+     .slot = SLOT_STEPS},
+    {.name = "classes",
+     .type = CLI_STRING,
+     .argument = "FILE",
+     .help = "rules for the classes of kernels",
+     .fallback = "default catalogue/kernels.toml",
+     .slot = SLOT_CLASSES},
+    {.name = "away-us",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "idle is data's after so long without a call",
+     .fallback = "default 1000",
+     .slot = SLOT_AWAY,
+     .min = 1,
+     .max = 1000000000},
+    {.name = "csv", .type = CLI_FLAG, .help = "print the classes as CSV", .slot = SLOT_CSV},
+    {.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON},
+};
+
+static void cell_s(report_table *table, double s) {
+  char text[32];
+  report_table_cell(table, "%s", dp_format_seconds(s, text));
+}
+
+static void columns(report_table *table, const char *const *heads) {
+  for (int i = 0; heads[i]; i++) report_table_column(table, heads[i], i == 0 ? REPORT_LEFT : REPORT_RIGHT);
+}
+
+static void spread_cells(report_table *table, const prof_spread *spread) {
+  report_table_cell(table, "%" PRIu64, spread->count);
+  cell_s(table, spread->sum_s);
+  cell_s(table, spread->p50_s);
+  cell_s(table, spread->p95_s);
+  cell_s(table, spread->max_s);
+}
+
+static dp_status finish(report_table *table, dp_error *error) {
+  dp_str text = {0};
+  report_table_print(table, 100, &text);
+  const bool failed = table->failed || text.failed;
+  if (!failed) printf("%s\n", dp_str_text(&text));
+  dp_str_free(&text);
+  report_table_free(table);
+  return failed ? dp_fail_memory(error) : DP_OK;
+}
+
+static uint64_t lost(const prof_counts *counts) {
+  return counts->no_buffer + counts->rotated + counts->not_written + counts->source;
+}
+
+static dp_status print_processes(const cli_recorded *p, dp_error *error) {
+  static const char *const heads[] = {"process", "rank", "records", "lost", "files end", "steps", "sure", NULL};
+  report_table table = {.title = NULL};
+  report_table_title(&table, "Processes");
+  columns(&table, heads);
+  report_table_column(&table, "how", REPORT_TEXT);
+  for (size_t i = 0; i < p->session.processes.count; i++) {
+    const prof_process *process = &p->session.processes.items[i];
+    const prof_process_steps *steps = &p->steps.processes[i];
+    report_table_row(&table, lost(&process->counts) > 0);
+    report_table_cell(&table, "%s %" PRId32, process->header.host, process->header.pid);
+    if (process->header.rank >= 0)
+      report_table_cell(&table, "%" PRId32, process->header.rank);
+    else
+      report_table_cell(&table, "-");
+    report_table_cell(&table, "%" PRIu64, process->records);
+    report_table_cell(&table, "%" PRIu64, lost(&process->counts));
+    report_table_cell(&table, "%s", process->cut ? "cut" : process->ended ? "whole" : "open");
+    report_table_cell(&table, "%" PRIu64, steps->count);
+    report_table_cell(&table, "%.2f", steps->confidence);
+    report_table_cell(&table, "%s", steps->why);
+  }
+  return finish(&table, error);
+}
+
+static dp_status print_classes(const cli_recorded *p, dp_error *error) {
+  static const char *const heads[] = {"class", "count", "sum", "p50", "p95", "max", "share", NULL};
+  report_table table = {.title = NULL};
+  report_table_title(&table, "Work of the devices by class");
+  columns(&table, heads);
+  for (int c = 0; c < PROF_CLASS_COUNT; c++) {
+    const prof_class_row *row = &p->summary.classes[c];
+    if (row->time.count == 0) continue;
+    report_table_row(&table, false);
+    report_table_cell(&table, "%s", prof_class_names[c]);
+    spread_cells(&table, &row->time);
+    report_table_cell(&table, "%.1f %%", 100 * row->share);
+  }
+  return finish(&table, error);
+}
+
+static dp_status print_devices(const cli_recorded *p, dp_error *error) {
+  static const char *const heads[] = {"device",     "time", "compute",    "NCCL alone", "copies alone",
+                                      "host-bound", "data", "other idle", NULL};
+  report_table table = {.title = NULL};
+  report_table_title(&table, "Time of the devices, parts of the whole");
+  columns(&table, heads);
+  for (size_t d = 0; d < p->summary.devices.count; d++) {
+    const prof_device_row *row = &p->summary.devices.items[d];
+    const prof_device *device = prof_session_device(&p->session, row->process, row->device);
+    report_table_row(&table, false);
+    report_table_cell(&table, "%u:%u %s", row->process, row->device, device ? device->name : "");
+    cell_s(&table, row->window_s);
+    for (int part = 0; part < PROF_PART_COUNT; part++)
+      report_table_cell(&table, "%.1f %%", row->window_s > 0 ? 100 * row->parts_s[part] / row->window_s : 0);
+  }
+  return finish(&table, error);
+}
+
+static dp_status print_gaps(const cli_recorded *p, dp_error *error) {
+  static const char *const heads[] = {"device", "gaps",        "sum",           "p50",         "p95",
+                                      "max",    "NCCL hidden", "copies hidden", "peak memory", NULL};
+  report_table table = {.title = NULL};
+  report_table_title(&table, "Gaps between work, what ran beside compute, memory (GB = 10^9 bytes)");
+  columns(&table, heads);
+  for (size_t d = 0; d < p->summary.devices.count; d++) {
+    const prof_device_row *row = &p->summary.devices.items[d];
+    char text[32];
+    report_table_row(&table, false);
+    report_table_cell(&table, "%u:%u", row->process, row->device);
+    spread_cells(&table, &row->gaps);
+    cell_s(&table, row->nccl_s - row->parts_s[PROF_EXPOSED_NCCL]);
+    cell_s(&table, row->copies_s - row->parts_s[PROF_EXPOSED_COPIES]);
+    report_table_cell(&table, "%s", row->peak_bytes ? dp_format_bytes((double)row->peak_bytes, text) : "-");
+  }
+  return finish(&table, error);
+}
+
+static dp_status print_steps(const cli_recorded *p, dp_error *error) {
+  static const char *const heads[] = {"", "count", "sum", "p50", "p95", "max", NULL};
+  report_table table = {.title = NULL};
+  if (p->summary.step_count == 0) return DP_OK;
+  report_table_title(&table, "Steps");
+  columns(&table, heads);
+  report_table_row(&table, false);
+  report_table_cell(&table, "a step");
+  spread_cells(&table, &p->summary.step_time);
+  return finish(&table, error);
+}
+
+static void print_csv(const cli_recorded *p) {
+  printf("class,count,sum_s,p50_s,p95_s,max_s,share\n");
+  for (int c = 0; c < PROF_CLASS_COUNT; c++) {
+    const prof_spread *t = &p->summary.classes[c].time;
+    printf("%s,%" PRIu64 ",%.9f,%.9f,%.9f,%.9f,%.6f\n", prof_class_names[c], t->count, t->sum_s, t->p50_s, t->p95_s,
+           t->max_s, p->summary.classes[c].share);
+  }
+}
+
+static dp_status print(const cli_recorded *p, const cli_values *values, dp_error *error) {
+  if (values->slots[SLOT_JSON].given) return cli_profile_print_json(p, error);
+  if (values->slots[SLOT_CSV].given) {
+    print_csv(p);
+    return DP_OK;
+  }
+  DP_TRY(print_processes(p, error));
+  DP_TRY(print_steps(p, error));
+  DP_TRY(print_classes(p, error));
+  DP_TRY(print_devices(p, error));
+  return print_gaps(p, error);
+}
+
+/* nvtx:NAME gives the name, auto NULL. */
+static dp_status read_from(const cli_values *values, const char **range, dp_error *error) {
+  const char *from = values->slots[SLOT_STEPS].given ? values->slots[SLOT_STEPS].string : "auto";
+  *range = NULL;
+  if (strcmp(from, "auto") == 0) return DP_OK;
+  if (strncmp(from, "nvtx:", 5) != 0 || !from[5])
+    return dp_fail(error, DP_BAD_INPUT, "profile report: --steps-from: found \"%.200s\", allowed: nvtx:NAME, auto",
+                   from);
+  *range = from + 5;
+  return DP_OK;
+}
+
+static dp_status run(const cli_values *values, dp_error *error) {
+  cli_recorded p = {.classes = NULL};
+  const char *range = NULL;
+  if (values->slots[SLOT_CSV].given && values->slots[SLOT_JSON].given)
+    return dp_fail(error, DP_BAD_INPUT, "profile report: found --csv and --json, allowed: one of them");
+  DP_TRY(read_from(values, &range, error));
+  const int64_t away_ns = values->slots[SLOT_AWAY].given ? values->slots[SLOT_AWAY].integer * 1000 : 0;
+  dp_status status = prof_session_read(values->arguments[0], &p.session, error);
+  if (status == DP_OK)
+    status =
+        prof_rules_read(values->slots[SLOT_CLASSES].given ? values->slots[SLOT_CLASSES].string : NULL, &p.rules, error);
+  if (status == DP_OK && !(p.classes = prof_rules_classes(&p.rules, &p.session))) status = dp_fail_memory(error);
+  if (status == DP_OK)
+    status = prof_steps_find(&p.session, p.classes, range ? PROF_STEPS_RANGE : PROF_STEPS_AUTO, range, &p.steps, error);
+  if (status == DP_OK) status = prof_summary_of(&p.session, p.classes, &p.steps, away_ns, &p.summary, error);
+  if (status == DP_OK) status = print(&p, values, error);
+  prof_summary_free(&p.summary);
+  prof_steps_free(&p.steps);
+  free(p.classes);
+  prof_rules_free(&p.rules);
+  prof_session_free(&p.session);
+  return status;
+}
+
+const cli_command cli_profile_report = {
+    .name = "profile report",
+    .arguments = "DIR",
+    .takes = "one, the folder of records",
+    .summary = "Tell what the devices of a recorded program did.",
+    .help =
+        "DIR has the files *.dpr of one process or of several, which are put on one clock. Steps are the\n"
+        "NVTX ranges of a name, what the program marked, or found by the kernels' order; doc/profiling.md.",
+    .options = options,
+    .option_count = (int)DP_COUNT_OF(options),
+    .run = run,
+};
