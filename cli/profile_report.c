@@ -8,9 +8,10 @@
 
 #include "base/schema.h"
 #include "cli/command.h"
+#include "profiler/trace.h"
 #include "reports/table.h"
 
-enum { SLOT_STEPS, SLOT_CLASSES, SLOT_AWAY, SLOT_CSV, SLOT_JSON };
+enum { SLOT_STEPS, SLOT_CLASSES, SLOT_AWAY, SLOT_CSV, SLOT_JSON, SLOT_TRACE };
 
 static const cli_option options[] = {
     {.name = "steps-from",
@@ -35,6 +36,11 @@ static const cli_option options[] = {
      .max = 1000000000},
     {.name = "csv", .type = CLI_FLAG, .help = "print the classes as CSV", .slot = SLOT_CSV},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON},
+    {.name = "trace",
+     .type = CLI_STRING,
+     .argument = "FILE",
+     .help = "also write Chrome trace events, which Perfetto opens",
+     .slot = SLOT_TRACE},
 };
 
 static void cell_s(report_table *table, double s) {
@@ -207,6 +213,8 @@ static dp_status run(const cli_values *values, dp_error *error) {
   if (status == DP_OK)
     status = prof_steps_find(&p.session, p.classes, range ? PROF_STEPS_RANGE : PROF_STEPS_AUTO, range, &p.steps, error);
   if (status == DP_OK) status = prof_summary_of(&p.session, p.classes, &p.steps, away_ns, &p.summary, error);
+  if (status == DP_OK && values->slots[SLOT_TRACE].given)
+    status = prof_trace_write(&p.session, p.classes, &p.steps, values->slots[SLOT_TRACE].string, error);
   if (status == DP_OK) status = print(&p, values, error);
   prof_summary_free(&p.summary);
   prof_steps_free(&p.steps);

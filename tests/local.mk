@@ -353,3 +353,6 @@ tests_test_profiler_summary_SOURCES = tests/test_profiler_summary.c tests/profil
 tests_test_profiler_summary_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 SCRIPT_TESTS += tests/profiler.sh
 EXTRA_DIST += tests/profiler
+CHECK_SUITES += tests/test_profiler_trace
+tests_test_profiler_trace_SOURCES = tests/test_profiler_trace.c tests/profiler_world.h tests/scratch.h tests/suite.h
+tests_test_profiler_trace_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm

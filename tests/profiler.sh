@@ -25,6 +25,22 @@ broken() { # PATTERN BYTE: a file that says something else there
 one "tables" same diff report.txt
 one "JSON" same "$equal" report.json --json
 one "CSV" same diff report.csv --csv
+fails_to_write() {
+  local status=0
+  "$diffpipe" profile report "$kept" --trace "$scratch/none/trace.json" >"$scratch/out" 2>"$scratch/err" || status=$?
+  [ "$status" -eq 1 ] && [ ! -s "$scratch/out" ] && [ "$(wc -l <"$scratch/err")" -eq 1 ]
+}
+traced() { # every record of the kept run has its event
+  "$diffpipe" profile report "$kept" --trace "$scratch/trace.json" >/dev/null || return 1
+  if [ -n "${DIFFPIPE_REWRITE:-}" ]; then cp "$scratch/trace.json" "$kept/trace.json"; fi
+  "$equal" "$kept/trace.json" "$scratch/trace.json" || return 1
+  [ "$(grep -c '"cat":"range"' "$scratch/trace.json")" -eq 12 ] && [ "$(grep -c '"cat":"step"' "$scratch/trace.json")" -eq 12 ] &&
+    [ "$(grep -c '"cat":"call"' "$scratch/trace.json")" -eq 96 ] && [ "$(grep -c '"grid":' "$scratch/trace.json")" -eq 96 ] &&
+    [ "$(grep -c '"ph":"C"' "$scratch/trace.json")" -eq 2 ] && [ "$(grep -c '"ph":"X"' "$scratch/trace.json")" -eq 216 ]
+}
+
+one "Chrome trace" traced
+one "a trace that cannot be written" fails_to_write
 one "steps of a range" same diff ranges.txt --steps-from nvtx:step
 one "no such range" refuses 'steps: found no NVTX range "stepp", allowed: one that was recorded' profile report "$kept" --steps-from nvtx:stepp
 one "no way to find steps" refuses 'steps-from: found "marks", allowed: nvtx:NAME, auto' profile report "$kept" --steps-from marks
