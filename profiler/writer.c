@@ -1,62 +1,14 @@
-#define _GNU_SOURCE /* realpath, O_CLOEXEC */
+#define _GNU_SOURCE /* realpath */
 #include "profiler/writer.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "profiler/writer_parts.h"
 
 static const char more_names[] = "(more names)"; /* number 1 */
-
-typedef struct string_row {
-  uint32_t offset, length, hash, next; /* next: the string of the same slot; 0: none */
-} string_row;
-
-typedef struct device_row {
-  bool noted;
-  uint32_t name, multiprocessors;
-  uint64_t memory_bytes;
-} device_row;
-
-struct prof_writer {
-  pthread_mutex_t lock; /* of what follows, to `disk` */
-  bool closed;
-  prof_record *records;                                            /* [buffers][PROF_BLOCK_RECORDS] */
-  uint32_t *queue;                                                 /* [buffers] ring of full buffers, in their order */
-  uint32_t *fill;                                                  /* [buffers] records in each */
-  uint32_t *idle;                                                  /* [buffers] stack of empty ones */
-  uint32_t buffers, queue_first, queue_count, idle_count, current; /* current = buffers: none */
-  char *text;
-  string_row *strings; /* [string_limit + 1], from 1 */
-  uint32_t *slots;     /* heads of the strings by hash, a power of two */
-  uint32_t string_count, string_limit, text_used, text_limit, slot_mask;
-  device_row devices[PROF_MAX_DEVICES];
-  uint32_t device_version; /* counts their changes */
-  int64_t realtime_ns, clock_ns;
-  uint32_t clock_version;
-  prof_counts counts;
-  uint64_t count_version;
-
-  pthread_mutex_t disk; /* of what follows; taken before `lock` */
-  prof_header header;
-  char path[PATH_MAX];
-  size_t path_length; /* without number and ending */
-  int file;           /* -1: none open */
-  dev_t file_device;
-  ino_t file_inode;
-  uint64_t file_bytes, used_bytes;
-  uint32_t files, number;        /* of the next file to open */
-  uint64_t held[PROF_MAX_FILES]; /* records of file n at n % files */
-  uint32_t *string_file;         /* [string_limit + 1] which file, from 1, holds the string already */
-  uint32_t said_devices, said_clock;
-  uint64_t said_counts;
-  unsigned char payload[PROF_PAYLOAD_BYTES];
-};
 
 /* ---- names ---- */
 
@@ -158,203 +110,6 @@ prof_counts prof_writer_counts(prof_writer *w) {
   return counts;
 }
 
-/* ---- files; `disk` is held, `lock` is not ---- */
-
-/* Sets the path to that of a file. No snprintf: a signal handler may be here. */
-static void name_file(prof_writer *w, uint32_t number) {
-  char digits[10];
-  int count = 0;
-  do digits[count++] = (char)('0' + number % 10);
-  while ((number /= 10) > 0 || count < 4);
-  char *at = w->path + w->path_length;
-  while (count > 0) *at++ = digits[--count];
-  memcpy(at, ".dpr", sizeof ".dpr");
-}
-
-static bool write_all(int file, const unsigned char *bytes, size_t count) {
-  while (count > 0) {
-    const ssize_t written = write(file, bytes, count);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes += written;
-    count -= (size_t)written;
-  }
-  return true;
-}
-
-static void close_file(prof_writer *w) {
-  struct stat is;
-  /* a descriptor that became somebody else's is not ours to close */
-  if (w->file >= 0 && fstat(w->file, &is) == 0 && is.st_dev == w->file_device && is.st_ino == w->file_inode)
-    (void)close(w->file);
-  w->file = -1;
-}
-
-static bool open_file(prof_writer *w) {
-  struct stat is;
-  if (w->number >= w->files) {
-    name_file(w, w->number - w->files);
-    const uint64_t held = w->held[w->number % w->files];
-    if (unlink(w->path) == 0 && held > 0) {
-      (void)pthread_mutex_lock(&w->lock);
-      w->counts.rotated += held;
-      w->count_version++;
-      (void)pthread_mutex_unlock(&w->lock);
-    }
-  }
-  name_file(w, w->number);
-  w->file = open(w->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (w->file < 0) return false;
-  unsigned char bytes[PROF_HEADER_BYTES];
-  w->header.file = w->number;
-  prof_header_encode(&w->header, bytes);
-  if (fstat(w->file, &is) != 0 || !write_all(w->file, bytes, sizeof bytes)) {
-    (void)close(w->file);
-    (void)unlink(w->path);
-    w->file = -1;
-    return false;
-  }
-  w->file_device = is.st_dev;
-  w->file_inode = is.st_ino;
-  w->used_bytes = sizeof bytes;
-  w->held[w->number % w->files] = 0;
-  w->number++;
-  w->said_devices = w->said_clock = 0;
-  w->said_counts = UINT64_MAX;
-  return true;
-}
-
-/* Appends a block from the payload, or leaves the file as it was. */
-static bool write_block(prof_writer *w, prof_block kind, uint32_t bytes, uint32_t entries) {
-  unsigned char head[PROF_BLOCK_HEAD_BYTES];
-  prof_block_head(kind, w->payload, bytes, entries, head);
-  if (write_all(w->file, head, sizeof head) && write_all(w->file, w->payload, bytes)) {
-    w->used_bytes += sizeof head + bytes;
-    return true;
-  }
-  if (ftruncate(w->file, (off_t)w->used_bytes) != 0 || lseek(w->file, (off_t)w->used_bytes, SEEK_SET) < 0)
-    close_file(w); /* its end is a cut block, and nothing may follow it */
-  return false;
-}
-
-/* Adds a string to the payload; writes the payload first when there is no room. `used`: bytes of it, `entries`: in it.
- */
-static bool put_string(prof_writer *w, uint32_t number, uint32_t *used, uint32_t *entries) {
-  const string_row *row = &w->strings[number];
-  const uint32_t padded = (row->length + 3) / 4 * 4;
-  if (*used + 8 + padded > PROF_PAYLOAD_BYTES) {
-    if (!write_block(w, PROF_STRINGS_BLOCK, *used, *entries)) return false;
-    *used = *entries = 0;
-  }
-  unsigned char *at = w->payload + *used;
-  prof_put_u32(at, number);
-  prof_put_u32(at + 4, row->length);
-  memset(at + 8, 0, padded);
-  memcpy(at + 8, w->text + row->offset, row->length);
-  w->string_file[number] = w->number;
-  *used += 8 + padded;
-  ++*entries;
-  return true;
-}
-
-/* After a failure strings that did not reach the file are to be written again. */
-static bool finish_strings(prof_writer *w, bool done, uint32_t used, uint32_t entries) {
-  if (done && (entries == 0 || write_block(w, PROF_STRINGS_BLOCK, used, entries))) return true;
-  memset(w->string_file, 0, (w->string_limit + 1) * sizeof *w->string_file);
-  return false;
-}
-
-static bool write_strings(prof_writer *w, const prof_record *records, uint32_t count) {
-  uint32_t used = 0, entries = 0;
-  bool done = true;
-  for (uint32_t i = 0; done && i < count; i++) {
-    const uint32_t name = records[i].name;
-    if (name > 0 && name <= w->string_limit && w->string_file[name] != w->number)
-      done = put_string(w, name, &used, &entries);
-  }
-  return finish_strings(w, done, used, entries);
-}
-
-static bool write_devices(prof_writer *w) {
-  device_row rows[PROF_MAX_DEVICES];
-  (void)pthread_mutex_lock(&w->lock);
-  memcpy(rows, w->devices, sizeof rows);
-  const uint32_t version = w->device_version;
-  (void)pthread_mutex_unlock(&w->lock);
-  if (version == w->said_devices) return true;
-  uint32_t used = 0, entries = 0;
-  bool done = true;
-  for (int d = 0; done && d < PROF_MAX_DEVICES; d++)
-    if (rows[d].noted && rows[d].name && w->string_file[rows[d].name] != w->number)
-      done = put_string(w, rows[d].name, &used, &entries);
-  if (!finish_strings(w, done, used, entries)) return false;
-  used = entries = 0;
-  for (uint32_t d = 0; d < PROF_MAX_DEVICES; d++) {
-    if (!rows[d].noted) continue;
-    unsigned char *at = w->payload + used;
-    prof_put_u32(at, d);
-    prof_put_u32(at + 4, rows[d].name);
-    prof_put_u32(at + 8, rows[d].multiprocessors);
-    prof_put_u32(at + 12, 0);
-    prof_put_u64(at + 16, rows[d].memory_bytes);
-    used += PROF_DEVICE_BYTES;
-    entries++;
-  }
-  if (!write_block(w, PROF_DEVICES_BLOCK, used, entries)) return false;
-  w->said_devices = version;
-  return true;
-}
-
-static bool write_clock(prof_writer *w) {
-  (void)pthread_mutex_lock(&w->lock);
-  const uint32_t version = w->clock_version;
-  prof_put_u64(w->payload, (uint64_t)w->realtime_ns);
-  prof_put_u64(w->payload + 8, (uint64_t)w->clock_ns);
-  (void)pthread_mutex_unlock(&w->lock);
-  if (version == w->said_clock) return true;
-  if (!write_block(w, PROF_CLOCKS_BLOCK, PROF_CLOCK_BYTES, 1)) return false;
-  w->said_clock = version;
-  return true;
-}
-
-static bool write_counts(prof_writer *w) {
-  (void)pthread_mutex_lock(&w->lock);
-  const uint64_t version = w->count_version;
-  const prof_counts counts = w->counts;
-  (void)pthread_mutex_unlock(&w->lock);
-  if (version == w->said_counts || (version == 0 && w->said_counts == UINT64_MAX)) return true;
-  prof_put_u64(w->payload, counts.no_buffer);
-  prof_put_u64(w->payload + 8, counts.rotated);
-  prof_put_u64(w->payload + 16, counts.not_written);
-  prof_put_u64(w->payload + 24, counts.unnamed);
-  prof_put_u64(w->payload + 32, counts.source);
-  if (!write_block(w, PROF_COUNTS_BLOCK, PROF_COUNTS_BYTES, 1)) return false;
-  w->said_counts = version;
-  return true;
-}
-
-/* A file that is open, ours, and has room for a block of records. */
-static bool ready(prof_writer *w, uint32_t bytes) {
-  struct stat is;
-  if (w->file >= 0 && (fstat(w->file, &is) != 0 || is.st_dev != w->file_device || is.st_ino != w->file_inode))
-    w->file = -1;
-  if (w->file >= 0 && w->used_bytes > PROF_HEADER_BYTES &&
-      w->used_bytes + PROF_BLOCK_HEAD_BYTES + bytes > w->file_bytes) {
-    (void)write_counts(w);
-    close_file(w);
-  }
-  return w->file >= 0 || open_file(w);
-}
-
-static bool write_records(prof_writer *w, const prof_record *records, uint32_t count) {
-  const uint32_t bytes = count * PROF_RECORD_BYTES;
-  if (!ready(w, bytes) || !write_devices(w) || !write_clock(w) || !write_strings(w, records, count)) return false;
-  for (uint32_t i = 0; i < count; i++) prof_record_encode(&records[i], w->payload + (size_t)i * PROF_RECORD_BYTES);
-  if (!write_block(w, PROF_RECORDS_BLOCK, bytes, count)) return false;
-  w->held[(w->number - 1) % w->files] += count;
-  return true;
-}
-
 /* The next buffer to write, or w->buffers. `lock` is held. */
 static uint32_t next_buffer(prof_writer *w, bool all) {
   if (w->queue_count == 0 && all && w->current < w->buffers && w->fill[w->current] > 0) queue_current(w);
@@ -373,7 +128,7 @@ static void flush(prof_writer *w, bool all) {
     (void)pthread_mutex_unlock(&w->lock);
     if (buffer == w->buffers) break;
     const uint32_t count = w->fill[buffer];
-    const bool done = write_records(w, w->records + (size_t)buffer * PROF_BLOCK_RECORDS, count);
+    const bool done = prof_writer_write_records(w, w->records + (size_t)buffer * PROF_BLOCK_RECORDS, count);
     (void)pthread_mutex_lock(&w->lock);
     w->idle[w->idle_count++] = buffer;
     if (!done) {
@@ -382,7 +137,7 @@ static void flush(prof_writer *w, bool all) {
     }
     (void)pthread_mutex_unlock(&w->lock);
   }
-  if (w->file >= 0 && ready(w, 0)) (void)write_counts(w);
+  if (w->file >= 0 && prof_writer_ready(w, 0)) (void)prof_writer_write_counts(w);
 }
 
 void prof_writer_flush(prof_writer *w, bool all) {
@@ -490,7 +245,8 @@ static dp_status set_up(prof_writer *w, const prof_writer_options *options, dp_e
   if (!allocate(w)) return dp_fail_memory(error);
   empty_buffers(w);
   (void)find_or_add(w, more_names, sizeof more_names - 1, hash_of(more_names, sizeof more_names - 1));
-  if (!open_file(w)) return dp_fail(error, DP_BAD_INPUT, "%s: cannot be written: %s", w->path, strerror(errno));
+  if (!prof_writer_open_file(w))
+    return dp_fail(error, DP_BAD_INPUT, "%s: cannot be written: %s", w->path, strerror(errno));
   return DP_OK;
 }
 
@@ -520,15 +276,15 @@ void prof_writer_close(prof_writer *w) {
     w->closed = true;
     (void)pthread_mutex_unlock(&w->lock);
     flush(w, true); /* what came in between */
-    if (w->file >= 0) (void)write_block(w, PROF_END_BLOCK, 0, 0);
-    close_file(w);
+    if (w->file >= 0) (void)prof_writer_write_end(w);
+    prof_writer_close_file(w);
   }
   (void)pthread_mutex_unlock(&w->disk);
 }
 
 void prof_writer_free(prof_writer *w) {
   if (!w) return;
-  close_file(w);
+  prof_writer_close_file(w);
   (void)pthread_mutex_destroy(&w->lock);
   (void)pthread_mutex_destroy(&w->disk);
   free(w->records);
@@ -560,7 +316,7 @@ void prof_writer_child(prof_writer *w, const prof_header *header) {
   if (!w) return;
   (void)pthread_mutex_init(&w->lock, NULL); /* the thread that locked them is not in this process */
   (void)pthread_mutex_init(&w->disk, NULL);
-  close_file(w); /* the parent's stays open in the parent */
+  prof_writer_close_file(w); /* the parent's stays open in the parent */
   if (w->closed) return;
   const size_t length = folder_length(w);
   w->header = *header;
