@@ -2,11 +2,12 @@
 #ifndef DP_PROFILER_WRITER_PARTS_H
 #define DP_PROFILER_WRITER_PARTS_H
 
-#include <limits.h>
 #include <pthread.h>
 #include <sys/types.h>
 
 #include "profiler/writer.h"
+
+enum { PROF_PATH_BYTES = 4096 };
 
 typedef struct string_row {
   uint32_t offset, length, hash, next; /* next: the string of the same slot; 0: none */
@@ -39,7 +40,7 @@ struct prof_writer {
 
   pthread_mutex_t disk; /* of what follows; taken before `lock` */
   prof_header header;
-  char path[PATH_MAX];
+  char path[PROF_PATH_BYTES];
   size_t path_length; /* without number and ending */
   int file;           /* -1: none open */
   dev_t file_device;
