@@ -1,10 +1,10 @@
 /* Bringing the clocks of several processes' devices together; internal to exec/.
  *
- * What a device did is known by its own clock, which a process ties to the host's once a step, some microseconds wrong (or
- * milliseconds, where processes take turns on a device). But nothing has come before its sender has begun, and no member
- * of a collective is through before the last has come. Nor does a sender end before its receiver has begun, where that
- * copies from the sender's memory; by other ways what is sent may wait in buffers. That bounds the clocks' differences on
- * both sides; processes are moved as little as it allows.
+ * What a device did is known by its own clock, which a process ties to the host's once a step, some microseconds wrong
+ * (or milliseconds, where processes take turns on a device). But nothing has come before its sender has begun, and no
+ * member of a collective is through before the last has come. Nor does a sender end before its receiver has begun,
+ * where that copies from the sender's memory; by other ways what is sent may wait in buffers. That bounds the clocks'
+ * differences on both sides; processes are moved as little as it allows.
  */
 #ifndef DP_EXEC_ALIGN_H
 #define DP_EXEC_ALIGN_H

@@ -9,6 +9,7 @@
 #include "kernels/cuda/context.h"
 
 enum { EXEC_CUDA_MAX_GPUS = EXEC_MAX_GPUS };
+enum { EXEC_CUDA_PIECE = 4 << 20 }; /* bytes that go through pinned memory of the host at a time */
 
 /* What a compute instruction put in the queue, to be played again; and which gradients had begun when it had run. */
 typedef struct exec_cuda_record {
@@ -56,8 +57,8 @@ typedef struct exec_cuda_stage exec_cuda_stage; /* exec/device_cuda_stage.h */
 /* A process's lanes: each has a queue, and each instruction an event at its start and one at its end. */
 typedef struct exec_cuda_lanes {
   cudaStream_t *streams;                /* [lane] a compute lane's is its worker's */
-  exec_cuda_wire **wires;        /* [lane] to other processes; NULL: it leads to none */
-  exec_cuda_stage **stages;      /* [lane] of copies through the host's memory in this process; NULL: none */
+  exec_cuda_wire **wires;               /* [lane] to other processes; NULL: it leads to none */
+  exec_cuda_stage **stages;             /* [lane] of copies through the host's memory in this process; NULL: none */
   cudaEvent_t *start, *end;             /* [instruction] */
   uint32_t *marker;                     /* [instruction] whose end event marks it */
   uint32_t *doer;                       /* [instruction] in whose lane's queue it was put */
@@ -69,6 +70,10 @@ typedef struct exec_cuda_lanes {
 } exec_cuda_lanes;
 
 static inline exec_cuda *exec_cuda_of(const exec_worker *w) { return w->device; }
+static inline exec_cuda_lanes *exec_cuda_lanes_of(const exec_pipeline *p) { return p->device; }
+static inline uint32_t exec_cuda_worker_of(const exec_pipeline *p, uint32_t lane) {
+  return p->work.program->lanes[lane].worker;
+}
 static inline kern_dtype exec_cuda_dtype(const kern_cuda *kernels) { return kernels->options.dtype; }
 
 extern const exec_math exec_math_cuda; /* device_cuda_math.c, over ops_cuda.c: */

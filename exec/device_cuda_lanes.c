@@ -9,9 +9,7 @@
 #include "exec/device_cuda_stage.h"
 #include "exec/device_cuda_wire.h"
 
-static exec_cuda_lanes *lanes_of(const exec_pipeline *p) { return p->device; }
 static exec_cuda *worker_device(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
-static uint32_t worker_of(const exec_pipeline *p, uint32_t lane) { return p->work.program->lanes[lane].worker; }
 
 static void note(exec_pipeline *p, uint32_t worker, cudaError_t result, const char *what) {
   (void)kern_cuda_check(worker_device(p, worker)->kernels, result, what);
@@ -21,16 +19,16 @@ static void note(exec_pipeline *p, uint32_t worker, cudaError_t result, const ch
 /* ---- making them ---- */
 
 static dp_status make_queue(exec_pipeline *p, uint32_t lane, dp_error *error) {
-  exec_cuda *device = worker_device(p, worker_of(p, lane));
+  exec_cuda *device = worker_device(p, exec_cuda_worker_of(p, lane));
   EXEC_CUDA_TRY(cudaSetDevice(device->gpu), error);
   const plan_lane *of = &p->work.program->lanes[lane];
   if (of->kind == PLAN_LANE_COMPUTE)
-    lanes_of(p)->streams[lane] = device->stream;
+    exec_cuda_lanes_of(p)->streams[lane] = device->stream;
   else
-    DP_TRY(exec_cuda_part_stream(device, &lanes_of(p)->streams[lane], error));
+    DP_TRY(exec_cuda_part_stream(device, &exec_cuda_lanes_of(p)->streams[lane], error));
   for (uint32_t i = of->first; i < of->first + of->count; i++) {
-    EXEC_CUDA_TRY(cudaEventCreate(&lanes_of(p)->start[i]), error);
-    EXEC_CUDA_TRY(cudaEventCreate(&lanes_of(p)->end[i]), error);
+    EXEC_CUDA_TRY(cudaEventCreate(&exec_cuda_lanes_of(p)->start[i]), error);
+    EXEC_CUDA_TRY(cudaEventCreate(&exec_cuda_lanes_of(p)->end[i]), error);
   }
   return DP_OK;
 }
@@ -128,7 +126,7 @@ dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error) {
 }
 
 void exec_cuda_close_lanes(exec_pipeline *p) {
-  exec_cuda_lanes *l = lanes_of(p);
+  exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   const plan_program *program = p->work.program;
   if (!l) return;
   exec_cuda_close_wires(p);
@@ -151,7 +149,7 @@ void exec_cuda_close_lanes(exec_pipeline *p) {
 /* ---- a step ---- */
 
 void exec_cuda_begin_lanes(exec_pipeline *p) {
-  exec_cuda_lanes *l = lanes_of(p);
+  exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   for (int g = 0; g < EXEC_CUDA_MAX_GPUS; g++) {
     if (!l->has_base[g]) continue;
     (void)cudaSetDevice(g);
@@ -165,9 +163,9 @@ void exec_cuda_begin_lanes(exec_pipeline *p) {
 }
 
 static void wait_end(exec_pipeline *p, uint32_t lane, uint32_t j) {
-  const exec_cuda_lanes *l = lanes_of(p);
+  const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   if (l->doer[j] == lane) return; /* the queue's own order */
-  NOTE(p, worker_of(p, lane), cudaStreamWaitEvent(l->streams[lane], l->end[l->marker[j]], 0));
+  NOTE(p, exec_cuda_worker_of(p, lane), cudaStreamWaitEvent(l->streams[lane], l->end[l->marker[j]], 0));
 }
 
 static void wait_all(exec_pipeline *p, uint32_t lane, uint32_t i) {
@@ -198,20 +196,20 @@ static void wait_partner(exec_pipeline *p, uint32_t lane, uint32_t i, uint32_t p
 }
 
 void exec_cuda_enter(exec_pipeline *p, uint32_t lane, uint32_t i) {
-  const uint32_t worker = worker_of(p, lane);
+  const uint32_t worker = exec_cuda_worker_of(p, lane);
   NOTE(p, worker, cudaSetDevice(worker_device(p, worker)->gpu));
   each_partner(p, lane, i, wait_partner);
-  NOTE(p, worker, cudaEventRecord(lanes_of(p)->start[i], lanes_of(p)->streams[lane]));
+  NOTE(p, worker, cudaEventRecord(exec_cuda_lanes_of(p)->start[i], exec_cuda_lanes_of(p)->streams[lane]));
 }
 
 static void mark(exec_pipeline *p, uint32_t lane, uint32_t i, uint32_t partner) {
-  lanes_of(p)->marker[partner] = i;
-  lanes_of(p)->doer[partner] = lane;
+  exec_cuda_lanes_of(p)->marker[partner] = i;
+  exec_cuda_lanes_of(p)->doer[partner] = lane;
 }
 
 dp_status exec_cuda_leave(exec_pipeline *p, uint32_t lane, uint32_t i, dp_error *error) {
-  const uint32_t worker = worker_of(p, lane);
-  NOTE(p, worker, cudaEventRecord(lanes_of(p)->end[i], lanes_of(p)->streams[lane]));
+  const uint32_t worker = exec_cuda_worker_of(p, lane);
+  NOTE(p, worker, cudaEventRecord(exec_cuda_lanes_of(p)->end[i], exec_cuda_lanes_of(p)->streams[lane]));
   each_partner(p, lane, i, mark);
   return kern_cuda_status(worker_device(p, worker)->kernels, error);
 }
@@ -219,37 +217,37 @@ dp_status exec_cuda_leave(exec_pipeline *p, uint32_t lane, uint32_t i, dp_error 
 void exec_cuda_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
                     uint32_t to_worker, void *to) {
   const int source = worker_device(p, from_worker)->gpu, target = worker_device(p, to_worker)->gpu;
-  cudaStream_t stream = lanes_of(p)->streams[lane];
-  if (lanes_of(p)->stages[lane])
+  cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
+  if (exec_cuda_lanes_of(p)->stages[lane])
     exec_cuda_stage_copy(p, lane, bytes, from_worker, from, to);
   else if (source == target)
-    NOTE(p, worker_of(p, lane), cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, stream));
+    NOTE(p, exec_cuda_worker_of(p, lane), cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, stream));
   else
-    NOTE(p, worker_of(p, lane), cudaMemcpyPeerAsync(to, target, from, source, (size_t)bytes, stream));
+    NOTE(p, exec_cuda_worker_of(p, lane), cudaMemcpyPeerAsync(to, target, from, source, (size_t)bytes, stream));
 }
 
 void exec_cuda_clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at) {
-  NOTE(p, worker_of(p, lane), cudaMemsetAsync(at, 0, (size_t)bytes, lanes_of(p)->streams[lane]));
+  NOTE(p, exec_cuda_worker_of(p, lane), cudaMemsetAsync(at, 0, (size_t)bytes, exec_cuda_lanes_of(p)->streams[lane]));
 }
 
 /* It needs no workspace. */
 void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to) {
   const exec_parameters *parameters = &p->workers[worker].parameters;
   kern_cuda view = *worker_device(p, worker)->kernels; /* on another queue */
-  view.stream = lanes_of(p)->streams[lane];
+  view.stream = exec_cuda_lanes_of(p)->streams[lane];
   view.trouble = (dp_error)DP_ERROR_INIT;
   kern_cuda_axpy(&view, parameters->gradient_dtype == GRAPH_BF16 ? KERN_BF16 : KERN_FP32, n, 1, from, to);
   if (kern_cuda_failed(&view))
     kern_cuda_fail(worker_device(p, worker)->kernels, view.trouble.status, "%s", view.trouble.text);
 }
 
-/* Every worker's square by its own queue, once its gradients are complete; then the lane's queue goes on. The host waits
- * for them where there are other processes. */
+/* Every worker's square by its own queue, once its gradients are complete; then the lane's queue goes on. The host
+ * waits for them where there are other processes. */
 dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error) {
-  exec_cuda_lanes *l = lanes_of(p);
+  exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   const uint32_t group = p->work.program->instructions[instruction].peer;
   for (uint32_t m = p->groups.first[group]; m < p->groups.first[group + 1]; m++) {
-    const uint32_t id = p->groups.ids[m], worker = worker_of(p, p->lane_of[id]);
+    const uint32_t id = p->groups.ids[m], worker = exec_cuda_worker_of(p, p->lane_of[id]);
     if (!is_here(p, id)) continue;
     exec_cuda *device = worker_device(p, worker);
     const uint32_t compute = p->work.program->worker_lane[worker];
@@ -262,16 +260,16 @@ dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instru
     NOTE(p, worker, cudaEventRecord(l->normed[worker], device->stream));
     NOTE(p, worker, cudaStreamWaitEvent(l->streams[lane], l->normed[worker], 0));
   }
-  (void)cudaSetDevice(worker_device(p, worker_of(p, lane))->gpu);
+  (void)cudaSetDevice(worker_device(p, exec_cuda_worker_of(p, lane))->gpu);
   if (!p->work.facts) return DP_OK;
   for (int w = p->first_worker; w < p->end_worker; w++) DP_TRY(exec_cuda_wait(p, l->normed[w], error));
   return exec_cuda_share_squares(p, l->norms, error);
 }
 
 static dp_status take_time(exec_pipeline *p, uint32_t i, dp_error *error) {
-  const exec_cuda_lanes *l = lanes_of(p);
+  const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   const uint32_t by = l->marker[i];
-  const int gpu = worker_device(p, worker_of(p, l->doer[i]))->gpu;
+  const int gpu = worker_device(p, exec_cuda_worker_of(p, l->doer[i]))->gpu;
   float start_ms = 0, end_ms = 0;
   EXEC_CUDA_TRY(cudaEventElapsedTime(&start_ms, l->base[gpu], l->start[by]), error);
   EXEC_CUDA_TRY(cudaEventElapsedTime(&end_ms, l->base[gpu], l->end[by]), error);
@@ -281,7 +279,7 @@ static dp_status take_time(exec_pipeline *p, uint32_t i, dp_error *error) {
 }
 
 uint32_t exec_cuda_waiting(const exec_pipeline *p) {
-  const exec_cuda_lanes *l = lanes_of(p);
+  const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
     const plan_lane *of = &p->work.program->lanes[lane];
     for (uint32_t i = of->first; l->wires[lane] && i < of->first + of->count; i++)
@@ -293,7 +291,7 @@ uint32_t exec_cuda_waiting(const exec_pipeline *p) {
 /* Asleep: the others may be gone, or their devices hang. */
 static dp_status wait_queue(exec_pipeline *p, uint32_t lane, double limit_s, dp_error *error) {
   const exec_transport *t = p->work.options.transport;
-  cudaStream_t stream = lanes_of(p)->streams[lane];
+  cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
   const double began_s = dp_clock_s();
   for (double looked_s = began_s;;) {
     const cudaError_t result = cudaStreamQuery(stream);
@@ -312,10 +310,10 @@ static dp_status wait_queue(exec_pipeline *p, uint32_t lane, double limit_s, dp_
 }
 
 dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error) {
-  const exec_cuda_lanes *l = lanes_of(p);
+  const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   dp_status status = DP_OK;
   for (uint32_t lane = p->first_lane; status == DP_OK && lane < p->end_lane; lane++) {
-    EXEC_CUDA_TRY(cudaSetDevice(worker_device(p, worker_of(p, lane))->gpu), error);
+    EXEC_CUDA_TRY(cudaSetDevice(worker_device(p, exec_cuda_worker_of(p, lane))->gpu), error);
     status = p->work.facts ? wait_queue(p, lane, exec_lanes_patience_s(p), error)
                            : exec_cuda_check(cudaStreamSynchronize(l->streams[lane]), "cudaStreamSynchronize", error);
   }

@@ -49,7 +49,8 @@ static dp_status settle(exec_nccl *n, const char *call, ncclResult_t result, dou
     if (atomic_load(n->stop) || (n->lost && atomic_load(n->lost)))
       return dp_fail(error, DP_RUN_FAILED, "NCCL with %s: %s was given up: the run cannot go on", n->peer, call);
     if (limit_s > 0 && waited_s > limit_s)
-      return dp_fail(error, DP_RUN_FAILED, "NCCL with %s: %s: nothing came of it within %.0f s", n->peer, call, limit_s);
+      return dp_fail(error, DP_RUN_FAILED, "NCCL with %s: %s: nothing came of it within %.0f s", n->peer, call,
+                     limit_s);
     if (waited_s > 50e-6) dp_sleep_s(waited_s < 2e-3 ? 20e-6 : 1e-3);
     const ncclResult_t asked = ncclCommGetAsyncError(n->comm, &result);
     if (asked != ncclSuccess) result = asked;
@@ -61,8 +62,7 @@ dp_status exec_nccl_make_id(unsigned char id[EXEC_NCCL_ID_BYTES], dp_error *erro
   ncclUniqueId made;
   DP_TRY(kern_cuda_load_nccl(error));
   const ncclResult_t result = ncclGetUniqueId(&made);
-  if (result != ncclSuccess)
-    return dp_fail(error, DP_RUN_FAILED, "ncclGetUniqueId: %s", ncclGetErrorString(result));
+  if (result != ncclSuccess) return dp_fail(error, DP_RUN_FAILED, "ncclGetUniqueId: %s", ncclGetErrorString(result));
   memcpy(id, &made, sizeof made);
   return DP_OK;
 }
@@ -95,8 +95,7 @@ dp_status exec_nccl_open(const exec_nccl_how *how, exec_nccl **nccl, dp_error *e
 void exec_nccl_close(exec_nccl *n, bool abort) {
   enum { LAST_S = 5 }; /* the other may have gone */
   if (!n) return;
-  if (n->comm && !abort)
-    abort = settle(n, "ncclCommFinalize", ncclCommFinalize(n->comm), LAST_S, NULL) != DP_OK;
+  if (n->comm && !abort) abort = settle(n, "ncclCommFinalize", ncclCommFinalize(n->comm), LAST_S, NULL) != DP_OK;
   if (n->comm) (void)(abort ? ncclCommAbort(n->comm) : ncclCommDestroy(n->comm));
   free(n);
 }

@@ -1,7 +1,5 @@
 #include "exec/device_cuda_stage.h"
 
-enum { PIECE = 4 << 20 };
-
 /* Two pieces in turns: while one comes from the sender's device the other goes to the receiver's. */
 struct exec_cuda_stage {
   cudaStream_t fetch; /* of the sender's device */
@@ -10,7 +8,6 @@ struct exec_cuda_stage {
   cudaEvent_t begun;             /* of the receiver's: what the lane waits for has come */
 };
 
-static exec_cuda_lanes *lanes_of(const exec_pipeline *p) { return p->device; }
 static exec_cuda *device_of(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
 
 dp_status exec_cuda_open_stage(exec_pipeline *p, uint32_t lane, dp_error *error) {
@@ -20,11 +17,11 @@ dp_status exec_cuda_open_stage(exec_pipeline *p, uint32_t lane, dp_error *error)
     return DP_OK;
   exec_cuda_stage *s = DP_ARENA_NEW(&p->arena, exec_cuda_stage, 1);
   if (!s) return dp_fail_memory(error);
-  lanes_of(p)->stages[lane] = s;
+  exec_cuda_lanes_of(p)->stages[lane] = s;
   EXEC_CUDA_TRY(cudaSetDevice(device_of(p, of->worker)->gpu), error);
   EXEC_CUDA_TRY(cudaEventCreateWithFlags(&s->begun, cudaEventDisableTiming), error);
   for (int i = 0; i < 2; i++) {
-    EXEC_CUDA_TRY(cudaHostAlloc((void **)&s->pinned[i], PIECE, cudaHostAllocPortable), error);
+    EXEC_CUDA_TRY(cudaHostAlloc((void **)&s->pinned[i], EXEC_CUDA_PIECE, cudaHostAllocPortable), error);
     EXEC_CUDA_TRY(cudaEventCreateWithFlags(&s->empty[i], cudaEventDisableTiming), error);
   }
   EXEC_CUDA_TRY(cudaSetDevice(device_of(p, of->peer)->gpu), error);
@@ -34,8 +31,8 @@ dp_status exec_cuda_open_stage(exec_pipeline *p, uint32_t lane, dp_error *error)
 }
 
 void exec_cuda_close_stages(exec_pipeline *p) {
-  for (uint32_t lane = p->first_lane; lanes_of(p)->stages && lane < p->end_lane; lane++) {
-    exec_cuda_stage *s = lanes_of(p)->stages[lane];
+  for (uint32_t lane = p->first_lane; exec_cuda_lanes_of(p)->stages && lane < p->end_lane; lane++) {
+    exec_cuda_stage *s = exec_cuda_lanes_of(p)->stages[lane];
     if (!s) continue;
     if (s->fetch) (void)cudaStreamDestroy(s->fetch);
     if (s->begun) (void)cudaEventDestroy(s->begun);
@@ -44,24 +41,24 @@ void exec_cuda_close_stages(exec_pipeline *p) {
       if (s->full[i]) (void)cudaEventDestroy(s->full[i]);
       if (s->empty[i]) (void)cudaEventDestroy(s->empty[i]);
     }
-    lanes_of(p)->stages[lane] = NULL;
+    exec_cuda_lanes_of(p)->stages[lane] = NULL;
   }
 }
 
 void exec_cuda_stage_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
                           void *to) {
-  const exec_cuda_stage *s = lanes_of(p)->stages[lane];
+  const exec_cuda_stage *s = exec_cuda_lanes_of(p)->stages[lane];
   const exec_cuda *source = device_of(p, from_worker), *target = device_of(p, p->work.program->lanes[lane].worker);
   kern_cuda *kernels = target->kernels;
-  cudaStream_t stream = lanes_of(p)->streams[lane];
+  cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
   KERN_CUDA_TRY(kernels, cudaEventRecord(s->begun, stream));
   KERN_CUDA_TRY(kernels, cudaStreamWaitEvent(s->fetch, s->begun, 0));
-  for (int64_t at = 0, half = 0; at < bytes; at += PIECE, half = 1 - half) {
-    const size_t count = (size_t)(bytes - at < PIECE ? bytes - at : PIECE);
+  for (int64_t at = 0, half = 0; at < bytes; at += EXEC_CUDA_PIECE, half = 1 - half) {
+    const size_t count = (size_t)(bytes - at < EXEC_CUDA_PIECE ? bytes - at : EXEC_CUDA_PIECE);
     KERN_CUDA_TRY(kernels, cudaSetDevice(source->gpu));
     KERN_CUDA_TRY(kernels, cudaStreamWaitEvent(s->fetch, s->empty[half], 0)); /* nothing, before it was recorded */
-    KERN_CUDA_TRY(kernels, cudaMemcpyAsync(s->pinned[half], (const char *)from + at, count, cudaMemcpyDeviceToHost,
-                                           s->fetch));
+    KERN_CUDA_TRY(kernels,
+                  cudaMemcpyAsync(s->pinned[half], (const char *)from + at, count, cudaMemcpyDeviceToHost, s->fetch));
     KERN_CUDA_TRY(kernels, cudaEventRecord(s->full[half], s->fetch));
     KERN_CUDA_TRY(kernels, cudaSetDevice(target->gpu));
     KERN_CUDA_TRY(kernels, cudaStreamWaitEvent(stream, s->full[half], 0));

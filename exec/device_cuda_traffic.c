@@ -4,9 +4,6 @@
 
 #include "exec/device_cuda_wire.h"
 
-static exec_cuda_lanes *lanes_of(const exec_pipeline *p) { return p->device; }
-static uint32_t worker_of(const exec_pipeline *p, uint32_t lane) { return p->work.program->lanes[lane].worker; }
-
 /* ---- local: where it lies, and when ---- */
 
 /* A word with an event of this end: all that is in the stream's queue up to here. */
@@ -43,11 +40,11 @@ static dp_status receive_local(exec_pipeline *p, const exec_cuda_wire *w, uint32
   if (count > MOST_OFFSETS)
     return dp_fail(error, DP_UNSUPPORTED, "a message of %d tensors, allowed: up to %d", count, MOST_OFFSETS);
   DP_TRY(hear(p, &w->links[0], stream, offsets, count, error));
-  EXEC_CUDA_TRY(cudaEventRecord(lanes_of(p)->start[at], stream), error); /* both ends are ready now */
+  EXEC_CUDA_TRY(cudaEventRecord(exec_cuda_lanes_of(p)->start[at], stream), error); /* both ends are ready now */
   for (int k = 0; k < count; k++)
-    EXEC_CUDA_TRY(cudaMemcpyAsync(pieces[k].at, w->links[0].memory + offsets[k], pieces[k].bytes, cudaMemcpyDefault,
-                                  stream),
-                  error);
+    EXEC_CUDA_TRY(
+        cudaMemcpyAsync(pieces[k].at, w->links[0].memory + offsets[k], pieces[k].bytes, cudaMemcpyDefault, stream),
+        error);
   return say(p, w, &w->links[0], stream, NULL, 0, error);
 }
 
@@ -130,12 +127,13 @@ static dp_status receive_host(exec_pipeline *p, const exec_cuda_wire *w, cudaStr
 
 /* ---- nccl ---- */
 
-/* While a step runs as it will not again, libraries and the driver may wait for the whole device: when kernels are first
- * loaded, when a graph is made. A kernel of NCCL's that waits for its peer would then be waited for by who is to feed
- * that peer. So in those steps NCCL's kernels are put in their queues when both ends are ready, and only then. */
+/* While a step runs as it will not again, libraries and the driver may wait for the whole device: when kernels are
+ * first loaded, when a graph is made. A kernel of NCCL's that waits for its peer would then be waited for by who is to
+ * feed that peer. So in those steps NCCL's kernels are put in their queues when both ends are ready, and only then. */
 static bool is_careful(const exec_pipeline *p) {
   enum { FIRST = 3 }; /* by itself, being recorded, and played for the first time */
-  return p->rounds[p->work.step->evaluate] < FIRST || p->work.step->measure_skips || p->work.fitting || p->work.searching;
+  return p->rounds[p->work.step->evaluate] < FIRST || p->work.step->measure_skips || p->work.fitting ||
+         p->work.searching;
 }
 
 static dp_status meet_carefully(exec_pipeline *p, const exec_cuda_wire *w, cudaStream_t stream, dp_error *error) {
@@ -157,9 +155,9 @@ static dp_status meet_carefully(exec_pipeline *p, const exec_cuda_wire *w, cudaS
 
 static dp_status exchange(exec_pipeline *p, uint32_t at, bool sends, int count, const exec_piece *pieces,
                           dp_error *error) {
-  const uint32_t lane = p->lane_of[at], worker = worker_of(p, lane);
-  const exec_cuda_wire *w = lanes_of(p)->wires[lane];
-  cudaStream_t stream = lanes_of(p)->streams[lane];
+  const uint32_t lane = p->lane_of[at], worker = exec_cuda_worker_of(p, lane);
+  const exec_cuda_wire *w = exec_cuda_lanes_of(p)->wires[lane];
+  cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
   const exec_piece token = {w->token, 4};
   DP_TRY(kern_cuda_status(exec_cuda_of(&p->workers[worker])->kernels, error));
   switch (w->way) {
@@ -191,12 +189,11 @@ dp_status exec_cuda_receive(exec_pipeline *p, uint32_t at, int count, const exec
 
 static dp_status reduce_local(exec_pipeline *p, const exec_cuda_wire *w, uint32_t lane, int64_t n, char *gradients,
                               dp_error *error) {
-  const uint32_t worker = worker_of(p, lane);
+  const uint32_t worker = exec_cuda_worker_of(p, lane);
   const exec_worker *mine = &p->workers[worker];
-  const char *base = mine->borrows ? p->work.options.shared->workers[worker].base : mine->base;
   const size_t bytes = (size_t)n * (size_t)graph_dtype_bytes(mine->parameters.gradient_dtype);
-  cudaStream_t stream = lanes_of(p)->streams[lane];
-  int64_t offset = gradients - base;
+  cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
+  int64_t offset = gradients - exec_cuda_memory_of(p, worker, true);
   if (w->rank > 0) { /* gives its own, and takes the sum */
     const exec_cuda_link *lead = &w->links[0];
     DP_TRY(say(p, w, lead, stream, &offset, 1, error));
@@ -224,16 +221,15 @@ static void add_piece(bool bf16, size_t bytes, const char *from, char *to) {
     for (size_t i = 0; i < bytes / sizeof *sum; i++) sum[i] += x[i];
     return;
   }
-  exec_cuda_add_bf16((int64_t)(bytes / sizeof(uint16_t)), (const uint16_t *)(const void *)from,
-                     (uint16_t *)(void *)to);
+  exec_cuda_add_bf16((int64_t)(bytes / sizeof(uint16_t)), (const uint16_t *)(const void *)from, (uint16_t *)(void *)to);
 }
 
 static dp_status reduce_host(exec_pipeline *p, const exec_cuda_wire *w, uint32_t lane, int64_t n, char *gradients,
                              dp_error *error) {
   exec_transport *t = p->work.options.transport;
-  const graph_dtype dtype = p->workers[worker_of(p, lane)].parameters.gradient_dtype;
+  const graph_dtype dtype = p->workers[exec_cuda_worker_of(p, lane)].parameters.gradient_dtype;
   const exec_piece all = {gradients, (size_t)n * (size_t)graph_dtype_bytes(dtype)};
-  cudaStream_t stream = lanes_of(p)->streams[lane];
+  cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
   cursor c = {.pieces = &all, .count = 1};
   char *at = NULL;
   size_t bytes = 0;
@@ -259,13 +255,13 @@ static dp_status reduce_host(exec_pipeline *p, const exec_cuda_wire *w, uint32_t
 
 dp_status exec_cuda_reduce(exec_pipeline *p, uint32_t at, int64_t n, void *gradients, dp_error *error) {
   const uint32_t lane = p->lane_of[at];
-  const exec_cuda_wire *w = lanes_of(p)->wires[lane];
-  const exec_worker *worker = &p->workers[worker_of(p, lane)];
+  const exec_cuda_wire *w = exec_cuda_lanes_of(p)->wires[lane];
+  const exec_worker *worker = &p->workers[exec_cuda_worker_of(p, lane)];
   DP_TRY(kern_cuda_status(exec_cuda_of(worker)->kernels, error));
   if (w->way == PLAN_TRANSPORT_NCCL) {
-    DP_TRY(meet_carefully(p, w, lanes_of(p)->streams[lane], error));
+    DP_TRY(meet_carefully(p, w, exec_cuda_lanes_of(p)->streams[lane], error));
     return exec_nccl_sum(w->nccl, worker->parameters.gradient_dtype == GRAPH_BF16, n, gradients,
-                         lanes_of(p)->streams[lane], error);
+                         exec_cuda_lanes_of(p)->streams[lane], error);
   }
   return w->way == PLAN_TRANSPORT_LOCAL ? reduce_local(p, w, lane, n, gradients, error)
                                         : reduce_host(p, w, lane, n, gradients, error);

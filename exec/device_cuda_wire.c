@@ -7,9 +7,6 @@
 
 #include "base/clock.h"
 
-static exec_cuda_lanes *lanes_of(const exec_pipeline *p) { return p->device; }
-static uint32_t worker_of(const exec_pipeline *p, uint32_t lane) { return p->work.program->lanes[lane].worker; }
-
 dp_status exec_cuda_wait(const exec_pipeline *p, cudaEvent_t event, dp_error *error) {
   const exec_transport *t = p->work.options.transport;
   const double began_s = dp_clock_s();
@@ -41,7 +38,7 @@ static dp_status trade(const exec_pipeline *p, const exec_cuda_link *link, bool 
   return first ? DP_OK : t->send(t, link->process, EXEC_TAG_WIRES, mine, bytes, &p->stop, error);
 }
 
-static char *memory_of(const exec_pipeline *p, uint32_t worker, bool parameters) {
+char *exec_cuda_memory_of(const exec_pipeline *p, uint32_t worker, bool parameters) {
   const exec_worker *w = &p->workers[worker];
   return parameters && w->borrows ? p->work.options.shared->workers[worker].base : w->base;
 }
@@ -65,7 +62,7 @@ static dp_status introduce(const exec_pipeline *p, exec_cuda_wire *w, uint32_t w
   if (!w->event)
     EXEC_CUDA_TRY(cudaEventCreateWithFlags(&w->event, cudaEventInterprocess | cudaEventDisableTiming), error);
   if (cudaIpcGetEventHandle(&mine->event, w->event) != cudaSuccess ||
-      cudaIpcGetMemHandle(&mine->memory, memory_of(p, worker, parameters)) != cudaSuccess) {
+      cudaIpcGetMemHandle(&mine->memory, exec_cuda_memory_of(p, worker, parameters)) != cudaSuccess) {
     (void)cudaGetLastError();
     mine->way = PLAN_TRANSPORT_HOST;
   }
@@ -103,8 +100,7 @@ static dp_status vote_on(const exec_pipeline *p, const exec_cuda_wire *w, uint8_
 
 static dp_status make_buffers(exec_cuda_wire *w, dp_error *error) {
   if (w->way == PLAN_TRANSPORT_NCCL) EXEC_CUDA_TRY(cudaMalloc(&w->token, 256), error);
-  for (int i = 0; i < 2; i++)
-    EXEC_CUDA_TRY(cudaEventCreateWithFlags(&w->copied[i], cudaEventDisableTiming), error);
+  for (int i = 0; i < 2; i++) EXEC_CUDA_TRY(cudaEventCreateWithFlags(&w->copied[i], cudaEventDisableTiming), error);
   return DP_OK;
 }
 
@@ -163,10 +159,11 @@ static int nccl_share(const exec_pipeline *p) {
 
 static dp_status check_nccl_share(const exec_pipeline *p, dp_error *error) {
   if (nccl_share(p) > 0) return DP_OK;
-  return dp_fail(error, DP_BAD_INPUT,
-                 "plan.nccl_sms: found %d for %d lanes of a worker that lead to other processes, allowed: one for each, "
-                 "or 0",
-                 p->work.plan->nccl_sms, most_nccl_lanes(p));
+  return dp_fail(
+      error, DP_BAD_INPUT,
+      "plan.nccl_sms: found %d for %d lanes of a worker that lead to other processes, allowed: one for each, "
+      "or 0",
+      p->work.plan->nccl_sms, most_nccl_lanes(p));
 }
 
 static dp_status open_nccl(const exec_pipeline *p, exec_cuda_wire *w, const unsigned char id[EXEC_NCCL_ID_BYTES],
@@ -224,7 +221,7 @@ static exec_cuda_wire *add_wire(exec_pipeline *p, uint32_t lane, plan_transport 
   w->rank = rank;
   w->ranks = ranks;
   w->link_count = links;
-  lanes_of(p)->wires[lane] = w;
+  exec_cuda_lanes_of(p)->wires[lane] = w;
   return w;
 }
 
@@ -248,9 +245,9 @@ static dp_status open_message_wire(exec_pipeline *p, uint32_t send_lane, bool fa
   const int rank = lane == send_lane ? 0 : 1;
   const uint32_t here = rank == 0 ? send->worker : send->peer, there = rank == 0 ? send->peer : send->worker;
   const int process = exec_process_of(p, (int)there);
-  exec_cuda_wire *w =
-      add_wire(p, lane, way_of(p, wanted_way(p, send->worker, send->peer), process, exec_process(p->work.options.transport)),
-               rank, 2, error);
+  exec_cuda_wire *w = add_wire(
+      p, lane, way_of(p, wanted_way(p, send->worker, send->peer), process, exec_process(p->work.options.transport)),
+      rank, 2, error);
   if (!w) return DP_NO_MEMORY;
   w->links[0] = (exec_cuda_link){.process = process, .worker = there, .tag = send_lane};
   return open_wire(p, w, here, false, failed, error);
@@ -285,9 +282,8 @@ static dp_status open_circle(exec_pipeline *p, const plan_collective *group, uin
   int rank = 0;
   while (firsts[rank] != here) rank++;
   const int lead = exec_process_of(p, (int)firsts[0]);
-  plan_transport way = plan_transport_of_group(p->work.plan, p->work.options.cluster,
-                                               &p->work.program->group_members[group->first_member],
-                                               group->member_count);
+  plan_transport way = plan_transport_of_group(
+      p->work.plan, p->work.options.cluster, &p->work.program->group_members[group->first_member], group->member_count);
   for (int f = 1; f < count; f++) way = way_of(p, way, lead, exec_process_of(p, (int)firsts[f]));
   exec_cuda_wire *w = add_wire(p, lane, way, rank, count, error);
   if (!w) return DP_NO_MEMORY;
@@ -302,8 +298,7 @@ static dp_status open_circle(exec_pipeline *p, const plan_collective *group, uin
 
 /* NCCL refuses two ranks on one GPU of one host; as on two hosts they go over sockets. */
 static void part_hosts(const exec_pipeline *p) {
-  const int workers = p->work.program->worker_count,
-            each = workers / exec_process_count(p->work.options.transport);
+  const int workers = p->work.program->worker_count, each = workers / exec_process_count(p->work.options.transport);
   char name[96];
   for (int a = p->first_worker; a < p->end_worker; a++)
     for (int b = 0; b < workers; b++) {
@@ -340,12 +335,12 @@ dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error) {
 }
 
 void exec_cuda_close_wires(exec_pipeline *p) {
-  exec_cuda_lanes *l = lanes_of(p);
+  exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   const bool broken = atomic_load(&p->stop);
   for (uint32_t lane = p->first_lane; l && l->wires && lane < p->end_lane; lane++) {
     exec_cuda_wire *w = l->wires[lane];
     if (!w) continue;
-    const exec_worker *worker = &p->workers[worker_of(p, lane)];
+    const exec_worker *worker = &p->workers[exec_cuda_worker_of(p, lane)];
     if (worker->device) (void)cudaSetDevice(exec_cuda_of(worker)->gpu);
     exec_nccl_close(w->nccl, broken);
     for (int i = 0; i < w->link_count; i++) {
@@ -363,7 +358,7 @@ void exec_cuda_close_wires(exec_pipeline *p) {
 }
 
 dp_status exec_cuda_look_at_wires(exec_pipeline *p, dp_error *error) {
-  const exec_cuda_lanes *l = lanes_of(p);
+  const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++)
     if (l->wires && l->wires[lane] && l->wires[lane]->nccl) DP_TRY(exec_nccl_look(l->wires[lane]->nccl, error));
   return DP_OK;

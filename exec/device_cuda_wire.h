@@ -6,12 +6,12 @@
  * both agree.
  *
  *   local   The other's memory is mapped (CUDA IPC). The host's transport carries where a tensor lies, an event of each
- *           end orders the queues: the receiver's waits for the sender's, copies by a copy engine, and the sender's waits
- *           until that has been done. In a circle its first process adds the others' sums to its own, in their order,
- *           and the others copy the result: each process's own members first, then process by process.
- *   nccl    Its send and receive, a communicator a wire; its all-reduce, a communicator a circle, in NCCL's own order.
- *   host    Through two pieces of pinned memory in turns and the host's transport; a lane's thread waits for the copies
- *           (nobody else does). In a circle the first process adds on the host.
+ *           end orders the queues: the receiver's waits for the sender's, copies by a copy engine, and the sender's
+ * waits until that has been done. In a circle its first process adds the others' sums to its own, in their order, and
+ * the others copy the result: each process's own members first, then process by process. nccl    Its send and receive,
+ * a communicator a wire; its all-reduce, a communicator a circle, in NCCL's own order. host    Through two pieces of
+ * pinned memory in turns and the host's transport; a lane's thread waits for the copies (nobody else does). In a circle
+ * the first process adds on the host.
  */
 #ifndef DP_EXEC_DEVICE_CUDA_WIRE_H
 #define DP_EXEC_DEVICE_CUDA_WIRE_H
@@ -21,8 +21,8 @@
 
 typedef struct exec_cuda_link { /* to another process */
   int process;
-  uint32_t worker; /* of it: the other end, or its first member */
-  uint32_t tag;    /* of the host's transport, both ways */
+  uint32_t worker;   /* of it: the other end, or its first member */
+  uint32_t tag;      /* of the host's transport, both ways */
   cudaEvent_t event; /* the other's */
   char *memory;      /* of that worker, here */
 } exec_cuda_link;
@@ -33,14 +33,12 @@ struct exec_cuda_wire {
   int ranks, rank; /* rank: 0 is the sender, or the circle's first process */
   int link_count;  /* the first process has one to each of the others, these one to it */
   exec_cuda_link *links;
-  cudaEvent_t event;     /* this end's */
+  cudaEvent_t event; /* this end's */
   exec_nccl *nccl;
   char *pinned[2];       /* EXEC_CUDA_PIECE bytes each */
   cudaEvent_t copied[2]; /* the last copy to or from it */
   void *token;           /* a few bytes of the device */
 };
-
-enum { EXEC_CUDA_PIECE = 4 << 20 };
 
 /* All wires and circles of this process, which meets the others for it. In exec_cuda_lanes. */
 dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error);
@@ -54,6 +52,10 @@ dp_status exec_cuda_receive(exec_pipeline *p, uint32_t instruction, int count, c
 dp_status exec_cuda_reduce(exec_pipeline *p, uint32_t instruction, int64_t n, void *gradients, dp_error *error);
 /* Every worker's square, norms[worker], known here for those here, to all processes. */
 dp_status exec_cuda_share_squares(exec_pipeline *p, double *norms, dp_error *error);
+
+/* The allocation of a worker here that others map; parameters: that which has its parameters, another pipeline's where
+ * it borrows them. */
+char *exec_cuda_memory_of(const exec_pipeline *p, uint32_t worker, bool parameters);
 
 /* Waits, asleep, until an event has come: DP_RUN_FAILED when the step cannot go on before that. */
 dp_status exec_cuda_wait(const exec_pipeline *p, cudaEvent_t event, dp_error *error);

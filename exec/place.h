@@ -16,7 +16,7 @@ enum { EXEC_MAX_GPUS = 16 };
 
 /* Of a process, as processes send it. */
 typedef struct exec_host_facts {
-  char host[64]; /* the same for processes that share memory */
+  char host[64];               /* the same for processes that share memory */
   int32_t gpu_count, sm_count; /* sm_count: multiprocessors of the least of them */
   unsigned char uuids[EXEC_MAX_GPUS][16];
 } exec_host_facts;
@@ -28,7 +28,8 @@ static inline bool exec_same_host(const exec_host_facts *facts, int a, int b) {
   return strcmp(facts[a].host, facts[b].host) == 0;
 }
 
-/* places[workers], as each worker's own process counts GPUs. Every process has a GPU and workers / processes workers. */
+/* places[workers], as each worker's own process counts GPUs. Every process has a GPU and workers / processes workers.
+ */
 void exec_deal_places(const exec_host_facts *facts, int processes, int workers, exec_place *places);
 
 /* Whether two workers are on one GPU; of two processes, or not. */

@@ -1,11 +1,11 @@
 /* Run by tests/gpu/processes.sh under mpirun: workers on CUDA devices in several processes against the CPU's lone
- * worker, by each transport; and what happens to a run whose peer dies, hangs or never comes. Process 0 speaks; its last
- * line is `N passed, N failed`. Exits with 77 where there is no device.
+ * worker, by each transport; and what happens to a run whose peer dies, hangs or never comes. Process 0 speaks; its
+ * last line is `N passed, N failed`. Exits with 77 where there is no device.
  *
  * usage: cuda_processes TRANSPORT [FIRST [COUNT]] [--model NAME] [--bf16] [--fault KIND PROCESS STEP]
  *   TRANSPORT   auto, local, nccl or host     FIRST, COUNT   of the plans, from 0
- *   --fault     kill: it is killed; stop: it is stopped; hang: a thread of it waits for ever, and it lives on; in a step
- *               of the first plan, from 1. late: it never starts MPI.
+ *   --fault     kill: it is killed; stop: it is stopped; hang: a thread of it waits for ever, and it lives on; in a
+ * step of the first plan, from 1. late: it never starts MPI.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -103,8 +103,7 @@ typedef struct outcome {
 /* The first worker here that has a weight; -1: none. */
 static int owner_here(exec_pipeline *pipeline, int workers, size_t weight) {
   for (int w = 0; w < workers; w++)
-    if (exec_pipeline_has(pipeline, w) &&
-        exec_parameters_value(exec_pipeline_parameters(pipeline, w), (int)weight))
+    if (exec_pipeline_has(pipeline, w) && exec_parameters_value(exec_pipeline_parameters(pipeline, w), (int)weight))
       return w;
   return -1;
 }

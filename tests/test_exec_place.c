@@ -28,9 +28,9 @@ static void check_places(const exec_host_facts *facts, int processes, int worker
   exec_place places[16];
   exec_deal_places(facts, processes, workers, places);
   for (int w = 0; w < workers; w++)
-    ck_assert_msg(places[w].gpu == expected[w].gpu && places[w].part == expected[w].part &&
-                      places[w].parts == expected[w].parts,
-                  "worker %d of %d: GPU %d, part %d of %d", w, workers, places[w].gpu, places[w].part, places[w].parts);
+    ck_assert_msg(
+        places[w].gpu == expected[w].gpu && places[w].part == expected[w].part && places[w].parts == expected[w].parts,
+        "worker %d of %d: GPU %d, part %d of %d", w, workers, places[w].gpu, places[w].part, places[w].parts);
 }
 
 START_TEST(processes_that_see_the_same_gpus_share_them_out) {
@@ -41,8 +41,8 @@ START_TEST(processes_that_see_the_same_gpus_share_them_out) {
   check_places(four, 4, 4, (exec_place[]){{0, 0, 1}, {0, 0, 1}, {1, 0, 1}, {1, 0, 1}});
   const exec_host_facts one = facts_of("a", "PQRS");
   check_places(&one, 1, 4, (exec_place[]){{0, 0, 1}, {1, 0, 1}, {2, 0, 1}, {3, 0, 1}});
-  check_places(&one, 1, 8, (exec_place[]){{0, 0, 2}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}, {2, 0, 2}, {2, 1, 2}, {3, 0, 2},
-                                          {3, 1, 2}});
+  check_places(&one, 1, 8,
+               (exec_place[]){{0, 0, 2}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}, {2, 0, 2}, {2, 1, 2}, {3, 0, 2}, {3, 1, 2}});
 }
 END_TEST
 
@@ -78,7 +78,8 @@ END_TEST
 /* A timeline as it was played, the clocks of some processes wrong: in order again, as long as before but for what was
  * wrong. */
 static void check_clocks(const char *plan, int processes, bool evaluate) {
-  const exec_fixture job = {.model = "sd15", .height = 128, .width = 192, .text_tokens = 7, .global_batch = 8, .plan = plan};
+  const exec_fixture job = {
+      .model = "sd15", .height = 128, .width = 192, .text_tokens = 7, .global_batch = 8, .plan = plan};
   plan_scenario scenario;
   sim_prediction p;
   sim_efficiency *efficiency = NULL;
@@ -129,8 +130,8 @@ static bool never_meet(const void *data, const plan_lane *sends) {
   return false;
 }
 
-/* Between two processes, sends that end when they have begun, and receivers that begin when all has come: clocks that are
- * right are not taken for wrong, unless all sends are said to wait for their receivers. */
+/* Between two processes, sends that end when they have begun, and receivers that begin when all has come: clocks that
+ * are right are not taken for wrong, unless all sends are said to wait for their receivers. */
 START_TEST(sends_may_end_before_their_receivers_begin) {
   const exec_fixture job = {.model = "sd15",
                             .height = 128,
@@ -169,8 +170,11 @@ START_TEST(sends_may_end_before_their_receivers_begin) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {processes_that_see_the_same_gpus_share_them_out, a_process_with_gpus_of_its_own_keeps_them,
-                                who_shares_a_gpu_is_told_by_its_name, processes_can_count_as_on_other_hosts,
-                                clocks_come_together, sends_may_end_before_their_receivers_begin};
+  const TTest *const tests[] = {processes_that_see_the_same_gpus_share_them_out,
+                                a_process_with_gpus_of_its_own_keeps_them,
+                                who_shares_a_gpu_is_told_by_its_name,
+                                processes_can_count_as_on_other_hosts,
+                                clocks_come_together,
+                                sends_may_end_before_their_receivers_begin};
   return suite_run("exec place", tests, sizeof tests / sizeof tests[0], NULL, NULL, 60);
 }
