@@ -20,6 +20,7 @@
 #include "exec/transport_mpi.h"
 #include "exec/watch.h"
 #include "sim/predict.h"
+#include "tests/cuda_bounds.h"
 #include "tests/exec_fixture.h"
 #include "tests/timeline_order.h"
 
@@ -192,18 +193,6 @@ static bool run(const char *plan, const char *precision, exec_transport *t, outc
   plan_scenario_free(&scenario);
   return can;
 }
-
-static double distance(int64_t n, const float *a, const float *b) {
-  double square = 0, off = 0;
-  for (int64_t i = 0; i < n; i++) {
-    square += (double)b[i] * b[i];
-    off += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-  }
-  return sqrt(off / square);
-}
-
-/* As tests/test_cuda_exec.c has them. */
-static const double loss_bound[] = {2e-5, 2e-2}, gradient_bound[] = {2e-4, 0.12};
 
 static void compare(const char *plan, const char *way, bool bf16, const outcome *one) {
   char text[512], line[512];

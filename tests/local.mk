@@ -295,18 +295,18 @@ if HAVE_CUDA_BACKEND
 # CUDA's kernels on a device; skipped without one. Plain programs: the machine with the GPU need not have Check.
 check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures tests/test_cuda_state
 TESTS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures tests/test_cuda_state
-tests_test_cuda_state_SOURCES = tests/test_cuda_state.c tests/exec_fixture.h tests/fixtures.h
+tests_test_cuda_state_SOURCES = tests/test_cuda_state.c tests/cuda_checks.h tests/exec_fixture.h tests/fixtures.h
 tests_test_cuda_state_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_state_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
 check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures
 TESTS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures
 check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec tests/cuda_processes
-tests_cuda_processes_SOURCES = tests/cuda_processes.c tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
+tests_cuda_processes_SOURCES = tests/cuda_processes.c tests/cuda_bounds.h tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
 tests_cuda_processes_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 TESTS += tests/test_cuda_kernels tests/test_cuda_exec
-tests_test_cuda_exec_SOURCES = tests/test_cuda_exec.c tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
+tests_test_cuda_exec_SOURCES = tests/test_cuda_exec.c tests/cuda_bounds.h tests/cuda_checks.h tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
 tests_test_cuda_exec_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
-tests_test_cuda_fixtures_SOURCES = tests/test_cuda_fixtures.c tests/exec_fixture.h tests/fixtures.h
+tests_test_cuda_fixtures_SOURCES = tests/test_cuda_fixtures.c tests/cuda_checks.h tests/exec_fixture.h tests/fixtures.h
 tests_test_cuda_fixtures_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 # the kernels' own files over stand-ins of what they call, so it needs no device
 CHECK_SUITES += tests/test_cuda_engine tests/test_cuda_remember

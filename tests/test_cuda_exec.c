@@ -8,20 +8,21 @@
  *   --steps N   training steps of a run, at most 4, before two evaluations
  */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/device.h"
 #include "sim/predict.h"
+#include "tests/cuda_bounds.h"
+#include "tests/cuda_checks.h"
 #include "tests/exec_fixture.h"
 #include "tests/timeline_order.h"
 
 enum { SAMPLES = 8, STEPS = 4, MOST_WORKERS = 8, MOST_SKIPS = 32 };
 
 static dp_error error = DP_ERROR_INIT;
-static int passed, failed, steps = STEPS;
+static int steps = STEPS;
 static bool whole;
 static sim_efficiency *efficiency;
 
@@ -43,21 +44,6 @@ typedef struct how {
   bool spoilt;         /* after a few steps a weight in the middle of the last chunk is not a number */
   const outcome *like; /* whose matrices it begins with; NULL: its own */
 } how;
-
-static void check(bool right, const char *format, ...) {
-  va_list arguments;
-  if (right) {
-    passed++;
-    return;
-  }
-  failed++;
-  va_start(arguments, format);
-  printf("FAIL ");
-  (void)vprintf(format, arguments);
-  va_end(arguments);
-  printf("\n");
-  (void)fflush(stdout);
-}
 
 static dp_status keep_gradients(exec_pipeline *pipeline, const graph *g, outcome *o) {
   o->count = g->parameters;
@@ -233,16 +219,6 @@ static void drop(outcome *o) {
   free(o->of_matrices);
 }
 
-static double distance(int64_t n, const float *a, const float *b) {
-  double square = 0, off = 0;
-  for (int64_t i = 0; i < n; i++) {
-    const double d = (double)a[i] - b[i];
-    square += (double)b[i] * b[i];
-    off += d * d;
-  }
-  return sqrt(off / square);
-}
-
 static const char *const plans[] = {
     "stages = 1",
     "stages = 2\nschedule = \"1f1b\"",
@@ -272,10 +248,6 @@ static const char *const plans[] = {
     "stages = 2\nschedule = \"folded\"\ntransport = \"host\"",
 };
 enum { PLANS = sizeof plans / sizeof *plans };
-
-/* fp32: sums in other orders, over some thousand terms and four steps. bf16: each of some hundred ops rounds its output
- * by up to 2^-8, at random, so that a loss is off by a few thousandths and gradients by some hundredths. */
-static const double loss_bound[] = {2e-5, 2e-2}, gradient_bound[] = {2e-4, 0.12};
 
 /* In dB. What comes through follows the activations, which bf16 moves by some hundredths; and where two directions have
  * nearly the same energy the fit may keep either. */

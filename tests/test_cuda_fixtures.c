@@ -6,7 +6,6 @@
  *   --cpu   on the host instead, in fp32 alone
  */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,29 +13,14 @@
 #include "exec/adapter.h"
 #include "exec/lanes.h"
 #include "sim/predict.h"
+#include "tests/cuda_checks.h"
 #include "tests/exec_fixture.h"
 
 enum { STEPS = 5 };
 
 static dp_error error = DP_ERROR_INIT;
-static int passed, failed;
 static bool on_host;
 static sim_efficiency *efficiency;
-
-static void check(bool right, const char *format, ...) {
-  va_list arguments;
-  if (right) {
-    passed++;
-    return;
-  }
-  failed++;
-  va_start(arguments, format);
-  printf("FAIL ");
-  (void)vprintf(format, arguments);
-  va_end(arguments);
-  printf("\n");
-  (void)fflush(stdout);
-}
 
 /* A model at work. */
 typedef struct rig {

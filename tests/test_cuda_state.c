@@ -3,7 +3,6 @@
  * several microbatches. Ends with `N passed, N failed`; exits with 77 where there is no device. */
 #include <cuda_runtime_api.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,29 +10,13 @@
 #include "base/schema.h"
 #include "kernels/halves.h"
 #include "sim/predict.h"
+#include "tests/cuda_checks.h"
 #include "tests/exec_fixture.h"
 
 enum { SAMPLES = 8 };
 
 static dp_error error = DP_ERROR_INIT;
-static int passed, failed;
-static const char *now = ""; /* for failures */
 static sim_efficiency *efficiency;
-
-static void check(bool right, const char *format, ...) {
-  va_list arguments;
-  if (right) {
-    passed++;
-    return;
-  }
-  failed++;
-  va_start(arguments, format);
-  printf("FAIL %s: ", now);
-  (void)vprintf(format, arguments);
-  va_end(arguments);
-  printf("\n");
-  (void)fflush(stdout);
-}
 
 static void *room(size_t bytes) {
   void *memory = malloc(bytes > 0 ? bytes : 1);

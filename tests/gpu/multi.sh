@@ -234,7 +234,4 @@ for word in "$@"; do
       ;;
   esac
 done
-"$python" "$top/tests/gpu/summary.py" "$out" >"$out/summary.md.new" &&
-  mv "$out/summary.md.new" "$out/summary.md" && cat "$out/summary.md"
-echo "$passed parts passed, $failed failed, $skipped skipped, $before done before, $left left"
-[ "$failed" -eq 0 ]
+finish_parts

@@ -68,3 +68,11 @@ program() {
 
 # Whether a case is wanted by a part that names one.
 wanted() { [ -z "$only" ] || [ "${1#"$only"}" != "$1" ]; }
+
+# The tables, and the last line; the exit status says whether a part failed.
+finish_parts() {
+  "$python" "$top/tests/gpu/summary.py" "$out" >"$out/summary.md.new" &&
+    mv "$out/summary.md.new" "$out/summary.md" && cat "$out/summary.md"
+  echo "$passed parts passed, $failed failed, $skipped skipped, $before done before, $left left"
+  [ "$failed" -eq 0 ]
+}

@@ -174,12 +174,10 @@ for word in "$@"; do
       part ops 200 "$python" "$top/tests/gpu/torch_peer.py" --kernels --output "$out/ops.json"
       ;;
     *)
-      echo "$0: $word: no such part, allowed: kernels, exec, fixtures, runs, sanitizer, bench, steps, peer, compile, ops" >&2
+      echo "$0: $word: no such part, allowed: kernels, exec, state, fixtures, runs, resume, sanitizer, bench, steps, peer," \
+        "compile, ops" >&2
       exit 2
       ;;
   esac
 done
-"$python" "$top/tests/gpu/summary.py" "$out" >"$out/summary.md.new" &&
-  mv "$out/summary.md.new" "$out/summary.md" && cat "$out/summary.md"
-echo "$passed parts passed, $failed failed, $skipped skipped, $before done before, $left left"
-[ "$failed" -eq 0 ]
+finish_parts
