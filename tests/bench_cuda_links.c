@@ -328,7 +328,7 @@ int main(int argc, char **argv) {
     printf("skipped: %s\n", error.text);
     return 77;
   }
-  links_must(exec_transport_open_mpi(&transport, &error), &error);
+  links_must(exec_transport_open_mpi(&transport, NULL, &error), &error);
   const int there = exec_device_cuda_count(), count = there < LINKS_MAX_GPUS ? there : LINKS_MAX_GPUS;
   if (transport) {
     char host[16]; /* who shares a GPU is taken for another host: NCCL does not know such processes otherwise */

@@ -298,12 +298,9 @@ TESTS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures t
 tests_test_cuda_state_SOURCES = tests/test_cuda_state.c tests/cuda_checks.h tests/exec_fixture.h tests/fixtures.h
 tests_test_cuda_state_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_state_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
-check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures
-TESTS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures
-check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec tests/cuda_processes
+check_PROGRAMS += tests/cuda_processes
 tests_cuda_processes_SOURCES = tests/cuda_processes.c tests/cuda_bounds.h tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
 tests_cuda_processes_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
-TESTS += tests/test_cuda_kernels tests/test_cuda_exec
 tests_test_cuda_exec_SOURCES = tests/test_cuda_exec.c tests/cuda_bounds.h tests/cuda_checks.h tests/exec_fixture.h tests/fixtures.h tests/timeline_order.h
 tests_test_cuda_exec_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 tests_test_cuda_fixtures_SOURCES = tests/test_cuda_fixtures.c tests/cuda_checks.h tests/exec_fixture.h tests/fixtures.h
@@ -322,24 +319,20 @@ check_PROGRAMS += tests/cuda_libraries
 tests_cuda_libraries_SOURCES = tests/cuda_libraries.c
 tests_cuda_libraries_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_cuda_libraries_LDADD = $(KERNELS_LIBS)
-# not of BENCHES either: tests/gpu/multi.sh runs it
-EXTRA_PROGRAMS += tests/bench_cuda_links
+# not of BENCHES, which any machine runs: tests/gpu/run.sh and multi.sh run them; made by every check, so that they compile
+check_PROGRAMS += tests/bench_cuda_kernels tests/bench_cuda_links tests/bench_cuda_step
 tests_bench_cuda_links_SOURCES = tests/bench_cuda_links.c tests/cuda_links.c tests/cuda_links.h tests/cuda_links_nccl.c
 tests_bench_cuda_links_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_bench_cuda_links_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
-EXTRA_PROGRAMS += tests/bench_cuda_step
 tests_bench_cuda_step_SOURCES = tests/bench_cuda_step.c
 tests_bench_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_bench_cuda_step_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
 tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_adamw.c tests/cuda_arrays.h tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h tests/cuda_remember.c tests/cuda_special.c tests/cuda_suite.h tests/cuda_trial.c $(OPS_TABLE)
 tests_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_kernels_LDADD = $(KERNELS_LIBS)
-# not one of BENCHES, which any machine runs: tests/gpu/run.sh runs it
-EXTRA_PROGRAMS += tests/bench_cuda_kernels
 tests_bench_cuda_kernels_SOURCES = tests/bench_cuda_kernels.c tests/bench.h tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h $(OPS_TABLE)
 tests_bench_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_bench_cuda_kernels_LDADD = $(KERNELS_LIBS)
-CLEANFILES += tests/bench_cuda_kernels tests/bench_cuda_links tests/bench_cuda_step
 endif
 EXTRA_DIST += tests/gpu
 CHECK_SUITES += tests/test_profiler_classes tests/test_profiler_record tests/test_profiler_steps tests/test_profiler_summary

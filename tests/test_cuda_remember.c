@@ -17,18 +17,18 @@
 enum { MOST = 16, ALGORITHMS = 3, FASTEST = 2 };
 
 static struct {
-  char device[400], problem[MOST][600], way[MOST][KERN_CUDA_WAY_BYTES];
+  char device[450], devices[MOST][450], problem[MOST][600], way[MOST][KERN_CUDA_WAY_BYTES];
   int count, asked, kept;
 } memory;
 
-static int place_of(const char *problem) {
+static int place_of(const char *device, const char *problem) {
   int i = 0;
-  while (i < memory.count && strcmp(memory.problem[i], problem) != 0) i++;
+  while (i < memory.count && (strcmp(memory.devices[i], device) != 0 || strcmp(memory.problem[i], problem) != 0)) i++;
   return i;
 }
 
 static const char *find(void *data, const char *device, const char *problem) {
-  const int i = place_of(problem);
+  const int i = place_of(device, problem);
   ck_assert_ptr_eq(data, &memory);
   (void)snprintf(memory.device, sizeof memory.device, "%s", device);
   memory.asked++;
@@ -36,10 +36,11 @@ static const char *find(void *data, const char *device, const char *problem) {
 }
 
 static void keep(void *data, const char *device, const char *problem, const char *way) {
-  const int i = place_of(problem);
+  const int i = place_of(device, problem);
   ck_assert_ptr_eq(data, &memory);
   ck_assert_str_eq(device, memory.device);
   ck_assert_int_lt(i, MOST);
+  (void)snprintf(memory.devices[i], sizeof memory.devices[i], "%s", device);
   (void)snprintf(memory.problem[i], sizeof memory.problem[i], "%s", problem);
   (void)snprintf(memory.way[i], sizeof memory.way[i], "%s", way);
   if (i == memory.count) memory.count++;
@@ -50,6 +51,7 @@ static kern_cuda context;
 static int plan_count;                  /* of attention */
 static int noted;                       /* so many of its engines add in any order */
 static int timed, guessed, ran;         /* how often; which algorithm ran last */
+static int refused;                     /* the algorithm that this part of the device cannot launch */
 static _Alignas(256) char scratch[256]; /* arrays that nobody writes to */
 
 static void forget(void) {
@@ -64,6 +66,7 @@ static void forget(void) {
 static void setup(void) {
   memset(&memory, 0, sizeof memory);
   plan_count = noted = 0;
+  refused = -1;
   context = (kern_cuda){.options = {.dtype = KERN_BF16,
                                     .gradient = KERN_FP32,
                                     .workspace = scratch,
@@ -214,6 +217,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
   (void)handle, (void)how, (void)alpha, (void)a, (void)of_a, (void)b, (void)of_b, (void)beta, (void)c, (void)of_c;
   (void)d, (void)of_d, (void)workspace, (void)stream;
   ck_assert(is_ours(algorithm) && bytes == 512);
+  if ((int)(algorithm->data[0] - MARK) == refused) return CUBLAS_STATUS_EXECUTION_FAILED;
   ran = (int)(algorithm->data[0] - MARK);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -252,6 +256,7 @@ void kern_conv_plans_free(kern_conv_plans *plans) { free(plans); }
 cudnnStatus_t kern_conv_plans_run(kern_cuda *c, const kern_conv_plans *plans, int index,
                                   void *const arrays[KERN_CONV_ARRAYS], void *workspace) {
   (void)c, (void)arrays, (void)workspace;
+  if (plans->first + index == refused) return CUDNN_STATUS_EXECUTION_FAILED;
   ran = plans->first + index;
   return CUDNN_STATUS_SUCCESS;
 }
@@ -320,6 +325,7 @@ cudnnStatus_t cudnnBackendGetAttribute(descriptor from, cudnnBackendAttributeNam
 }
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, descriptor plan, descriptor pack) {
   (void)handle, (void)pack;
+  if ((int)((intptr_t) * (descriptor *)plan - A_CONFIG) == refused) return CUDNN_STATUS_EXECUTION_FAILED;
   ran = (int)((intptr_t) * (descriptor *)plan - A_CONFIG);
   return CUDNN_STATUS_SUCCESS;
 }
@@ -503,6 +509,32 @@ START_TEST(what_cannot_be_had_is_timed_again_and_replaced) {
 }
 END_TEST
 
+/* A part that cannot launch what another found takes something else, and remembers it as its own. */
+START_TEST(parts_may_be_unlike) {
+  if (_i == OWN) return;
+  context.is_part = true;
+  cases[_i].solve();
+  for (int again = 0; again < 2; again++) {
+    forget();
+    refused = FASTEST;
+    cases[_i].solve();
+    ck_assert_int_eq(context.trouble.status, DP_OK);
+    ck_assert(ran >= 0 && ran != FASTEST && ran < ALGORITHMS);
+    ck_assert_int_eq(memory.asked, 2);
+    ck_assert_int_eq(memory.kept, !again);
+    ck_assert_int_eq(timed > 0, !again);
+    ck_assert_int_eq(memory.count, 2);
+    ck_assert_str_eq(memory.way[0], cases[_i].way);
+    ck_assert_str_eq(memory.devices[1], "a card, 132 multiprocessors, a part unlike others");
+    forget();
+    refused = -1; /* the part that found it */
+    cases[_i].solve();
+    ck_assert_int_eq(memory.asked, 1);
+    ck_assert_int_eq(ran, FASTEST);
+  }
+}
+END_TEST
+
 START_TEST(guesses_are_not_told) {
   context.tuning = false;
   cases[_i].solve();
@@ -629,6 +661,7 @@ int main(void) {
   tcase_add_loop_test(tcase, what_was_found_is_told_and_then_not_timed_again, 0, CASES);
   tcase_add_loop_test(tcase, what_is_remembered_goes_before_what_is_fast, 0, CASES);
   tcase_add_loop_test(tcase, what_cannot_be_had_is_timed_again_and_replaced, 0, CASES);
+  tcase_add_loop_test(tcase, parts_may_be_unlike, 0, CASES);
   tcase_add_loop_test(tcase, guesses_are_not_told, 0, CASES);
   tcase_add_loop_test(tcase, nothing_need_be_remembered, 0, CASES);
   tcase_add_loop_test(tcase, what_fails_is_not_told, 0, CASES);

@@ -46,10 +46,11 @@ resumes() {
   on_gpu stopped --resume "$@" || { cat err; return 1; }
   ! grep 'timed again' err && cmp stopped/algorithms.json before.json && is_same whole stopped
 }
+bf16=(--set model.precision=bf16 --set cluster.file=clusters/1xh200-virtual4.toml) # a device that computes it
 one 'fp32' resumes --set model.precision=fp32
-one 'bf16' resumes --set model.precision=bf16
-one 'bf16, adapters' resumes --set model.precision=bf16 --set task.trainable=lora --set task.lora_rank=4
-one 'four workers on parts of the GPU' resumes --set model.precision=bf16 --set plan.stages=4 --set cluster.file=clusters/4xcpu.toml
+one 'bf16' resumes "${bf16[@]}"
+one 'bf16, adapters' resumes "${bf16[@]}" --set task.trainable=lora --set task.lora_rank=4
+one 'four workers on parts of the GPU' resumes "${bf16[@]}" --set plan.stages=4
 
 other_device() {
   on_gpu other --steps 10 || { cat err; return 1; }

@@ -49,6 +49,7 @@ static void keep_fastest(attention_call *c, entry *e, descriptor plan) {
     e->ms = ms;
   else
     e->plan = before;
+  (void)cudaGetLastError(); /* of what could not be launched */
 }
 
 /* What the plan may use of the workspace. */
@@ -197,7 +198,11 @@ static bool restore_plan(attention_call *c, entry *e, const char *words) {
   b->made[b->made_count++] = e->config;
   e->any_order = has_any_order_note(b, e->config) || e->form == GRAPH_SUM;
   if (e->any_order && !may_have_any_order(e)) return false;
-  return make_plan(c, e, e->config, &e->plan) == FOUND;
+  if (make_plan(c, e, e->config, &e->plan) != FOUND) return false;
+  kern_attention_run(c); /* which a part of a device with other clusters may refuse; it may be run twice */
+  if (c->status == CUDNN_STATUS_SUCCESS) return true;
+  (void)cudaGetLastError();
+  return false;
 }
 
 static bool restore(void *data, const char *words) {

@@ -55,6 +55,7 @@ static dp_status make(kern_cuda *c) {
   if (!KERN_CUDA_TRY(c, cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, c->device)))
     return c->trouble.status;
   if (c->sm_count <= 0) c->sm_count = count;
+  c->is_part = c->sm_count < count;
   if (!KERN_CUDA_TRY(c, cudaGetDeviceProperties(&properties, c->device))) return c->trouble.status;
   describe_device(c, properties.name);
   if (!KERN_BLAS_TRY(c, cublasLtCreate(&c->blas)) || !KERN_DNN_TRY(c, cudnnCreate(&c->dnn)) ||

@@ -19,6 +19,7 @@ struct kern_cuda {
   kern_cuda_options options;
   cudaStream_t stream;
   int sm_count; /* of the part */
+  bool is_part; /* not all of the device's */
   int device;
   char about_device[384]; /* to whom it asks what is remembered */
   bool tuning;

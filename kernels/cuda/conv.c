@@ -254,8 +254,9 @@ typedef struct attempt {
   bool done; /* it has been run */
 } attempt;
 
+/* It is also run: parts of a device with as many multiprocessors may differ in the clusters that they can launch. */
 static bool restore(void *data, const char *words) {
-  const attempt *at = data;
+  attempt *at = data;
   const job *j = at->job;
   way w = 0;
   while (w <= WAY_COLUMNS && !kern_cuda_take_word(&words, way_names[w])) w++;
@@ -268,8 +269,14 @@ static bool restore(void *data, const char *words) {
   } else if (*words) {
     return false;
   }
-  *at->choice = c;
-  return true;
+  at->done = run_way(j, &c) == CUDNN_STATUS_SUCCESS;
+  if (at->done) {
+    *at->choice = c;
+    return true;
+  }
+  (void)cudaGetLastError();
+  kern_conv_plans_free(c.plans);
+  return false;
 }
 
 static bool choose_anew(void *data, char words[KERN_CUDA_WAY_BYTES]) {

@@ -197,9 +197,9 @@ void kern_cuda_gate_backward(kern_cuda *context, const kern_broadcast *size, con
 
 /* ---- moves: moves.cu ---- */
 
-/* At most 8 pieces; one that is NULL is left out. widths is host memory, read before the call returns; so are the lists
- * of pieces. */
-enum { KERN_CUDA_MAX_PIECES = 8 };
+/* At most KERN_CUDA_MAX_PIECES; one that is NULL is left out. widths is host memory, read before the call returns; so
+ * are the lists of pieces. */
+enum { KERN_CUDA_MAX_PIECES = 16 };
 void kern_cuda_concat(kern_cuda *context, int64_t outer, int pieces, const int64_t *widths, const void *const *piece,
                       void *whole, bool accumulate);
 void kern_cuda_split(kern_cuda *context, int64_t outer, int pieces, const int64_t *widths, const void *whole,

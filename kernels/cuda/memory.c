@@ -17,16 +17,32 @@ static void tell_problem(const kern_cuda *context, const char *kind, const kern_
     length += (size_t)snprintf(out + length, bytes - length, " %lld", (long long)key->words[i]);
 }
 
+/* Restores what is known for a device; `known`: there was something. */
+static bool restore(const kern_cuda *context, const char *device, const char *problem, const kern_cuda_chooser *chooser,
+                    bool *known) {
+  const kern_cuda_memory *memory = &context->options.memory;
+  const char *way = memory->find ? memory->find(memory->data, device, problem) : NULL;
+  *known = way != NULL;
+  return way && chooser->restore(chooser->data, way);
+}
+
 void kern_cuda_choose(kern_cuda *context, const char *kind, const kern_cuda_key *key,
                       const kern_cuda_chooser *chooser) {
   const kern_cuda_memory *memory = &context->options.memory;
-  char problem[64 + 21 * KERN_CUDA_KEY_WORDS], way[KERN_CUDA_WAY_BYTES] = "";
+  char problem[64 + 21 * KERN_CUDA_KEY_WORDS], way[KERN_CUDA_WAY_BYTES] = "", other[sizeof context->about_device + 32];
+  const char *device = context->about_device;
+  bool known;
   tell_problem(context, kind, key, problem, sizeof problem);
-  const char *known = memory->find ? memory->find(memory->data, context->about_device, problem) : NULL;
-  if (known && chooser->restore(chooser->data, known)) return;
+  if (restore(context, device, problem, chooser, &known) || kern_cuda_failed(context)) return;
+  /* Another part, with as many multiprocessors, found what does not run on this one: it stays that one's. */
+  if (known && context->is_part) {
+    (void)snprintf(other, sizeof other, "%s, a part unlike others", device);
+    device = other;
+    if (restore(context, device, problem, chooser, &known) || kern_cuda_failed(context)) return;
+  }
   const bool tuning = context->tuning;
   if (chooser->choose(chooser->data, way) && tuning && memory->keep && !kern_cuda_failed(context))
-    memory->keep(memory->data, context->about_device, problem, way);
+    memory->keep(memory->data, device, problem, way);
 }
 
 static void pass_space(const char **at) {

@@ -38,6 +38,7 @@ typedef struct call {
   void *sums; /* NULL, or [m] of C's dtype: sums of the rows of op(A); there is no bias then, nor a residual */
   void *workspace;
   size_t workspace_bytes;
+  bool done; /* it was computed while its product was made */
 } call;
 
 static void release(void *value) {
@@ -268,7 +269,8 @@ static void choose_one(call *c, product *p) {
 }
 
 /* ---- what is remembered: "apart" or "fused", bytes of workspace, the words of the algorithm; of sums that are apart
- * the first alone, since the product is then another problem ---- */
+ * the first alone, since the product is then another problem. What is restored is also run: parts of a device with as
+ * many multiprocessors may differ in the clusters that they can launch ---- */
 
 typedef struct attempt {
   call *call;
@@ -279,7 +281,7 @@ enum { ALGORITHM_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
 
 static bool restore(void *data, const char *way) {
   const attempt *at = data;
-  const call *c = at->call;
+  call *c = at->call;
   product *p = at->product;
   cublasLtMatmulHeuristicResult_t result = {.state = CUBLAS_STATUS_SUCCESS};
   uint64_t bytes;
@@ -292,10 +294,12 @@ static bool restore(void *data, const char *way) {
   for (int i = 0; i < ALGORITHM_WORDS; i++)
     if (!kern_cuda_take_number(&way, 16, &p->algorithm.data[i])) return false;
   p->workspace_bytes = (size_t)bytes;
-  return !*way && set_epilogue(c, p, fused) &&
-         cublasLtMatmulAlgoCheck(c->context->blas, p->how, p->b, p->a, p->c, p->c, &p->algorithm, &result) ==
-             CUBLAS_STATUS_SUCCESS &&
-         result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= p->workspace_bytes;
+  c->done = !*way && set_epilogue(c, p, fused) &&
+            cublasLtMatmulAlgoCheck(c->context->blas, p->how, p->b, p->a, p->c, p->c, &p->algorithm, &result) ==
+                CUBLAS_STATUS_SUCCESS &&
+            result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= p->workspace_bytes &&
+            multiply(c, &p->algorithm, p->workspace_bytes) == CUBLAS_STATUS_SUCCESS;
+  return c->done;
 }
 
 static bool choose_anew(void *data, char way[KERN_CUDA_WAY_BYTES]) {
@@ -320,6 +324,7 @@ static bool build(call *c, product *p, const kern_cuda_key *key) {
   const kern_cuda_chooser chooser = {restore, choose_anew, &at};
   if (!describe(c, p)) return false;
   kern_cuda_choose(c->context, "product", key, &chooser);
+  (void)cudaGetLastError(); /* of what the library looked at; cuDNN would take it for its own */
   return !kern_cuda_failed(c->context);
 }
 
@@ -357,7 +362,7 @@ static void run(call *c) {
   if (!find_product(c)) return;
   const product *p = c->product;
   if (c->bias && !p->apart && !set_vector(c, p)) return;
-  if (KERN_BLAS_TRY(context, multiply(c, &p->algorithm, p->workspace_bytes)) && p->apart)
+  if ((c->done || KERN_BLAS_TRY(context, multiply(c, &p->algorithm, p->workspace_bytes))) && p->apart)
     kern_cuda_add_bias(context, s->m, s->n, s->c_stride, c->c, c->bias, NULL, c->c);
 }
 
@@ -409,7 +414,7 @@ bool kern_cuda_product_with_sums(kern_cuda *context, const kern_cuda_gemm *size,
   if (!find_product(&one)) return true; /* which is told */
   const product *p = one.product;
   if (p->apart) return false;
-  if (set_vector(&one, p)) (void)KERN_BLAS_TRY(context, multiply(&one, &p->algorithm, p->workspace_bytes));
+  if (!one.done && set_vector(&one, p)) (void)KERN_BLAS_TRY(context, multiply(&one, &p->algorithm, p->workspace_bytes));
   return true;
 }
 
