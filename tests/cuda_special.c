@@ -336,6 +336,7 @@ const cuda_special cuda_specials[] = {{"gemm", special_gemm},
                                       {"time steps", special_time},
                                       {"NaN", special_passes_on},
                                       {"remembered", cuda_special_remember},
+                                      {"conv2d's weights by products", cuda_special_shifts},
                                       {"gated, both", special_gated_both},
                                       {"status", special_status},
                                       {NULL, NULL}};

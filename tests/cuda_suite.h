@@ -58,5 +58,6 @@ extern const cuda_special cuda_specials[]; /* ends with NULL */
 void cuda_special_adamw(void);             /* cuda_adamw.c */
 void cuda_special_exchange(void);
 void cuda_special_remember(void); /* cuda_remember.c */
+void cuda_special_shifts(void);   /* cuda_shifts.c */
 
 #endif

@@ -306,7 +306,7 @@ tests_test_cuda_exec_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 tests_test_cuda_fixtures_SOURCES = tests/test_cuda_fixtures.c tests/cuda_checks.h tests/exec_fixture.h tests/fixtures.h
 tests_test_cuda_fixtures_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 # the kernels' own files over stand-ins of what they call, so it needs no device
-CHECK_SUITES += tests/test_cuda_engine tests/test_cuda_remember
+CHECK_SUITES += tests/test_cuda_engine tests/test_cuda_remember tests/test_cuda_shifts
 tests_test_cuda_engine_SOURCES = tests/test_cuda_engine.c tests/suite.h kernels/cuda/engine.c kernels/cuda/memory.c
 tests_test_cuda_engine_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_engine_LDADD = $(CHECK_LIBS)
@@ -315,6 +315,9 @@ tests_test_cuda_remember_SOURCES = tests/test_cuda_remember.c tests/suite.h \
 	kernels/cuda/linear.c kernels/cuda/memory.c kernels/cuda/products.c
 tests_test_cuda_remember_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_remember_LDADD = $(CHECK_LIBS)
+tests_test_cuda_shifts_SOURCES = tests/test_cuda_shifts.c tests/suite.h kernels/cuda/conv_shifts.c
+tests_test_cuda_shifts_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_shifts_LDADD = $(CHECK_LIBS)
 check_PROGRAMS += tests/cuda_libraries
 tests_cuda_libraries_SOURCES = tests/cuda_libraries.c
 tests_cuda_libraries_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
@@ -327,7 +330,7 @@ tests_bench_cuda_links_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
 tests_bench_cuda_step_SOURCES = tests/bench_cuda_step.c
 tests_bench_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_bench_cuda_step_LDADD = $(EXEC_LIBS) $(SIM_LIBS) -lm
-tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_adamw.c tests/cuda_arrays.h tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h tests/cuda_remember.c tests/cuda_special.c tests/cuda_suite.h tests/cuda_trial.c $(OPS_TABLE)
+tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_adamw.c tests/cuda_arrays.h tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h tests/cuda_remember.c tests/cuda_shifts.c tests/cuda_special.c tests/cuda_suite.h tests/cuda_trial.c $(OPS_TABLE)
 tests_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_kernels_LDADD = $(KERNELS_LIBS)
 tests_bench_cuda_kernels_SOURCES = tests/bench_cuda_kernels.c tests/bench.h tests/cuda_device.c tests/cuda_device.h tests/cuda_moves.c tests/cuda_ops.c tests/cuda_ops.h $(OPS_TABLE)

@@ -48,11 +48,14 @@ static void keep(void *data, const char *device, const char *problem, const char
 }
 
 static kern_cuda context;
-static int plan_count;                  /* of attention */
-static int noted;                       /* so many of its engines add in any order */
-static int timed, guessed, ran;         /* how often; which algorithm ran last */
-static int refused;                     /* the algorithm that this part of the device cannot launch */
-static _Alignas(256) char scratch[256]; /* arrays that nobody writes to */
+static int plan_count;                     /* of attention */
+static int noted;                          /* so many of its engines add in any order */
+static int timed, guessed, ran;            /* how often; which algorithm ran last */
+static int refused;                        /* the algorithm that this part of the device cannot launch */
+enum { SHIFTED = ALGORITHMS + 1, SPREAD }; /* a gradient of weights by shifts, in one way or the other */
+static int quickest;                       /* of what `ran` may be: quicker than FASTEST */
+static bool shifts_fail;                   /* no product for them */
+static _Alignas(256) char scratch[256];    /* arrays that nobody writes to */
 
 static void forget(void) {
   kern_cuda_gemms_free(context.gemms);
@@ -67,6 +70,8 @@ static void setup(void) {
   memset(&memory, 0, sizeof memory);
   plan_count = noted = 0;
   refused = -1;
+  quickest = -2;
+  shifts_fail = false;
   context = (kern_cuda){.options = {.dtype = KERN_BF16,
                                     .gradient = KERN_FP32,
                                     .workspace = scratch,
@@ -101,7 +106,7 @@ float kern_cuda_time_ms(kern_cuda *c, void (*call)(void *data), void *data) {
   (void)c;
   timed++;
   call(data);
-  return ran == FASTEST ? 1 : 2;
+  return ran == quickest ? 0.5f : ran == FASTEST ? 1 : 2;
 }
 
 /* ---- of the runtime, and of other kernels ---- */
@@ -268,6 +273,18 @@ void kern_conv_columns_run(kern_cuda *c, const kern_conv2d *size, kern_conv_dire
   ran = ALGORITHMS;
 }
 
+/* For any kernel of more than one position, and no more than there is. */
+size_t kern_conv_shifts_bytes(const kern_conv2d *size, kern_dtype dtype, bool spread) {
+  (void)dtype, (void)spread;
+  return size->kernel_height * size->kernel_width > 1 ? 1 : 0;
+}
+void kern_conv_shifts_run(kern_cuda *c, const kern_conv2d *size, bool spread, bool accumulate,
+                          void *const arrays[KERN_CONV_ARRAYS], void *workspace) {
+  (void)size, (void)accumulate, (void)arrays, (void)workspace;
+  ran = spread ? SPREAD : SHIFTED;
+  if (shifts_fail) c->trouble.status = DP_UNSUPPORTED;
+}
+
 /* ---- of cuDNN's graphs for attention: descriptors are numbers, a plan's is where that of its configuration is; a plan
  * for 8 samples needs more than there is ---- */
 
@@ -369,19 +386,31 @@ static void product_with_sums(void) {
   const kern_linear size = {.rows = 64, .in = 16, .out = 32};
   kern_cuda_linear_weight_gradient(&context, &size, scratch, scratch, scratch, scratch);
 }
+static const kern_conv2d a_convolution = {.batch = 1,
+                                          .height = 8,
+                                          .width = 8,
+                                          .in = 32,
+                                          .out = 32,
+                                          .kernel_height = 3,
+                                          .kernel_width = 3,
+                                          .stride_height = 1,
+                                          .stride_width = 1,
+                                          .padding_height = 1,
+                                          .padding_width = 1};
 static void convolution(void) {
-  const kern_conv2d size = {.batch = 1,
-                            .height = 8,
-                            .width = 8,
-                            .in = 32,
-                            .out = 32,
-                            .kernel_height = 3,
-                            .kernel_width = 3,
-                            .stride_height = 1,
-                            .stride_width = 1,
-                            .padding_height = 1,
-                            .padding_width = 1};
-  kern_cuda_conv2d_forward(&context, &size, scratch, scratch, NULL, NULL, scratch);
+  kern_cuda_conv2d_forward(&context, &a_convolution, scratch, scratch, NULL, NULL, scratch);
+}
+static void weight_gradient(void) {
+  context.overwrites = true;
+  kern_cuda_conv2d_weight_gradient(&context, &a_convolution, scratch, scratch, scratch, NULL);
+}
+static void weight_gradient_by_shifts(void) {
+  quickest = SHIFTED;
+  weight_gradient();
+}
+static void weight_gradient_spread(void) {
+  quickest = SPREAD;
+  weight_gradient();
 }
 static kern_attention attention_of(int64_t batch) {
   return (kern_attention){.batch = batch, .heads = 8, .head_dim = 64, .q_tokens = 128, .k_tokens = 128, .scale = 1};
@@ -415,6 +444,9 @@ static const struct {
     {product_with_bias, "product bf16 fp32 exact 64 32 16 0 1 16 16 32 0 1 1 0 0 0 1 16 33554432",
      "fused 512 abc02 0 0 0 0 0 0 ffffffffffffffff", FASTEST},
     {convolution, "conv bf16 fp32 exact 1 8 8 32 32 3 3 1 1 1 1 0 0 0 0 1", "plain plan 2", FASTEST},
+    {weight_gradient, "conv_dw bf16 fp32 exact 1 8 8 32 32 3 3 1 1 1 1 2 0 0 0 1", "plain plan 2", FASTEST},
+    {weight_gradient_by_shifts, "conv_dw bf16 fp32 exact 1 8 8 32 32 3 3 1 1 1 1 2 0 0 0 1", "shifted", SHIFTED},
+    {weight_gradient_spread, "conv_dw bf16 fp32 exact 1 8 8 32 32 3 3 1 1 1 1 2 0 0 0 1", "spread", SPREAD},
     {attention, "attention bf16 fp32 exact 4 8 64 128 128 512 512 512 512 0 0 0 0 1 ", "graph 4 8 config 3", FASTEST},
     {attention_of_our_own, "attention bf16 fp32 exact 8 8 64 128 128 512 512 512 512 0 0 0 0 1 ", "own", ALGORITHMS},
     {attention_backward, "attention bf16 fp32 exact 8 8 64 128 128 512 512 512 512 512 512 512 1 1 ",
@@ -422,7 +454,7 @@ static const struct {
     {attention_in_any_order, "attention bf16 fp32 exact 4 8 64 128 128 512 512 512 512 512 512 512 1 1 1 ",
      "sum 4 8 config 3", FASTEST},
 };
-enum { CASES = sizeof cases / sizeof *cases, OWN = 4, BACKWARD = 5 };
+enum { CASES = sizeof cases / sizeof *cases, OWN = 7, BACKWARD = 8 };
 
 static void expect_found_anew(int i) {
   ck_assert_int_eq(context.trouble.status, DP_OK);
@@ -462,6 +494,9 @@ START_TEST(what_is_remembered_goes_before_what_is_fast) {
   static const char *const slower[CASES] = {"apart 512 abc00 0 0 0 0 0 0 ffffffffffffffff",
                                             "apart 512 abc00 0 0 0 0 0 0 ffffffffffffffff",
                                             "plain plan 0",
+                                            "plain plan 0",
+                                            "plain plan 0",
+                                            "plain plan 0",
                                             "operation 2 1 config 1",
                                             "graph 2 8 config 1",
                                             "graph 2 1 config 1",
@@ -489,8 +524,11 @@ START_TEST(what_cannot_be_had_is_timed_again_and_replaced) {
                                       "plain",
                                       "plain plan 3",
                                       "beta plan 2",
-                                      "rounded plan 2",
+                                      "fused plan 2",
+                                      "rounded plan 3",
                                       "columns plan 2",
+                                      "shifted plan 2",
+                                      "spread plan 2",
                                       "graph 3 8 config 1",
                                       "graph 0 8 config 1",
                                       "graph 4 8 config 4",
@@ -511,7 +549,7 @@ END_TEST
 
 /* A part that cannot launch what another found takes something else, and remembers it as its own. */
 START_TEST(parts_may_be_unlike) {
-  if (_i == OWN) return;
+  if (cases[_i].ran >= ALGORITHMS) return; /* what nobody refuses */
   context.is_part = true;
   cases[_i].solve();
   for (int again = 0; again < 2; again++) {
@@ -587,6 +625,45 @@ START_TEST(a_product_with_sums_or_both_by_themselves) {
   product_with_sums();
   ck_assert_int_eq(memory.kept, 1);
   ck_assert_str_eq(memory.way[1], "fused 512 abc02 0 0 0 0 0 0 ffffffffffffffff");
+}
+END_TEST
+
+/* Ways that only gradients of weights have: of products of shifts those that are summed in parts only in fp32; where
+ * there is no such product, another way is taken. */
+START_TEST(ways_of_weight_gradients_alone) {
+  static const char *const ways[] = {"shifted", "spread", "rounded plan 1"};
+  quickest = SHIFTED;
+  convolution();
+  ck_assert_str_eq(memory.way[0], "plain plan 2");
+  for (int i = 0; i < 3; i++) {
+    (void)snprintf(memory.way[0], sizeof memory.way[0], "%s", ways[i]);
+    forget();
+    convolution();
+    ck_assert_str_eq(memory.way[0], "plain plan 2");
+  }
+  forget();
+  setup();
+  context.options.gradient = KERN_BF16;
+  weight_gradient_by_shifts();
+  ck_assert_str_eq(memory.way[0], "plain plan 2");
+  (void)snprintf(memory.way[0], sizeof memory.way[0], "shifted");
+  forget();
+  weight_gradient();
+  ck_assert_str_eq(memory.way[0], "plain plan 2");
+  forget();
+  weight_gradient_spread();
+  ck_assert_int_eq(timed, 0);
+  (void)snprintf(memory.way[0], sizeof memory.way[0], "spread");
+  forget();
+  weight_gradient();
+  ck_assert_int_eq(timed, 0);
+  ck_assert_int_eq(ran, SPREAD);
+  forget();
+  setup();
+  shifts_fail = true;
+  weight_gradient_spread();
+  ck_assert_int_eq(context.trouble.status, DP_OK);
+  ck_assert_str_eq(memory.way[0], "plain plan 2");
 }
 END_TEST
 
@@ -666,6 +743,7 @@ int main(void) {
   tcase_add_loop_test(tcase, nothing_need_be_remembered, 0, CASES);
   tcase_add_loop_test(tcase, what_fails_is_not_told, 0, CASES);
   tcase_add_test(tcase, a_product_with_sums_or_both_by_themselves);
+  tcase_add_test(tcase, ways_of_weight_gradients_alone);
   tcase_add_test(tcase, attention_adds_in_one_order_where_it_must);
   tcase_add_test(tcase, other_problems_are_others);
   tcase_add_test(tcase, words_and_numbers);

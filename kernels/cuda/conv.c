@@ -1,11 +1,12 @@
 /* Convolutions: those of one position without a step are products; the others are cuDNN's, with channels last, or
  * products with gathered columns. What is to be added to the result is asked of cuDNN in a few ways, since not every
- * engine knows each, and else added by a kernel of our own. For each size the way and its plan are found once.
+ * engine knows each, and else added by a kernel of our own. Weights' gradients may be faster as products of shifted
+ * images. For each size the way and its plan are found once.
  *
  * The workspace is scratch, for a result that is then added to what lies there, and before it what a plan or a product
- * uses. Plans get room for copies of images in another layout and for the partial sums of weights' gradients that are
- * split over positions: at SDXL's largest, 8 images of 128 x 128 x 320, the most that is given, 256 MiB, which holds 69
- * partial sums.
+ * uses; the ways by shifts have all of it for their copies. Plans get room for copies of images in another layout and
+ * for the partial sums of weights' gradients that are split over positions: at SDXL's largest, 8 images of 128 x 128 x
+ * 320, the most that is given, 256 MiB, which holds 69 partial sums.
  */
 #include "kernels/cuda/conv.h"
 
@@ -24,9 +25,12 @@ typedef enum way {
   WAY_FUSED,   /* what is added is part of the graph; for gradients cuDNN compiles that, which takes a second */
   WAY_PLAIN,   /* the convolution, then our addition */
   WAY_ROUNDED, /* as that, with weights' gradients in the activations' dtype on the way */
-  WAY_COLUMNS
+  WAY_COLUMNS, /* from here on products: see conv.h */
+  WAY_SHIFTED,
+  WAY_SPREAD,
+  WAYS
 } way;
-static const char *const way_names[] = {"beta", "fused", "plain", "rounded", "columns"};
+static const char *const way_names[] = {"beta", "fused", "plain", "rounded", "columns", "shifted", "spread"};
 
 /* Of a size. */
 typedef struct choice {
@@ -120,6 +124,10 @@ static cudnnStatus_t run_way(const job *j, const choice *c) {
     kern_conv_columns_run(j->context, s, j->direction, j->accumulate, arrays, j->scratch, j->library, j->library_bytes);
     return CUDNN_STATUS_SUCCESS;
   }
+  if (c->way > WAY_COLUMNS) {
+    kern_conv_shifts_run(j->context, s, c->way == WAY_SPREAD, j->accumulate, arrays, j->library);
+    return CUDNN_STATUS_SUCCESS;
+  }
   const bool apart = c->way == WAY_ROUNDED || (c->way == WAY_PLAIN && (j->accumulate || arrays[KERN_CONV_RESIDUAL]));
   if (apart) arrays[result] = j->scratch;
   if (c->way == WAY_FUSED && j->accumulate) arrays[KERN_CONV_RESIDUAL] = arrays[result];
@@ -150,11 +158,21 @@ static bool is_aligned(const job *j) {
   return all % 16 == 0;
 }
 
+/* Sums that are added one after another are fp32's; with one tap a row there are none, and one way is enough. */
+static bool has_shifts(const job *j, way w) {
+  const bool spread = w == WAY_SPREAD, one = j->size->kernel_width == 1;
+  const size_t bytes = kern_conv_shifts_bytes(j->size, j->context->options.dtype, spread);
+  return j->direction == KERN_CONV_WEIGHT_GRADIENT && bytes > 0 &&
+         bytes <= j->library_bytes + scratch_bytes(j->size, j->context->options.dtype) &&
+         (spread ? !one : one || j->context->options.gradient == KERN_FP32);
+}
+
 static bool is_possible(const job *j, way w) {
   const bool more = j->arrays[KERN_CONV_BIAS] || j->arrays[KERN_CONV_RESIDUAL];
   const bool weights = j->direction == KERN_CONV_WEIGHT_GRADIENT;
   if (w == WAY_COLUMNS) return true;
   if (!is_aligned(j)) return false;
+  if (w > WAY_COLUMNS) return has_shifts(j, w);
   if (w == WAY_FUSED) return more || j->accumulate;
   if (w == WAY_BETA) return j->accumulate;
   if (w == WAY_ROUNDED) return weights && j->context->options.gradient != j->context->options.dtype;
@@ -201,7 +219,12 @@ static bool take_first(const job *j, choice *c) {
 
 /* Milliseconds; 0: it cannot be run. */
 static float time_of(job *j, const choice *c) {
-  if (run_way(j, c) != CUDNN_STATUS_SUCCESS) {
+  const bool well = run_way(j, c) == CUDNN_STATUS_SUCCESS;
+  if (c->way > WAY_COLUMNS && j->context->trouble.status == DP_UNSUPPORTED) { /* such a product: there are other ways */
+    j->context->trouble = (dp_error)DP_ERROR_INIT;
+    return 0;
+  }
+  if (!well) {
     (void)cudaGetLastError();
     return 0;
   }
@@ -210,8 +233,28 @@ static float time_of(job *j, const choice *c) {
   return ms > 0 ? ms : 1e-6f;
 }
 
-static void take_fastest(job *j, choice *best) {
+static bool may_win(const job *j, way w, bool alone) {
   const kern_cuda_options *options = &j->context->options;
+  const bool few = j->size->in <= FEW_CHANNELS || j->size->out <= FEW_CHANNELS;
+  if (w > WAY_COLUMNS) return !few;
+  /* cuDNN's engines are not at their best with few channels, nor in exact fp32 */
+  return !alone && (few || (options->dtype == KERN_FP32 && !options->tf32));
+}
+
+/* The fastest of the ways by products, if it is faster than `least`, 0: there is no other. */
+static void take_products(job *j, choice *best, float least) {
+  for (way w = WAY_COLUMNS; w < WAYS && !kern_cuda_failed(j->context); w++) {
+    const choice c = {.way = w};
+    if (!is_possible(j, w) || !may_win(j, w, least <= 0)) continue;
+    const float ms = time_of(j, &c);
+    if (ms <= 0 || (least > 0 && ms >= least)) continue;
+    least = ms;
+    kern_conv_plans_free(best->plans);
+    *best = c;
+  }
+}
+
+static void take_fastest(job *j, choice *best) {
   float least = 0;
   *best = (choice){.way = WAY_COLUMNS};
   for (way w = 0; w < WAY_COLUMNS && !kern_cuda_failed(j->context); w++) {
@@ -236,14 +279,7 @@ static void take_fastest(job *j, choice *best) {
     kern_conv_plans_free(best->plans);
     *best = (choice){.way = w, .plans = c.plans, .index = fastest};
   }
-  /* cuDNN's engines are not at their best with few channels, nor in exact fp32 */
-  const bool exact = options->dtype == KERN_FP32 && !options->tf32;
-  if (least <= 0 || (j->size->in > FEW_CHANNELS && j->size->out > FEW_CHANNELS && !exact)) return;
-  const choice columns = {.way = WAY_COLUMNS};
-  const float ms = time_of(j, &columns);
-  if (ms <= 0 || ms >= least) return;
-  kern_conv_plans_free(best->plans);
-  *best = columns;
+  take_products(j, best, least);
 }
 
 /* ---- what is remembered: the way, and the engine of its plan ---- */
@@ -259,10 +295,10 @@ static bool restore(void *data, const char *words) {
   attempt *at = data;
   const job *j = at->job;
   way w = 0;
-  while (w <= WAY_COLUMNS && !kern_cuda_take_word(&words, way_names[w])) w++;
-  if (w > WAY_COLUMNS || !is_possible(j, w)) return false;
+  while (w < WAYS && !kern_cuda_take_word(&words, way_names[w])) w++;
+  if (w == WAYS || !is_possible(j, w)) return false;
   choice c = {.way = w};
-  if (w != WAY_COLUMNS) {
+  if (w < WAY_COLUMNS) {
     const kern_conv_graph graph = graph_of(j, w);
     c.plans = kern_conv_plans_restore(j->context, &graph, j->library_bytes, words);
     if (!c.plans) return false;
@@ -321,7 +357,7 @@ static void run(job *j) {
     }
     const kern_cuda_chooser chooser = {restore, choose_anew, &at};
     at.choice = c;
-    kern_cuda_choose(context, "conv", &key, &chooser);
+    kern_cuda_choose(context, j->direction == KERN_CONV_WEIGHT_GRADIENT ? "conv_dw" : "conv", &key, &chooser);
     if (kern_cuda_failed(context) || !kern_cuda_cache_add(context, &context->convs, &key, c)) {
       release(c);
       return;

@@ -1,4 +1,5 @@
-/* What the files of convolutions share: cuDNN's plans (conv_plan.c) and the way by products (conv_columns.c). */
+/* What the files of convolutions share: cuDNN's plans (conv_plan.c) and the ways by products (conv_columns.c,
+ * conv_shifts.c). */
 #ifndef DP_KERNELS_CUDA_CONV_H
 #define DP_KERNELS_CUDA_CONV_H
 
@@ -74,6 +75,24 @@ void kern_conv_gather(kern_cuda *context, const kern_conv2d *size, bool back, in
                       const void *source, void *columns);
 /* turned[kernel_height, kernel_width, out, in] of w[out, kernel_height, kernel_width, in]. */
 void kern_conv_turn(kern_cuda *context, const kern_conv2d *size, const void *w, void *turned);
+
+/* ---- conv_shifts.c, conv_gather.cu ---- */
+
+/* Weights' gradients as products of dy with x some positions on; `spread`: x's copy has each position's neighbours
+ * beside it, and there is one product. Else there are kernel_width, each added to those before in the gradients' dtype.
+ * The bytes of workspace that it takes; 0: it is not for this convolution. Arrays begin on boundaries of 16 bytes. */
+size_t kern_conv_shifts_bytes(const kern_conv2d *size, kern_dtype dtype, bool spread);
+void kern_conv_shifts_run(kern_cuda *context, const kern_conv2d *size, bool spread, bool accumulate,
+                          void *const arrays[KERN_CONV_ARRAYS], void *workspace);
+
+/* Images in a grid: each in the upper left of grid_height x grid_width positions, one image behind the other. */
+typedef struct kern_conv_grid {
+  int64_t batch, height, width, grid_height, grid_width;
+} kern_conv_grid;
+/* spread[rows, taps, channels] of image[batch, height, width, channels]: row i has the grid's positions i - before and
+ * the taps - 1 behind it; zeros where there is no image. All of it is whole pieces of 16 bytes, less than 2^31. */
+void kern_conv_spread(kern_cuda *context, const kern_conv_grid *grid, int64_t channels, int64_t taps, int64_t before,
+                      int64_t rows, const void *image, void *spread);
 
 #ifdef __cplusplus
 }

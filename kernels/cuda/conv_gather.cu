@@ -1,6 +1,6 @@
 // The moves of convolutions by products. Values are moved as they are, so only their bytes count.
 #include "kernels/cuda/conv.h"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/stream.cuh"
 
 namespace kern {
 namespace {
@@ -57,6 +57,31 @@ __global__ void __launch_bounds__(THREADS)
     turned[i] = w[(o * taps + tap) * pieces + piece];
   }
 }
+
+// One piece of 16 bytes; there are less than 2^31.
+struct spread_job {
+  static constexpr int unroll = 4;
+  struct item {
+    uint4 bits;
+  };
+  const uint4 *__restrict__ image;
+  uint4 *__restrict__ spread;
+  divider pieces, taps, sample, row;  // pieces a tap; positions of the grid a sample, a row
+  unsigned before, batch, height, width;
+  __device__ __forceinline__ item load(int64_t i) const {
+    const unsigned at = static_cast<unsigned>(i), flat = pieces.divide_small(at), line = taps.divide_small(flat);
+    const unsigned piece = at - flat * static_cast<unsigned>(pieces.by);
+    const unsigned ahead = line + flat - line * static_cast<unsigned>(taps.by);  // of the grid's beginning by `before`
+    const unsigned position = ahead < before ? 0 : ahead - before;
+    const unsigned b = sample.divide_small(position), rest = position - b * static_cast<unsigned>(sample.by);
+    const unsigned y = row.divide_small(rest), x = rest - y * static_cast<unsigned>(row.by);
+    item to = {};
+    if (ahead >= before && b < batch && y < height && x < width)
+      to.bits = image[((b * height + y) * width + x) * static_cast<unsigned>(pieces.by) + piece];
+    return to;
+  }
+  __device__ __forceinline__ void store(int64_t i, const item &from) const { spread[i] = from.bits; }
+};
 
 unsigned blocks_of(int64_t total) {
   const int64_t blocks = divide_up(total, THREADS), most = 1 << 20;
@@ -123,4 +148,20 @@ void kern_conv_turn(kern_cuda *context, const kern_conv2d *s, const void *w, voi
         s->out, taps, pieces, static_cast<const P *>(w), static_cast<P *>(turned));
   });
   kern::launched(context, "a convolution's weights");
+}
+
+void kern_conv_spread(kern_cuda *context, const kern_conv_grid *grid, int64_t channels, int64_t taps, int64_t before,
+                      int64_t rows, const void *image, void *spread) {
+  const int64_t pieces = channels * kern_dtype_bytes(context->options.dtype) / 16;
+  const kern::spread_job job = {static_cast<const uint4 *>(image),
+                                static_cast<uint4 *>(spread),
+                                kern::divider_of(pieces),
+                                kern::divider_of(taps),
+                                kern::divider_of(grid->grid_height * grid->grid_width),
+                                kern::divider_of(grid->grid_width),
+                                static_cast<unsigned>(before),
+                                static_cast<unsigned>(grid->batch),
+                                static_cast<unsigned>(grid->height),
+                                static_cast<unsigned>(grid->width)};
+  kern::stream(context, "a convolution's grid", rows * taps * pieces, job);
 }

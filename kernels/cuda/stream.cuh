@@ -108,8 +108,11 @@ struct divider {
   uint64_t wide;
   unsigned magic;
   int shift;
+  __device__ __forceinline__ unsigned divide_small(unsigned n) const {  // n < 2^31
+    return (__umulhi(n, magic) + n) >> shift;
+  }
   __device__ __forceinline__ int64_t divide(int64_t n) const {
-    if (n < (int64_t{1} << 31)) return (__umulhi(static_cast<unsigned>(n), magic) + static_cast<unsigned>(n)) >> shift;
+    if (n < (int64_t{1} << 31)) return divide_small(static_cast<unsigned>(n));
     const int64_t near = static_cast<int64_t>(__umul64hi(static_cast<uint64_t>(n), wide));
     return n - near * by >= by ? near + 1 : near;
   }
