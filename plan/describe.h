@@ -11,7 +11,7 @@ typedef struct plan_key_table {
   size_t count;
 } plan_key_table;
 
-size_t plan_scenario_tables(const plan_key_table **tables); /* the top, [model] [task] [plan] [search] [whatif] [train] [data] */
+size_t plan_scenario_tables(const plan_key_table **tables); /* the top, [model] [task] [plan] [search] [whatif] [train] [data] [monitor] */
 size_t plan_cluster_tables(const plan_key_table **tables);  /* the top of a cluster file, [[node]], [[fabric]] */
 size_t plan_cluster_row_tables(
     const plan_key_table **tables);                          /* [[node.pcie]], [[node.device]], [[node.nvlink]], ... */

@@ -19,7 +19,7 @@ libplan_a_SOURCES += \
 	plan/machine.h plan/machine_cluster.c plan/machine_file.c plan/machine_model.c \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
-	plan/scenario.c plan/scenario_plan.c plan/scenario_reader.h plan/scenario_train.c plan/scenario_train.h plan/scenario_whatif.c \
+	plan/scenario.c plan/scenario_monitor.c plan/scenario_monitor.h plan/scenario_plan.c plan/scenario_reader.h plan/scenario_train.c plan/scenario_train.h plan/scenario_whatif.c \
 	plan/topology.h \
 	plan/transport.c plan/transport.h
 libplan_a_SOURCES += \

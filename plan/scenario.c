@@ -487,7 +487,7 @@ static dp_status read_profile(const dp_node *node, bool anywhere, plan_scenario 
 typedef struct file_keys {
   const char *format, *name;
   int64_t version;
-  const dp_node *model, *task, *cluster, *plan, *search, *link, *device, *host, *whatif, *train, *data;
+  const dp_node *model, *task, *cluster, *plan, *search, *link, *device, *host, *whatif, *train, *data, *monitor;
 } file_keys;
 
 static const dp_field file_fields[] = {
@@ -505,6 +505,7 @@ static const dp_field file_fields[] = {
     {"whatif", DP_FIELD_NODE, offsetof(file_keys, whatif), false, 0, 0, NULL, "[whatif]"},
     {"train", DP_FIELD_NODE, offsetof(file_keys, train), false, 0, 0, NULL, "[train]"},
     {"data", DP_FIELD_NODE, offsetof(file_keys, data), false, 0, 0, NULL, "[data]"},
+    {"monitor", DP_FIELD_NODE, offsetof(file_keys, monitor), false, 0, 0, NULL, "[monitor]"},
 };
 
 /* "scenarios/sdxl.toml" -> "sdxl" */
@@ -543,6 +544,7 @@ static dp_status read_root(plan_scenario *scenario, const char *cluster_file, dp
   DP_TRY(read_task(keys.task, scenario, error));
   DP_TRY(plan_scenario_read_train(keys.train, scenario, error));
   DP_TRY(plan_scenario_read_data(keys.data, scenario, error));
+  DP_TRY(plan_scenario_read_monitor(keys.monitor, scenario, error));
   DP_TRY(plan_catalogue_read(NULL, &scenario->catalogue, error));
   DP_TRY(cluster_file ? plan_cluster_read(cluster_file, &scenario->catalogue, &scenario->cluster_document,
                                           &scenario->cluster, error)
@@ -675,6 +677,7 @@ size_t plan_scenario_tables(const plan_key_table **tables) {
       {"[whatif]", plan_whatif_fields, PLAN_WHATIF_FIELD_COUNT},
       {"[train]", plan_train_fields, PLAN_TRAIN_FIELD_COUNT},
       {"[data]", plan_data_fields, PLAN_DATA_FIELD_COUNT},
+      {"[monitor]", plan_monitor_fields, PLAN_MONITOR_FIELD_COUNT},
   };
   *tables = all;
   return DP_COUNT_OF(all);

@@ -1,4 +1,4 @@
-/* A scenario: the file people write. [model] [task] [cluster] [plan] [search] [whatif] [train] [data], and in [link] [device] [host] what
+/* A scenario: the file people write. [model] [task] [cluster] [plan] [search] [whatif] [train] [data] [monitor], and in [link] [device] [host] what
  * is changed of the cluster (plan/cluster_change.h); see doc/formats.md. */
 #ifndef DP_PLAN_SCENARIO_H
 #define DP_PLAN_SCENARIO_H
@@ -8,6 +8,7 @@
 #include "plan/cluster.h"
 #include "plan/plan.h"
 #include "plan/profile.h"
+#include "plan/scenario_monitor.h"
 #include "plan/scenario_train.h"
 
 /* A cluster file that [whatif] names. */
@@ -67,6 +68,7 @@ typedef struct plan_scenario {
   plan_whatif whatif;
   plan_train train;
   plan_data data;
+  plan_monitor monitor;
 } plan_scenario;
 
 /* Defaults. task: kind "train", optimizer "adamw", trainable "full", lora_rank 16, steps 1 (sampling 50), gradients fp32,
