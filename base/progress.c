@@ -35,7 +35,12 @@ void dp_progress_update(dp_progress *progress, uint64_t done, const char *note) 
   fflush(stderr);
 }
 
-void dp_progress_end(dp_progress *progress) {
+void dp_progress_clear(dp_progress *progress) {
   if (progress->shown && progress->drawn_s > 0) fprintf(stderr, "\r\033[K");
+  progress->drawn_s = 0;
+}
+
+void dp_progress_end(dp_progress *progress) {
+  dp_progress_clear(progress);
   progress->shown = false;
 }

@@ -19,6 +19,8 @@ typedef struct dp_progress {
 
 void dp_progress_begin(dp_progress *progress, const char *what, uint64_t total); /* total 0: unknown */
 void dp_progress_update(dp_progress *progress, uint64_t done, const char *note); /* note may be NULL ("best 1.2 s") */
+/* Takes the line away, for another to stand there; the next update draws it again. */
+void dp_progress_clear(dp_progress *progress);
 void dp_progress_end(dp_progress *progress);
 
 #ifdef __cplusplus

@@ -36,6 +36,7 @@ diffpipe_SOURCES += cli/advise.c cli/advise.h cli/advise_json.c cli/advise_lines
 diffpipe_SOURCES += cli/data.c cli/data.h cli/data_cache.c cli/data_check.c cli/data_model.c
 diffpipe_SOURCES += cli/run.c cli/run_log.c cli/run_log.h cli/run_memory.c cli/run_memory.h cli/run_plan.c cli/run_plan.h cli/run_processes.c cli/run_processes.h cli/run_report.c cli/run_report.h cli/run_units.c cli/run_units.h
 diffpipe_SOURCES += cli/run_algorithms.c cli/run_algorithms.h
+diffpipe_SOURCES += cli/run_hook.c cli/run_hook.h cli/run_monitor.c cli/run_monitor.h
 diffpipe_LDADD = $(EXEC_LIBS) $(REPORTS_LIBS)
 diffpipe_SOURCES += cli/profile.c cli/profile_json.c cli/profile_report.c cli/profile_report.h
 diffpipe_LDADD += $(PROFILER_LIBS)

@@ -12,6 +12,7 @@
 #include "cli/efficiency.h"
 #include "cli/run_algorithms.h"
 #include "cli/run_memory.h"
+#include "cli/run_monitor.h"
 #include "cli/run_plan.h"
 #include "cli/run_processes.h"
 #include "cli/run_report.h"
@@ -33,11 +34,14 @@ enum {
   SLOT_THREADS,
   SLOT_TRUST_CACHE,
   SLOT_ALGORITHMS,
+  SLOT_ON_ANOMALY,
   SLOT_JSON
 };
 
 enum { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
+enum { ANOMALY_ALARM, ANOMALY_OFF };
+static const char *const anomalies[] = {"alarm", "off", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_SET(SLOT_SET),
@@ -83,6 +87,13 @@ static const cli_option options[] = {
      .argument = "FILE",
      .help = "of CUDA's libraries: take what FILE has, add what was timed",
      .slot = SLOT_ALGORITHMS},
+    {.name = "on-anomaly",
+     .type = CLI_CHOICE,
+     .argument = "WHAT",
+     .help = "what is done when a step, stage or link becomes slow (doc/monitor.md)",
+     .fallback = "alarm",
+     .slot = SLOT_ON_ANOMALY,
+     .choices = anomalies},
     {.name = "trust-cache",
      .type = CLI_FLAG,
      .help = "take a cache that was made for another model or of other data",
@@ -141,6 +152,7 @@ typedef struct run {
   cli_run_log log;
   plan_timeline_samples samples;
   cli_run_units units;
+  cli_run_monitor monitor;
   dp_progress bar;
 } run;
 
@@ -193,7 +205,8 @@ static dp_status note_step(run *r, const exec_session_report *report, const plan
   (void)snprintf(note, sizeof note, "step %lld, loss %.4g, %s, %.4g samples/s", (long long)report->step, report->loss,
                  dp_format_seconds(step_s, duration), samples_per_s);
   dp_progress_update(&r->bar, (uint64_t)(report->step - r->first), note);
-  return cli_run_log_step(&r->log, r->session, report, plan->ranks, step_s, samples_per_s, error);
+  DP_TRY(cli_run_log_step(&r->log, r->session, report, plan->ranks, step_s, samples_per_s, error));
+  return cli_run_monitor_step(&r->monitor, report->step, step_s, report->timed ? timeline : NULL, observed, error);
 }
 
 static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
@@ -212,8 +225,17 @@ static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   return DP_OK;
 }
 
+/* Where the timelines are: on process 0. */
+static dp_status begin_monitor(run *r, dp_error *error) {
+  const report_run *predicted = &r->predicted->run;
+  if (!speaks(r) || r->values->slots[SLOT_ON_ANOMALY].integer == ANOMALY_OFF) return DP_OK;
+  return cli_run_monitor_init(predicted->program, &r->scenario->monitor, predicted->timeline, &r->log, &r->bar,
+                              &r->monitor, error);
+}
+
 static dp_status train(run *r, dp_error *error) {
   plan_timeline timeline = {0};
+  DP_TRY(exec_agree(r->transport, begin_monitor(r, error), error));
   DP_TRY(plan_timeline_init(r->predicted->run.program, &timeline, error));
   dp_status status = DP_OK;
   listen();
@@ -370,6 +392,7 @@ static dp_status open_and_work(run *r, dp_error *error) {
   cli_run_log_close(&r->log);
   plan_timeline_samples_free(&r->samples);
   cli_run_units_free(&r->units);
+  cli_run_monitor_free(&r->monitor);
   return status;
 }
 

@@ -98,8 +98,7 @@ void cli_run_log_close(cli_run_log *log) {
 
 /* ---- writing ---- */
 
-/* Takes the row. */
-static dp_status add(cli_run_log *log, json_t *row, dp_error *error) {
+dp_status cli_run_log_row(cli_run_log *log, json_t *row, dp_error *error) {
   if (!row) return dp_fail_memory(error);
   if (!log->stream) {
     json_decref(row);
@@ -127,7 +126,7 @@ dp_status cli_run_log_step(cli_run_log *log, const exec_session *session, const 
                            double step_s, double samples_per_s, dp_error *error) {
   DP_TRY(keep_loss(log, report->step, report->loss, error));
   if (report->psnr) DP_TRY(keep_psnr(log, session, report->psnr, error));
-  return add(
+  return cli_run_log_row(
       log,
       json_pack("{sI sI so so so so so so so*}", "step", (json_int_t)report->step, "epoch", (json_int_t)report->epoch,
                 "loss", report_json_number(report->loss), "lr", report_json_number(report->learning_rate),
@@ -151,7 +150,7 @@ dp_status cli_run_log_evaluation(cli_run_log *log, int64_t step, const exec_eval
     json_decref(row);
     return dp_fail_memory(error);
   }
-  return add(log, row, error);
+  return cli_run_log_row(log, row, error);
 }
 
 dp_status cli_run_log_event(cli_run_log *log, int64_t step, const char *event, const char *path, dp_error *error) {
@@ -160,5 +159,5 @@ dp_status cli_run_log_event(cli_run_log *log, int64_t step, const char *event, c
     json_decref(row);
     row = NULL;
   }
-  return add(log, row, error);
+  return cli_run_log_row(log, row, error);
 }

@@ -3,7 +3,7 @@
  * A step that was trained: {"step", "epoch", "loss", "lr", "gradient_norm", "stage_norms", "step_s", "samples_per_s"},
  * and where compressed skips were measured "psnr": {"TENSOR to UNIT": dB}. An evaluation: {"step", "eval_loss",
  * "eval_quantiles", "eval_samples"}, with running means "eval_ema_loss" and "eval_ema_quantiles", too. Else {"step",
- * "event", "path"}: "checkpoint"; {"step", "event"}: "resumed", "interrupted".
+ * "event", "path"}: "checkpoint"; {"step", "event"}: "resumed", "interrupted"; what the monitor tells (cli/run_monitor.h).
  *
  * A run that resumes keeps the lines up to its checkpoint's step; those of later steps are done again.
  */
@@ -35,6 +35,8 @@ dp_status cli_run_log_step(cli_run_log *log, const exec_session *session, const 
 /* means: NULL without running means. */
 dp_status cli_run_log_evaluation(cli_run_log *log, int64_t step, const exec_evaluation *evaluation,
                                  const exec_evaluation *means, dp_error *error);
+/* An object of the caller's, which it takes; NULL: no memory. */
+dp_status cli_run_log_row(cli_run_log *log, json_t *row, dp_error *error);
 /* path may be NULL. */
 dp_status cli_run_log_event(cli_run_log *log, int64_t step, const char *event, const char *path, dp_error *error);
 

@@ -11,4 +11,4 @@ dist_doc_DATA += doc/autotuner.md doc/executor.md doc/weights.md
 dist_doc_DATA += doc/advise.md doc/whatif.md
 dist_doc_DATA += doc/data.md doc/running.md doc/training.md
 dist_doc_DATA += doc/performance.md
-dist_doc_DATA += doc/profiling.md
+dist_doc_DATA += doc/monitor.md doc/profiling.md

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "exec/throttle.h"
 #include "exec/worker.h"
 
 typedef struct exec_lane {
@@ -52,6 +53,7 @@ struct exec_pipeline {
   exec_report *reports;
   double *squares;
   void *device; /* the kind's queues; NULL: it has none */
+  exec_throttle throttle;
   bool made;    /* all of it, here and in the other processes */
   dp_arena arena;
 };

@@ -186,6 +186,7 @@ static dp_status make_together(exec_pipeline *p, dp_status status, dp_error *err
 
 static dp_status make_all(exec_pipeline *p, dp_error *error) {
   dp_status status = check_plan(&p->work, error);
+  if (status == DP_OK) status = exec_throttle_read(&p->throttle, error);
   if (status == DP_OK) status = make(p, error);
   if (p->work.kind->survey && exec_process_count(p->work.options.transport) > 1)
     return make_together(p, status, error);

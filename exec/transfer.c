@@ -29,11 +29,20 @@ static bool is_idle(const exec_pipeline *p, const plan_message *message) {
   return message->backward && p->work.step->evaluate;
 }
 
+/* Evaluations have no step. */
+static void throttle(const exec_pipeline *p, const plan_message *message) {
+  const int *devices = p->work.plan->devices;
+  if (p->throttle.more_s > 0 && devices)
+    exec_throttle_wait(&p->throttle, devices[message->from_worker], devices[message->to_worker],
+                       p->work.step->adamw.step);
+}
+
 void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
   const plan_program *program = p->work.program;
   const plan_instruction *recv = &program->instructions[recv_at], *send = &program->instructions[recv->peer];
   const plan_message *message = &program->messages[recv->class_id];
   if (is_idle(p, message)) return;
+  throttle(p, message);
   for (int k = 0; k < message->tensor_count; k++) {
     const uint32_t lane = p->lane_of[recv_at];
     const void *from = sent(p, lane, message, send, k);
@@ -65,6 +74,7 @@ dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
   exec_transport *t = p->work.options.transport;
   const int to = exec_process_of(p, (int)message->to_worker);
   const uint32_t tag = p->lane_of[at];
+  throttle(p, message);
   if (p->work.kind->send) {
     exec_piece *pieces = p->lanes[tag].pieces;
     return p->work.kind->send(p, at, pieces_of(p, at, true, pieces), pieces, error);

@@ -25,7 +25,7 @@ bool prof_drift_add(prof_drift *d, double limit, int64_t step, double ratio) {
   d->now = dp_median(sorted, PROF_DRIFT_STEPS);
   if (d->seen == PROF_DRIFT_STEPS) d->reference = d->now;
   if (!is_over(d, limit / 2, d->now)) d->told = false;
-  if (d->told || !is_over(d, limit, d->now)) return false;
+  if (d->told || !is_over(d, limit, d->now) || fabs(d->now - 1) <= fabs(d->reference - 1)) return false;
   d->told = true;
   d->since = first_over(d, limit);
   return true;

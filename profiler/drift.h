@@ -2,8 +2,9 @@
  *
  * A figure a step: r = measured / predicted. The first DRIFT_STEPS make the reference, their median r0: predictions are
  * wrong by something, and that is no news. From then on the median r1 of the newest DRIFT_STEPS is compared with it: at
- * |r1 / r0 - 1| > limit there is a drift, told once; `since` is the first of those steps whose own |r / r0 - 1| is over
- * the limit. It may be told again once |r1 / r0 - 1| has been at most half the limit.
+ * |r1 / r0 - 1| > limit and |r1 - 1| > |r0 - 1|, away from the prediction, there is a drift, told once; `since` is the
+ * first of those steps whose own |r / r0 - 1| is over the limit. It may be told again once |r1 / r0 - 1| has been at
+ * most half the limit.
  */
 #ifndef DP_PROFILER_DRIFT_H
 #define DP_PROFILER_DRIFT_H

@@ -254,9 +254,10 @@ const char *prof_event_show(const prof_monitor *m, const prof_event *e, char out
   (void)dp_format_seconds(e->now_s, now);
   (void)dp_format_seconds(e->mean_s, mean);
   (void)prof_watched_show(m, e->watched, name);
+  const double times = fmin(e->now_s / e->mean_s, 1e9);
   if (e->kind == PROF_EVENT_ALARM)
-    (void)snprintf(out, 256, "%s: %s%s, %.3g times the mean of %s (z %.0f) since step %lld", name, now,
-                   each[e->watched->subject], e->now_s / e->mean_s, mean, fmin(e->score, 1e6), (long long)e->since);
+    (void)snprintf(out, 256, "%s: %s%s, %.*f times the mean of %s (z %.0f) since step %lld", name, now,
+                   each[e->watched->subject], times < 10, times, mean, fmin(e->score, 1e6), (long long)e->since);
   else
     (void)snprintf(out, 256, "%s: %s%s, well again by the mean of %s", name, now, each[e->watched->subject], mean);
   return out;

@@ -114,9 +114,10 @@ START_TEST(a_change_against_the_prediction_is_told_once) {
   ck_assert_int_eq(drift.since, 41);
   ck_assert_double_eq_tol(drift.now, 1.43, 1e-12);
   for (int i = 101; i <= 120; i++) ck_assert(!prof_drift_add(&drift, 0.08, i, 1.3));
+  for (int i = 121; i <= 140; i++) ck_assert(!prof_drift_add(&drift, 0.08, i, 1.1)); /* nearer to the prediction */
   told = 0;
-  for (int i = 121; i <= 140; i++) told += prof_drift_add(&drift, 0.08, i, 1.1);
-  ck_assert_int_eq(told, 1); /* faster is a change, too */
+  for (int i = 141; i <= 160; i++) told += prof_drift_add(&drift, 0.08, i, 0.6); /* further off, and faster */
+  ck_assert_int_eq(told, 1);
 }
 END_TEST
 

@@ -1,0 +1,36 @@
+/* The live monitor of a run: what profiler/monitor.h says of its steps, told in three ways: a line on stderr, an object
+ * in log.jsonl, and monitor.hook.
+ *
+ * The object: {"step", "event", "subject", "name", "line", ...}. event: "alarm" or "recovered", with "since", "now_s",
+ * "mean_s", "median_s", "z_score" (null: without bound), of a link "worker" and "peer", of a stage "worker"; "drift",
+ * with "since", "stage", "chunk", "pass", "measured_s", "predicted_s", "first_ratio". doc/monitor.md lists them all.
+ */
+#ifndef DP_CLI_RUN_MONITOR_H
+#define DP_CLI_RUN_MONITOR_H
+
+#include "base/progress.h"
+#include "cli/run_hook.h"
+#include "cli/run_log.h"
+#include "profiler/monitor.h"
+
+typedef struct cli_run_monitor {
+  prof_monitor monitor; /* of the program that the run began with; program NULL: nothing is watched */
+  prof_event *events;   /* of the last step */
+  uint32_t event_count;
+  cli_run_hook hook;
+  cli_run_log *log;
+  dp_progress *bar; /* cleared before a line */
+} cli_run_monitor;
+
+/* Log and bar are the run's; program and rule must outlive the monitor. */
+dp_status cli_run_monitor_init(const plan_program *program, const plan_monitor *rule, const plan_timeline *predicted,
+                               cli_run_log *log, dp_progress *bar, cli_run_monitor *monitor, dp_error *error);
+void cli_run_monitor_free(cli_run_monitor *monitor); /* a zeroed one is fine */
+
+/* Judges a step, as prof_monitor_step, and tells of it; `events` say the same. */
+dp_status cli_run_monitor_step(cli_run_monitor *monitor, int64_t step, double step_s, const plan_timeline *timeline,
+                               bool disturbed, dp_error *error);
+/* Tells of something else: takes the object, which has "step", "event" and "line"; NULL: no memory. */
+dp_status cli_run_monitor_tell(cli_run_monitor *monitor, json_t *row, dp_error *error);
+
+#endif
