@@ -45,8 +45,9 @@ static bool is_slow(const prof_series *s, const plan_monitor *rule, double value
          prof_series_score(s, value) > rule->z_score && value - s->mean > least_s;
 }
 
-static prof_verdict judge_alarmed(prof_series *s, const plan_monitor *rule, double value) {
-  s->well = value <= rule->recovered_multiple * s->mean ? s->well + 1 : 0;
+static prof_verdict judge_alarmed(prof_series *s, const plan_monitor *rule, double value, double least_s) {
+  const bool well = value <= rule->recovered_multiple * s->mean || value - s->mean < least_s / 2;
+  s->well = well ? s->well + 1 : 0;
   if (s->well < rule->recovered_steps) return PROF_STEADY;
   s->alarmed = false;
   s->slow = s->well = 0;
@@ -54,7 +55,7 @@ static prof_verdict judge_alarmed(prof_series *s, const plan_monitor *rule, doub
 }
 
 prof_verdict prof_series_add(prof_series *s, const plan_monitor *rule, int64_t step, double value, double least_s) {
-  if (s->alarmed) return judge_alarmed(s, rule, value);
+  if (s->alarmed) return judge_alarmed(s, rule, value, least_s);
   if (!is_slow(s, rule, value, least_s)) {
     s->slow = 0;
     take(s, rule->window_steps, value);

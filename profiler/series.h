@@ -10,8 +10,9 @@
  *
  * The multiple alone would take a noisy figure's outliers for news, the score alone a steady figure's trifles. An alarm
  * is raised at the last of slow_steps slow values in a row; it ends at the last of recovered_steps values in a row that
- * are at most recovered_multiple * mean. So there is one alarm however long it lasts, and none flickers: between the
- * two multiples nothing changes. Slow values, and all while an alarm lasts, leave the baseline as it was.
+ * are well: at most recovered_multiple * mean, or over the mean by less than half of least_s. So there is one alarm
+ * however long it lasts, and none flickers: between slow and well nothing changes. Slow values, and all while an alarm
+ * lasts, leave the baseline as it was.
  */
 #ifndef DP_PROFILER_SERIES_H
 #define DP_PROFILER_SERIES_H

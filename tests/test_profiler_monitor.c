@@ -89,6 +89,12 @@ START_TEST(what_is_less_than_worth_a_word_is_not_slow) {
   alternate(1e-6, 1e-6);
   for (int i = 0; i < 5; i++) ck_assert_int_eq(prof_series_add(&series, &rule, ++at, 9e-4, 1e-3), PROF_STEADY);
   ck_assert_int_eq(series.slow, 0);
+  alternate(1e-6, 1e-6);
+  ck_assert_int_eq(prof_series_add(&series, &rule, ++at, 2e-3, 1e-3), PROF_STEADY);
+  ck_assert_int_eq(prof_series_add(&series, &rule, ++at, 2e-3, 1e-3), PROF_ALARM);
+  for (int i = 0; i < 5; i++) ck_assert_int_eq(prof_series_add(&series, &rule, ++at, 6e-4, 1e-3), PROF_STEADY);
+  for (int i = 0; i < 2; i++) ck_assert_int_eq(prof_series_add(&series, &rule, ++at, 4e-4, 1e-3), PROF_STEADY);
+  ck_assert_int_eq(prof_series_add(&series, &rule, ++at, 4e-4, 1e-3), PROF_RECOVERED); /* 400 times the mean */
 }
 END_TEST
 
