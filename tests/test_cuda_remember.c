@@ -137,9 +137,10 @@ void kern_cuda_column_sums(kern_cuda *c, int64_t rows, int64_t columns, int64_t 
   ran = ALGORITHMS;
 }
 
-/* ---- of cuBLASLt: algorithms 0, 1, 2, with a number of their own in their words ---- */
+/* ---- of cuBLASLt: algorithms 0, 1, 2, with a number of their own in their words, and one without a workspace ---- */
 
-enum { MARK = 0xabc00 };
+enum { MARK = 0xabc00, BARE = 8 };
+static size_t most_workspace; /* of those that are asked for */
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *how, cublasComputeType_t compute, cudaDataType_t scale) {
   (void)compute, (void)scale;
@@ -181,7 +182,8 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t wish) 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t wish,
                                                     cublasLtMatmulPreferenceAttributes_t name, const void *value,
                                                     size_t bytes) {
-  (void)wish, (void)name, (void)value, (void)bytes;
+  (void)wish;
+  if (name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) memcpy(&most_workspace, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
@@ -191,21 +193,27 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t found[], int *count) {
   (void)handle, (void)how, (void)a, (void)b, (void)c, (void)d, (void)wish;
   guessed++;
-  for (*count = 0; *count < ALGORITHMS && *count < wanted; ++*count) {
+  const int most = most_workspace >= 512 ? ALGORITHMS : 1;
+  for (*count = 0; *count < most && *count < wanted; ++*count) {
     found[*count] = (cublasLtMatmulHeuristicResult_t){.state = CUBLAS_STATUS_SUCCESS, .workspaceSize = 512};
     found[*count].algo.data[0] = MARK + (uint64_t)*count;
+    if (most_workspace < 512) found[*count].workspaceSize = 0, found[*count].algo.data[0] = MARK + BARE;
     found[*count].algo.data[7] = UINT64_MAX;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
+static size_t workspace_of(const cublasLtMatmulAlgo_t *algorithm) {
+  return algorithm->data[0] == MARK + BARE ? 0 : 512;
+}
 static bool is_ours(const cublasLtMatmulAlgo_t *algorithm) {
-  return algorithm->data[0] >= MARK && algorithm->data[0] < MARK + ALGORITHMS && algorithm->data[7] == UINT64_MAX;
+  return algorithm->data[0] >= MARK && (algorithm->data[0] < MARK + ALGORITHMS || workspace_of(algorithm) == 0) &&
+         algorithm->data[7] == UINT64_MAX;
 }
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t a,
                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulHeuristicResult_t *result) {
   (void)handle, (void)how, (void)a, (void)b, (void)c, (void)d;
-  result->workspaceSize = 512;
+  result->workspaceSize = workspace_of(algorithm);
   return is_ours(algorithm) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algorithm,
@@ -221,7 +229,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
                               cudaStream_t stream) {
   (void)handle, (void)how, (void)alpha, (void)a, (void)of_a, (void)b, (void)of_b, (void)beta, (void)c, (void)of_c;
   (void)d, (void)of_d, (void)workspace, (void)stream;
-  ck_assert(is_ours(algorithm) && bytes == 512);
+  ck_assert(is_ours(algorithm) && bytes == workspace_of(algorithm));
   if ((int)(algorithm->data[0] - MARK) == refused) return CUBLAS_STATUS_EXECUTION_FAILED;
   ran = (int)(algorithm->data[0] - MARK);
   return CUBLAS_STATUS_SUCCESS;
@@ -378,6 +386,10 @@ static void product(void) {
   const kern_cuda_gemm size = {.m = 64, .n = 32, .k = 16, .alpha = 1, .c_dtype = KERN_BF16};
   kern_cuda_gemm_run(&context, &size, scratch, scratch, scratch);
 }
+static void product_without_workspace(void) {
+  quickest = BARE;
+  product();
+}
 static void product_with_bias(void) {
   const kern_linear size = {.rows = 64, .in = 16, .out = 32};
   kern_cuda_linear_forward(&context, &size, scratch, scratch, scratch, NULL, scratch);
@@ -441,6 +453,8 @@ static const struct {
 } cases[] = {
     {product, "product bf16 fp32 exact 64 32 16 0 0 16 32 32 0 1 1 0 0 0 0 16 33554432",
      "apart 512 abc02 0 0 0 0 0 0 ffffffffffffffff", FASTEST},
+    {product_without_workspace, "product bf16 fp32 exact 64 32 16 0 0 16 32 32 0 1 1 0 0 0 0 16 33554432",
+     "apart 0 abc08 0 0 0 0 0 0 ffffffffffffffff", BARE},
     {product_with_bias, "product bf16 fp32 exact 64 32 16 0 1 16 16 32 0 1 1 0 0 0 1 16 33554432",
      "fused 512 abc02 0 0 0 0 0 0 ffffffffffffffff", FASTEST},
     {convolution, "conv bf16 fp32 exact 1 8 8 32 32 3 3 1 1 1 1 0 0 0 0 1", "plain plan 2", FASTEST},
@@ -454,7 +468,7 @@ static const struct {
     {attention_in_any_order, "attention bf16 fp32 exact 4 8 64 128 128 512 512 512 512 512 512 512 1 1 1 ",
      "sum 4 8 config 3", FASTEST},
 };
-enum { CASES = sizeof cases / sizeof *cases, OWN = 7, BACKWARD = 8 };
+enum { CASES = sizeof cases / sizeof *cases, OWN = 8, BACKWARD = 9 };
 
 static void expect_found_anew(int i) {
   ck_assert_int_eq(context.trouble.status, DP_OK);
@@ -492,6 +506,7 @@ END_TEST
 /* Also what is slower is taken when it is what is remembered. */
 START_TEST(what_is_remembered_goes_before_what_is_fast) {
   static const char *const slower[CASES] = {"apart 512 abc00 0 0 0 0 0 0 ffffffffffffffff",
+                                            "apart 512 abc00 0 0 0 0 0 0 ffffffffffffffff",
                                             "apart 512 abc00 0 0 0 0 0 0 ffffffffffffffff",
                                             "plain plan 0",
                                             "plain plan 0",

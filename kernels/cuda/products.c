@@ -9,17 +9,19 @@
  *
  * A product that is a weight's gradient can form the sums that are the bias' on its way, as its operand passes; whether
  * that is faster than to read the operand once more is found by timing. So is whether sums of many terms for few tiles
- * are split.
+ * are split. Algorithms with a workspace may have something cleared in it before each product, which takes a launch of
+ * its own: those that need none are asked for as well.
  */
 #include "kernels/cuda/products.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cuda/memory.h"
 
-enum { CANDIDATES = 16, SPLITS = 8, MAX_BATCH = 32768 };
+enum { CANDIDATES = 16, BARE = 6, SPLITS = 8, MAX_BATCH = 32768 };
 
 typedef struct product {
   cublasLtMatmulDesc_t how;
@@ -122,7 +124,9 @@ static uint32_t alignment_of(const call *c) {
   return alignment;
 }
 
-static int candidates_of(const call *c, const product *p, cublasLtMatmulHeuristicResult_t *found) {
+/* At most `most`, with no more than so much workspace. */
+static int ask(const call *c, const product *p, size_t workspace_bytes, int most,
+               cublasLtMatmulHeuristicResult_t *found) {
   static const cublasLtMatmulPreferenceAttributes_t alignments[4] = {
       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
@@ -132,7 +136,7 @@ static int candidates_of(const call *c, const product *p, cublasLtMatmulHeuristi
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, alignment = alignment_of(c);
   bool well =
       KERN_BLAS_TRY(context, cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                                  &c->workspace_bytes, sizeof c->workspace_bytes)) &&
+                                                                  &workspace_bytes, sizeof workspace_bytes)) &&
       KERN_BLAS_TRY(context, cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                                   &schemes, sizeof schemes));
   for (int i = 0; i < 4 && well; i++)
@@ -140,15 +144,30 @@ static int candidates_of(const call *c, const product *p, cublasLtMatmulHeuristi
         KERN_BLAS_TRY(context, cublasLtMatmulPreferenceSetAttribute(wish, alignments[i], &alignment, sizeof alignment));
   int count = 0;
   /* a failure here says that nothing fits; the caller may know another way */
-  if (well && cublasLtMatmulAlgoGetHeuristic(context->blas, p->how, p->b, p->a, p->c, p->c, wish, CANDIDATES, found,
+  if (well && cublasLtMatmulAlgoGetHeuristic(context->blas, p->how, p->b, p->a, p->c, p->c, wish, most, found,
                                              &count) != CUBLAS_STATUS_SUCCESS)
     count = 0;
   (void)cublasLtMatmulPreferenceDestroy(wish);
   int kept = 0;
   for (int i = 0; i < count; i++)
-    if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= c->workspace_bytes)
-      found[kept++] = found[i];
+    if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= workspace_bytes) found[kept++] = found[i];
   return kept;
+}
+
+/* found[CANDIDATES + BARE]: in the library's order; where they will be timed, then those without a workspace. */
+static int candidates_of(const call *c, const product *p, cublasLtMatmulHeuristicResult_t *found) {
+  const int count = ask(c, p, c->workspace_bytes, CANDIDATES, found);
+  if (count == 0 || !c->context->tuning) return count;
+  cublasLtMatmulHeuristicResult_t bare[BARE];
+  const int more = ask(c, p, 0, BARE, bare);
+  int all = count;
+  for (int i = 0; i < more; i++) {
+    int k = 0;
+    while (k < count && (found[k].workspaceSize > 0 || memcmp(&found[k].algo, &bare[i].algo, sizeof bare[i].algo) != 0))
+      k++;
+    if (k == count) found[all++] = bare[i];
+  }
+  return all;
 }
 
 static bool is_worth_splitting(const kern_cuda *context, const kern_cuda_gemm *s) {
@@ -230,7 +249,7 @@ static bool set_epilogue(const call *c, const product *p, bool fused) {
 /* With sums: only what has been found to be faster is not left apart. */
 static void choose_with_sums(call *c, product *p) {
   kern_cuda *context = c->context;
-  cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES + BARE];
   p->apart = true;
   if (!context->tuning || !set_epilogue(c, p, true)) return;
   const int count = candidates_of(c, p, found);
@@ -246,7 +265,7 @@ static void choose_with_sums(call *c, product *p) {
 static void choose_one(call *c, product *p) {
   kern_cuda *context = c->context;
   const kern_cuda_gemm *s = c->size;
-  cublasLtMatmulHeuristicResult_t found[CANDIDATES + SPLITS];
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES + BARE + SPLITS];
   int count = 0;
   p->apart = false;
   if (c->bias) {
