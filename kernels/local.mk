@@ -27,6 +27,7 @@ libkernels_a_SOURCES += \
 	kernels/cuda/activation.cu kernels/cuda/adamw.cu \
 	kernels/cuda/broadcast.cu \
 	kernels/cuda/attention.c kernels/cuda/attention.h \
+	kernels/cuda/attention_few.cu \
 	kernels/cuda/attention_graph.c kernels/cuda/attention_graph.h \
 	kernels/cuda/attention_mma.cu \
 	kernels/cuda/attention_own.cu \
@@ -35,6 +36,7 @@ libkernels_a_SOURCES += \
 	kernels/cuda/cuda.h \
 	kernels/cuda/device.cuh \
 	kernels/cuda/flat.cu \
+	kernels/cuda/mma.cuh \
 	kernels/cuda/moves.cu \
 	kernels/cuda/stream.cuh
 libkernels_a_SOURCES += kernels/cuda/group_norm.cu kernels/cuda/group_norm_whole.cuh

@@ -89,6 +89,8 @@ static const row rows[] = {
     {"attention", "SDXL", {8, 20, 64, 1024, 77, 0}},
     {"attention", "SD 1.5", {8, 8, 40, 4096, 4096, 0}},
     {"attention", "SD 1.5", {8, 8, 80, 1024, 1024, 0}},
+    {"attention", "SD 1.5", {8, 8, 40, 4096, 77, 0}},
+    {"attention", "SD 1.5", {8, 8, 80, 1024, 77, 0}},
     {"attention", "SD3", {2, 24, 64, 4429, 4429, 0}},
     {"attention", "Flux", {2, 24, 128, 4608, 4608, 0}},
     {"attention, any order", "SDXL", {8, 10, 64, 4096, 4096, 0}},
@@ -96,6 +98,10 @@ static const row rows[] = {
     {"attention, any order", "SDXL", {8, 10, 64, 4096, 77, 0}},
     {"attention, any order", "SDXL", {8, 20, 64, 1024, 77, 0}},
     {"attention, any order", "SD3", {2, 24, 64, 4429, 4429, 0}},
+    {"attention, few keys", "SDXL", {8, 10, 64, 4096, 77, 0}},
+    {"attention, few keys", "SDXL", {8, 20, 64, 1024, 77, 0}},
+    {"attention, few keys", "SD 1.5", {8, 8, 40, 4096, 77, 0}},
+    {"attention, few keys", "SD 1.5", {8, 8, 80, 1024, 77, 0}},
     {"separable", "skip", {8, 64, 64, 640, 16, 16, 64}},
 };
 

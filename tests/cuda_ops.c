@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/cuda/context.h"
+#include "kernels/cuda/attention.h"
 
 static size_t linear_workspace(const int64_t *z, kern_dtype dtype) {
   const kern_linear s = linear_of(z);
@@ -231,6 +231,36 @@ static const cuda_ops_kind attention_any_order = {.name = "attention, any order"
                                                   .forward = attention_forward,
                                                   .backward = attention_backward_any_order};
 
+/* The kernel of few keys, whatever is faster, at the end of the workspace; where it does not take a size, as above. */
+const ops_kind cuda_ops_few_keys = {.name = "attention, few keys"};
+static void attention_few_backward(const cuda_call *c) {
+  kern_attention s = attention_of(c->z);
+  void *in[3], *d[3];
+  if (s.q_stride == 0) s.q_stride = s.k_stride = s.v_stride = s.heads * s.head_dim;
+  s.y_stride = s.heads * s.head_dim;
+  if (!kern_attention_few_takes(c->c, &s)) {
+    attention_backward(c);
+    return;
+  }
+  slices(c, c->in, in);
+  slices(c, (const void *const *)c->d, d);
+  const kern_cuda_options *o = &c->c->options;
+  const size_t before = (o->workspace_bytes - kern_attention_few_workspace(&s)) / 256 * 256;
+  const kern_attention_few to = {d[0],       d[1],       d[2],          s.q_stride,
+                                 s.k_stride, s.v_stride, c->accumulate, (char *)o->workspace + before};
+  kern_attention_few_backward(c->c, &s, in[0], in[1], in[2], c->kept, c->dy, &to);
+}
+static const cuda_ops_kind attention_few = {.name = "attention, few keys",
+                                            .rows = &cuda_ops_few_keys,
+                                            .cpu = &ops_attention,
+                                            .subsets = {1, 2, 4, 5},
+                                            .same_kept = true,
+                                            .between = 3,
+                                            .between_back = 5,
+                                            .workspace = attention_workspace,
+                                            .forward = attention_forward,
+                                            .backward = attention_few_backward};
+
 /* Two products lie between, each way; of a gradient of a matrix, those of x and those of dy. */
 static size_t separable_workspace(const int64_t *z, kern_dtype dtype) {
   const kern_separable s = separable_of(z);
@@ -395,5 +425,6 @@ static const cuda_ops_kind rms_norm = {.rows = &ops_rms_norm,
                                        .again = rms_norm_again};
 
 const cuda_ops_kind *const cuda_ops_products[] = {
-    &linear,    &linear_residual, &lora,            &conv,       &conv_residual, &attention, &attention_any_order,
-    &separable, &group_norm,      &group_norm_silu, &layer_norm, &rms_norm,      NULL};
+    &linear,          &linear_residual,     &lora,          &conv,      &conv_residual,
+    &attention,       &attention_any_order, &attention_few, &separable, &group_norm,
+    &group_norm_silu, &layer_norm,          &rms_norm,      NULL};

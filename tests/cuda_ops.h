@@ -55,6 +55,9 @@ typedef struct cuda_ops_kind {
 
 extern const cuda_ops_kind *const cuda_ops_products[], *const cuda_ops_moves[]; /* each ends with NULL */
 
+/* A name for rows at which only a kernel of CUDA's is run. */
+extern const ops_kind cuda_ops_few_keys;
+
 static inline const char *cuda_ops_name(const cuda_ops_kind *kind) { return kind->name ? kind->name : kind->cpu->name; }
 
 static inline void *cuda_ops_at(const void *p, int64_t n, kern_dtype dtype) {

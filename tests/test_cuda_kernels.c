@@ -44,6 +44,12 @@ static const ops_row large_rows[] = {
     {&ops_attention, 1024, 0, {2, 20, 64, 1024, 1024, 0}},
     {&ops_attention, 4096, 0, {1, 8, 40, 4096, 4096, 0}},
     {&ops_attention, 1024, 0, {1, 8, 80, 1024, 77, 0}},
+    {&ops_attention, 1024, 0, {2, 20, 64, 1024, 77, 0}},
+    {&cuda_ops_few_keys, 4096, 0, {1, 10, 64, 4096, 77, 0}},
+    {&cuda_ops_few_keys, 4096, 0, {8, 10, 8, 4000, 77, 0}}, /* slabs of 8 tiles, the last one shorter */
+    {&cuda_ops_few_keys, 4096, 0, {1, 8, 40, 4096, 77, 0}},
+    {&cuda_ops_few_keys, 1024, 0, {1, 8, 80, 1000, 77, 0}},
+    {&cuda_ops_few_keys, 1024, 0, {1, 20, 64, 1024, 120, 0}},
     {&ops_attention, 256, 0, {1, 8, 160, 256, 256, 0}},
     {&ops_attention, 1178, 0, {2, 24, 64, 1178, 1178, 1}},
     {&ops_attention, 1536, 0, {1, 24, 128, 1536, 1536, 0}},
@@ -73,6 +79,16 @@ static const ops_row large_rows[] = {
     {&ops_rotary, 2, 0, {1, 4608, 24, 128}},
     {&ops_loss, 65536, 0, {8, 65536, 1}},
     {&ops_adamw, 64, 0, {3000017, 3}},
+};
+
+/* Sizes at which the kernel of few keys has its edges; z as attention's. */
+static const ops_row few_rows[] = {
+    {&cuda_ops_few_keys, 64, 0, {1, 1, 64, 1, 1, 0}},     {&cuda_ops_few_keys, 64, 0, {2, 3, 64, 63, 77, 0}},
+    {&cuda_ops_few_keys, 130, 0, {1, 2, 64, 130, 80, 0}}, {&cuda_ops_few_keys, 385, 0, {2, 2, 64, 385, 77, 0}},
+    {&cuda_ops_few_keys, 81, 0, {1, 2, 64, 65, 81, 0}},   {&cuda_ops_few_keys, 257, 0, {2, 1, 56, 257, 128, 0}},
+    {&cuda_ops_few_keys, 77, 0, {2, 2, 64, 77, 77, 1}},   {&cuda_ops_few_keys, 120, 0, {1, 2, 48, 120, 120, 1}},
+    {&cuda_ops_few_keys, 200, 0, {1, 3, 40, 200, 77, 0}}, {&cuda_ops_few_keys, 129, 0, {2, 2, 8, 129, 5, 0}},
+    {&cuda_ops_few_keys, 131, 0, {1, 3, 80, 131, 77, 0}}, {&cuda_ops_few_keys, 72, 0, {1, 2, 72, 64, 16, 0}},
 };
 
 /* ---- what is found, shared with the children ---- */
@@ -377,6 +393,7 @@ int main(int argc, char **argv) {
     }
   }
   add_jobs(ops_rows, ops_row_count, false);
+  add_jobs(few_rows, sizeof few_rows / sizeof *few_rows, false);
   for (const cuda_special *s = cuda_specials; s->name != NULL && job_count < MAX_JOBS; s++)
     jobs[job_count++] = (cuda_job){.special = s->run, .name = s->name, .mode = {.name = ""}};
   if (!small) add_jobs(large_rows, sizeof large_rows / sizeof *large_rows, true);

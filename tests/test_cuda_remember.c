@@ -14,7 +14,7 @@
 
 /* ---- a memory of a few things ---- */
 
-enum { MOST = 16, ALGORITHMS = 3, FASTEST = 2 };
+enum { MOST = 16, ALGORITHMS = 3, FASTEST = 2, FEW = 7 };
 
 static struct {
   char device[450], devices[MOST][450], problem[MOST][600], way[MOST][KERN_CUDA_WAY_BYTES];
@@ -55,6 +55,7 @@ static int refused;                        /* the algorithm that this part of th
 enum { SHIFTED = ALGORITHMS + 1, SPREAD }; /* a gradient of weights by shifts, in one way or the other */
 static int quickest;                       /* of what `ran` may be: quicker than FASTEST */
 static bool shifts_fail;                   /* no product for them */
+static bool few_takes;                     /* the kernel of few keys takes all */
 static _Alignas(256) char scratch[256];    /* arrays that nobody writes to */
 
 static void forget(void) {
@@ -72,6 +73,7 @@ static void setup(void) {
   refused = -1;
   quickest = -2;
   shifts_fail = false;
+  few_takes = false;
   context = (kern_cuda){.options = {.dtype = KERN_BF16,
                                     .gradient = KERN_FP32,
                                     .workspace = scratch,
@@ -375,6 +377,22 @@ void kern_attention_own_backward(kern_cuda *c, const kern_attention *size, const
   (void)c, (void)size, (void)q, (void)k, (void)v, (void)y, (void)lse, (void)dy, (void)dq, (void)dk, (void)dv;
   (void)accumulate;
   ran = ALGORITHMS;
+}
+bool kern_attention_few_takes(const kern_cuda *c, const kern_attention *size) {
+  (void)c, (void)size;
+  return few_takes;
+}
+size_t kern_attention_few_workspace(const kern_attention *size) {
+  (void)size;
+  return 0;
+}
+void kern_attention_few_backward(kern_cuda *c, const kern_attention *size, const void *q, const void *k, const void *v,
+                                 const float *lse, const void *dy, const kern_attention_few *to) {
+  const int64_t width = size->heads * size->head_dim;
+  (void)c, (void)q, (void)k, (void)v, (void)lse, (void)dy;
+  ck_assert(to->dq_stride == width && to->dk_stride == width && to->dv_stride == width);
+  ck_assert_uint_eq((uintptr_t)to->workspace % 256, 0);
+  ran = FEW;
 }
 void kern_attention_add(kern_cuda *c, int64_t rows, int64_t width, const void *x, void *y, int64_t y_stride) {
   (void)c, (void)rows, (void)width, (void)x, (void)y, (void)y_stride;
@@ -708,6 +726,50 @@ START_TEST(attention_adds_in_one_order_where_it_must) {
 }
 END_TEST
 
+/* Backward to few keys: our own kernel is one of those that are timed, as another kind of problem, and is taken before
+ * our others where cuDNN has nothing. */
+START_TEST(attention_to_few_keys) {
+  attention_backward();
+  const char *const after = strchr(memory.problem[0], ' ');
+  char problem[sizeof memory.problem[0]];
+  (void)snprintf(problem, sizeof problem, "attention-few%s", after);
+  forget();
+  few_takes = true;
+  quickest = FEW;
+  for (int any_order = 0; any_order < 2; any_order++) {
+    context.options.any_order = any_order == 1;
+    attention_backward();
+    ck_assert_int_eq(memory.count, 2 + any_order);
+    if (!any_order) ck_assert_str_eq(memory.problem[1], problem);
+    ck_assert_str_eq(memory.way[1 + any_order], "own");
+    ck_assert_int_eq(ran, FEW);
+    forget();
+    attention_backward();
+    ck_assert_int_eq(timed + guessed + memory.kept, 0);
+    ck_assert_int_eq(ran, FEW);
+    forget();
+  }
+  setup();
+  few_takes = true; /* and is slower */
+  attention_backward();
+  ck_assert_str_eq(memory.way[0], "graph 4 8 config 3");
+  ck_assert_int_eq(ran, FASTEST);
+  forget();
+  attention();
+  ck_assert_int_eq(strncmp(memory.problem[1], "attention ", 10), 0);
+  forget();
+  setup();
+  few_takes = true;
+  context.tuning = false; /* nobody knows which is faster */
+  attention_backward();
+  ck_assert_int_eq(ran, 0);
+  forget();
+  noted = ALGORITHMS;
+  attention_backward();
+  ck_assert_int_eq(ran, FEW);
+}
+END_TEST
+
 /* Whatever the choice may depend on makes another problem. */
 START_TEST(other_problems_are_others) {
   convolution();
@@ -760,6 +822,7 @@ int main(void) {
   tcase_add_test(tcase, a_product_with_sums_or_both_by_themselves);
   tcase_add_test(tcase, ways_of_weight_gradients_alone);
   tcase_add_test(tcase, attention_adds_in_one_order_where_it_must);
+  tcase_add_test(tcase, attention_to_few_keys);
   tcase_add_test(tcase, other_problems_are_others);
   tcase_add_test(tcase, words_and_numbers);
   return suite_finish(suite);

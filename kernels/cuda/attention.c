@@ -7,6 +7,9 @@
  * MOST_SCORE_BYTES. The graph that adds dq up in fp32, from zeros, does so in any order; it is taken where that is
  * allowed and it is faster, or the other is not to be had, and kern_cuda_describe tells of it. Where any order is not
  * allowed, our own kernels do what has no deterministic plan.
+ *
+ * Backward to few keys has a kernel of our own, with one order of sums, that is timed against cuDNN's plan; wherever
+ * cuDNN is not taken it goes before our others.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_graph.h"
@@ -77,8 +80,9 @@ size_t kern_cuda_attention_workspace(const kern_attention *s, kern_dtype dtype) 
   const int64_t pairs = batch * heads, scores = score_bytes(s, pairs),
                 tokens = up(s->q_tokens, 128) + up(s->k_tokens, 128);
   const size_t kept = (size_t)(scores + pairs * tokens * up(s->head_dim, 64) * 4 + SPARE_BYTES);
-  const size_t sums = kern_attention_dq_sum_bytes(s) + (size_t)SPARE_BYTES;
-  return parts_of(s).rest + (kept > sums ? kept : sums);
+  const size_t sums = kern_attention_dq_sum_bytes(s) + (size_t)SPARE_BYTES, few = kern_attention_few_workspace(s);
+  const size_t most = kept > sums ? kept : sums;
+  return parts_of(s).rest + (most > few ? most : few);
 }
 
 /* ---- a call ---- */
@@ -141,6 +145,19 @@ void kern_attention_run(void *data) {
   for (int64_t batch = 0; batch < c->size->batch; batch += e->batch)
     for (int64_t head = 0; head < c->size->heads; head += e->heads)
       if (c->status == CUDNN_STATUS_SUCCESS) c->status = run_go(c, batch, head);
+}
+
+void kern_attention_run_few(void *data) {
+  attention_call *c = data;
+  const attention_key *k = &c->entry->key;
+  const kern_attention_few to = {.dq = c->dq,
+                                 .dk = c->dk,
+                                 .dv = c->dv,
+                                 .dq_stride = k->dq_stride,
+                                 .dk_stride = k->dk_stride,
+                                 .dv_stride = k->dv_stride,
+                                 .workspace = (char *)c->context->options.workspace + c->rest};
+  kern_attention_few_backward(c->context, c->size, c->q, c->k, c->v, c->lse, c->dy, &to);
 }
 
 /* ---- whether and how ---- */
@@ -212,8 +229,8 @@ static void count(const void *value, void *data) {
 void kern_cuda_attentions_describe(const kern_cuda_cache *cache, char *out, size_t bytes) {
   tally t = {0};
   kern_cuda_cache_each(cache, count, &t);
-  (void)snprintf(out, bytes, "attention: %d sizes with cuDNN (%d with sums in any order), %d that it does not take",
-                 t.cudnn, t.any_order, t.own);
+  (void)snprintf(out, bytes, "attention: %d sizes with cuDNN (%d with sums in any order), %d with our own", t.cudnn,
+                 t.any_order, t.own);
 }
 
 /* ---- the contract ---- */
@@ -267,10 +284,12 @@ void kern_cuda_attention_backward(kern_cuda *context, const kern_attention *size
   const kern_attention s = with_strides(size);
   const int64_t width = s.heads * s.head_dim;
   if (kern_cuda_failed(context) || s.batch * width == 0 || (!dq && !dk && !dv) || is_too_wide(context, &s)) return;
-  if (is_for_cudnn(context, &s, true) && is_aligned(q) && is_aligned(k) && is_aligned(v) && is_aligned(y) &&
-      is_aligned(lse) && is_aligned(dy) && is_aligned(dq) && is_aligned(dk) && is_aligned(dv)) {
-    const parts p = parts_of(&s);
-    char *workspace = context->options.workspace;
+  const parts p = parts_of(&s);
+  char *workspace = context->options.workspace;
+  const bool aligned = is_aligned(q) && is_aligned(k) && is_aligned(v) && is_aligned(y) && is_aligned(lse) &&
+                       is_aligned(dy) && is_aligned(dq) && is_aligned(dk) && is_aligned(dv);
+  const bool few = aligned && kern_attention_few_takes(context, &s);
+  if (aligned && is_for_cudnn(context, &s, true)) {
     /* What is added, or not wanted, is written beside. */
     const bool q_beside = !dq || accumulate, k_beside = !dk || accumulate, v_beside = !dv || accumulate;
     attention_call c = {.context = context,
@@ -284,7 +303,8 @@ void kern_cuda_attention_backward(kern_cuda *context, const kern_attention *size
                         .dq = q_beside ? workspace + p.dq : dq,
                         .dk = k_beside ? workspace + p.dk : dk,
                         .dv = v_beside ? workspace + p.dv : dv,
-                        .rest = p.rest};
+                        .rest = p.rest,
+                        .few = few};
     attention_key key = key_of(&s, true);
     key.backward = true;
     key.any_order = context->options.any_order;
@@ -298,6 +318,11 @@ void kern_cuda_attention_backward(kern_cuda *context, const kern_attention *size
       return;
     }
     if (kern_cuda_failed(context)) return;
+  }
+  if (few) {
+    const kern_attention_few to = {dq, dk, dv, s.q_stride, s.k_stride, s.v_stride, accumulate, workspace + p.rest};
+    kern_attention_few_backward(context, &s, q, k, v, lse, dy, &to);
+    return;
   }
   kern_attention_own_backward(context, &s, q, k, v, y, lse, dy, dq, dk, dv, accumulate);
 }

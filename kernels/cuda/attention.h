@@ -1,5 +1,5 @@
-/* Between attention.c, which chooses, and attention_own.cu and attention_mma.cu, our own kernels. Sizes come with
- * strides that are not 0. */
+/* Between attention.c, which chooses, and attention_own.cu, attention_mma.cu and attention_few.cu, our own kernels.
+ * Sizes come with strides that are not 0. */
 #ifndef DP_KERNELS_CUDA_ATTENTION_H
 #define DP_KERNELS_CUDA_ATTENTION_H
 
@@ -29,6 +29,22 @@ void kern_attention_mma_forward(kern_cuda *context, const kern_attention *size, 
 void kern_attention_mma_backward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
                                  const void *v, const float *lse, const float *delta, const void *dy, void *dq,
                                  void *dk, void *dv, bool accumulate);
+
+/* ---- attention_few.cu: backward in one pass where all keys fit into shared memory; bf16. Sums have one order. ---- */
+
+/* Where gradients go; NULL: not wanted. The workspace is on a boundary of 256 bytes. */
+typedef struct kern_attention_few {
+  void *dq, *dk, *dv;
+  int64_t dq_stride, dk_stride, dv_stride;
+  bool accumulate;
+  void *workspace;
+} kern_attention_few;
+
+/* Whether the sizes are for it, on this device. Strides and arrays, all but lse, must be multiples of 8 values. */
+bool kern_attention_few_takes(const kern_cuda *context, const kern_attention *size);
+size_t kern_attention_few_workspace(const kern_attention *size); /* of sizes that are not for it: 0 */
+void kern_attention_few_backward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
+                                 const void *v, const float *lse, const void *dy, const kern_attention_few *to);
 
 /* y[rows, width] += x, which is dense; y has a stride. Of the context's dtype. */
 void kern_attention_add(kern_cuda *context, int64_t rows, int64_t width, const void *x, void *y, int64_t y_stride);

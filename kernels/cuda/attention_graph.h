@@ -46,6 +46,7 @@ typedef struct attention_call {
   const float *lse;
   void *dq, *dk, *dv;
   size_t rest; /* where the plan's part of the workspace begins */
+  bool few;    /* backward: our kernel of few keys takes it */
   const entry *entry;
   cudnnStatus_t status;
 } attention_call;
@@ -54,6 +55,8 @@ typedef struct attention_call {
 
 /* All goes, into c->status. */
 void kern_attention_run(void *call);
+/* Our kernel of few keys, to where cuDNN's plan would write. */
+void kern_attention_run_few(void *call);
 /* The largest go whose gradients of scores are not too many; and the next smaller one: fewer samples, then fewer heads
  * of one. All goes are of one size and their log-sum-exps begin on boundaries of 16 bytes. False: there is none
  * smaller. */
@@ -63,7 +66,7 @@ size_t kern_attention_dq_sum_bytes(const kern_attention *size);
 
 /* ---- attention_plan.c ---- */
 
-/* Leaves e->plan NULL where cuDNN has no way. `words` is the entry's key. */
+/* Leaves e->plan NULL where cuDNN has no way, or our kernel of few keys is faster. `words` is the entry's key. */
 void kern_attention_choose(attention_call *c, entry *e, kern_cuda_key words);
 
 /* ---- attention_graph.c ---- */

@@ -4,50 +4,12 @@
 // product of 16 x 8 leaves there is what the next takes as its first factor. Tiles lie in shared memory as they come,
 // with rows 16 bytes apart in banks. "Rows" and "columns" are those of attention_own.cu.
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/mma.cuh"
 
 namespace kern {
 namespace {
 
 constexpr int WARPS = 4, THREADS = WARPS * 32, ROWS = WARPS * 16;
-constexpr float LOG2_E = 1.44269504088896340736f, LN_2 = 0.69314718055994530942f;
-
-// c[16][8] += a[16][16] b[16][8]
-__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-// Four matrices of 8 x 8; lane l says where row l % 8 of matrix l / 8 begins.
-__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const bf16 *row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
-               : "memory");
-}
-__device__ __forceinline__ void load_matrices_turned(uint32_t (&to)[4], const bf16 *row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
-               : "memory");
-}
-// 16 bytes to shared memory, of zeros where there is nothing; there when copies_done() and a barrier have been passed.
-__device__ __forceinline__ void copy16(bf16 *to, const bf16 *from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))), "l"(from), "r"(there ? 16 : 0)
-               : "memory");
-}
-__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-__device__ __forceinline__ uint32_t packed(float low, float high) {
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  uint32_t bits;
-  memcpy(&bits, &both, sizeof bits);
-  return bits;
-}
 
 // Dim: head_dim, rounded up.
 template <int Dim, int Columns>
@@ -107,8 +69,8 @@ __device__ __forceinline__ void add_product(const float (&s)[S::TILES][4], const
   const bf16 *of_b = b + lane % 16 * S::PITCH + lane / 16 * 8;
 #pragma unroll
   for (int j = 0; j < S::TILES; j += 2) {
-    const uint32_t left[4] = {packed(s[j][0], s[j][1]), packed(s[j][2], s[j][3]), packed(s[j + 1][0], s[j + 1][1]),
-                              packed(s[j + 1][2], s[j + 1][3])};
+    const uint32_t left[4] = {packed_pair(s[j][0], s[j][1]), packed_pair(s[j][2], s[j][3]), packed_pair(s[j + 1][0], s[j + 1][1]),
+                              packed_pair(s[j + 1][2], s[j + 1][3])};
 #pragma unroll
     for (int c = 0; c < S::SUMS; c += 2) {
       uint32_t right[4];
@@ -122,16 +84,6 @@ __device__ __forceinline__ void add_product(const float (&s)[S::TILES][4], const
 // Where a lane's values of a 16 x 8 are: e of 4 is in row_of(e), column_of(e).
 __device__ __forceinline__ int row_of(int e) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + e / 2 * 8; }
 __device__ __forceinline__ int column_of(int e) { return threadIdx.x % 4 * 2 + e % 2; }
-
-// Of the lanes that share rows.
-__device__ __forceinline__ float four_max(float value) {
-  value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-  return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
-}
-__device__ __forceinline__ float four_sum(float value) {
-  value += __shfl_xor_sync(0xffffffffu, value, 1);
-  return value + __shfl_xor_sync(0xffffffffu, value, 2);
-}
 
 template <typename S>
 __device__ __forceinline__ void store_sums(const float (&sum)[S::SUMS][4], int rows, int dim, bool accumulate, bf16 *to,

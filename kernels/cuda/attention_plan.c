@@ -1,5 +1,5 @@
 /* Which of cuDNN's plans attention of a size runs on: those of each form that fit into the workspace, by timing where
- * the context is tuning; and in which words that is remembered. */
+ * the context is tuning, and then against our own kernel of few keys; and in which words that is remembered. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -164,7 +164,7 @@ static void challenge(attention_call *c, entry *e, form f) {
 }
 
 /* Leaves e->plan NULL where cuDNN has no way. */
-static void decide(attention_call *c, entry *e) {
+static void decide_plan(attention_call *c, entry *e) {
   if (!e->key.any_order) {
     try_form(c, e, GRAPH);
     if (!e->plan && !e->key.backward) try_form(c, e, ONE_OPERATION);
@@ -175,6 +175,14 @@ static void decide(attention_call *c, entry *e) {
     try_form(c, e, GRAPH);
   else if (c->context->tuning)
     challenge(c, e, GRAPH);
+}
+
+static void decide(attention_call *c, entry *e) {
+  decide_plan(c, e);
+  if (!c->few || !e->plan || !c->context->tuning) return;
+  if (kern_cuda_time_ms(c->context, kern_attention_run_few, c) >= e->ms) return;
+  e->plan = NULL;
+  kern_attention_destroy_from(&e->built, 0);
 }
 
 /* ---- what is remembered: "own", or the form, the batch and heads of a go, and the engine ---- */
@@ -238,10 +246,10 @@ static bool choose_anew(void *data, char words[KERN_CUDA_WAY_BYTES]) {
   return kern_cuda_engine_tell(e->graph, e->config, words + length, (size_t)(KERN_CUDA_WAY_BYTES - length));
 }
 
-/* The plans depend on the whole workspace, too. */
+/* The plans depend on the whole workspace, too. Where there is more to choose from it is another kind. */
 void kern_attention_choose(attention_call *c, entry *e, kern_cuda_key words) {
   attempt at = {c, e};
   const kern_cuda_chooser chooser = {restore, choose_anew, &at};
   words.words[KERN_CUDA_KEY_WORDS - 1] = (int64_t)c->context->options.workspace_bytes;
-  kern_cuda_choose(c->context, "attention", &words, &chooser);
+  kern_cuda_choose(c->context, c->few ? "attention-few" : "attention", &words, &chooser);
 }
