@@ -1,6 +1,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "exec/device_cuda_nccl.h"
 
+#include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,11 +94,45 @@ dp_status exec_nccl_open(const exec_nccl_how *how, exec_nccl **nccl, dp_error *e
   return status;
 }
 
+typedef struct ending {
+  ncclComm_t comm;
+  int device;
+  bool abort;
+  atomic_bool done, left;
+} ending;
+
+static void *end_communicator(void *data) {
+  ending *e = data;
+  (void)cudaSetDevice(e->device);
+  (void)(e->abort ? ncclCommAbort(e->comm) : ncclCommDestroy(e->comm));
+  atomic_store(&e->done, true);
+  while (!atomic_load(&e->left)) dp_sleep_s(1e-3);
+  free(e);
+  return NULL;
+}
+
+/* Both ways wait for the other ranks of this host, of which some may have gone. */
+static void end_within(ncclComm_t comm, bool abort, double limit_s) {
+  pthread_t thread;
+  const double began_s = dp_clock_s();
+  ending *e = calloc(1, sizeof *e);
+  if (!e) return;
+  e->comm = comm;
+  e->abort = abort;
+  if (cudaGetDevice(&e->device) != cudaSuccess || pthread_create(&thread, NULL, end_communicator, e) != 0) {
+    free(e);
+    return;
+  }
+  (void)pthread_detach(thread);
+  while (!atomic_load(&e->done) && dp_clock_s() - began_s < limit_s) dp_sleep_s(1e-3);
+  atomic_store(&e->left, true);
+}
+
 void exec_nccl_close(exec_nccl *n, bool abort) {
   enum { LAST_S = 5 }; /* the other may have gone */
   if (!n) return;
   if (n->comm && !abort) abort = settle(n, "ncclCommFinalize", ncclCommFinalize(n->comm), LAST_S, NULL) != DP_OK;
-  if (n->comm) (void)(abort ? ncclCommAbort(n->comm) : ncclCommDestroy(n->comm));
+  if (n->comm) end_within(n->comm, abort, LAST_S);
   free(n);
 }
 

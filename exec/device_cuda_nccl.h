@@ -29,7 +29,8 @@ bool exec_nccl_is_there(void); /* and on this machine */
 dp_status exec_nccl_make_id(unsigned char id[EXEC_NCCL_ID_BYTES], dp_error *error);
 /* On the current device; all ranks must call it. */
 dp_status exec_nccl_open(const exec_nccl_how *how, exec_nccl **nccl, dp_error *error);
-/* abort: what is under way ends where it is. NULL is fine. */
+/* abort: what is under way ends where it is. All ranks of a host must call it, for their communicators in one order; one
+ * that waits for 5 s for others that have gone leaves the rest to the end of the process. NULL is fine. */
 void exec_nccl_close(exec_nccl *nccl, bool abort);
 
 /* In the queue of a stream: pieces to the other of two ranks, or from it; a sum over all ranks, in place. */

@@ -208,8 +208,8 @@ static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t w
   return w->way == PLAN_TRANSPORT_NCCL ? open_nccl(p, w, id, error) : DP_OK;
 }
 
-static exec_cuda_wire *add_wire(exec_pipeline *p, uint32_t lane, plan_transport way, int rank, int ranks,
-                                dp_error *error) {
+static exec_cuda_wire *add_wire(exec_pipeline *p, uint32_t lane, uint32_t order, plan_transport way, int rank,
+                                int ranks, dp_error *error) {
   exec_cuda_wire *w = DP_ARENA_NEW(&p->arena, exec_cuda_wire, 1);
   const int links = rank == 0 ? ranks - 1 : 1;
   if (w) w->links = DP_ARENA_NEW(&p->arena, exec_cuda_link, (size_t)links);
@@ -218,6 +218,7 @@ static exec_cuda_wire *add_wire(exec_pipeline *p, uint32_t lane, plan_transport 
     return NULL;
   }
   w->way = way;
+  w->order = order;
   w->rank = rank;
   w->ranks = ranks;
   w->link_count = links;
@@ -245,9 +246,10 @@ static dp_status open_message_wire(exec_pipeline *p, uint32_t send_lane, bool fa
   const int rank = lane == send_lane ? 0 : 1;
   const uint32_t here = rank == 0 ? send->worker : send->peer, there = rank == 0 ? send->peer : send->worker;
   const int process = exec_process_of(p, (int)there);
-  exec_cuda_wire *w = add_wire(
-      p, lane, way_of(p, wanted_way(p, send->worker, send->peer), process, exec_process(p->work.options.transport)),
-      rank, 2, error);
+  exec_cuda_wire *w =
+      add_wire(p, lane, send_lane,
+               way_of(p, wanted_way(p, send->worker, send->peer), process, exec_process(p->work.options.transport)),
+               rank, 2, error);
   if (!w) return DP_NO_MEMORY;
   w->links[0] = (exec_cuda_link){.process = process, .worker = there, .tag = send_lane};
   return open_wire(p, w, here, false, failed, error);
@@ -273,8 +275,8 @@ static int firsts_of(const exec_pipeline *p, const plan_collective *group, uint3
   return count;
 }
 
-static dp_status open_circle(exec_pipeline *p, const plan_collective *group, uint32_t *firsts, bool failed,
-                             dp_error *error) {
+static dp_status open_circle(exec_pipeline *p, uint32_t order, const plan_collective *group, uint32_t *firsts,
+                             bool failed, dp_error *error) {
   const int count = firsts_of(p, group, firsts);
   const uint32_t here = exec_first_here(p, group);
   if (here == UINT32_MAX || count < 2) return DP_OK;
@@ -285,7 +287,7 @@ static dp_status open_circle(exec_pipeline *p, const plan_collective *group, uin
   plan_transport way = plan_transport_of_group(
       p->work.plan, p->work.options.cluster, &p->work.program->group_members[group->first_member], group->member_count);
   for (int f = 1; f < count; f++) way = way_of(p, way, lead, exec_process_of(p, (int)firsts[f]));
-  exec_cuda_wire *w = add_wire(p, lane, way, rank, count, error);
+  exec_cuda_wire *w = add_wire(p, lane, order, way, rank, count, error);
   if (!w) return DP_NO_MEMORY;
   for (int l = 0; l < w->link_count; l++) {
     const uint32_t there = rank == 0 ? firsts[l + 1] : firsts[0];
@@ -325,7 +327,7 @@ dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error) {
     if (lane->kind == PLAN_LANE_SEND) now = open_message_wire(p, l, status != DP_OK, &own);
     const plan_collective *group = lane->kind == PLAN_LANE_COLLECTIVE ? group_of(p, l) : NULL;
     if (group && program->group_members[group->first_member] == lane->worker)
-      now = open_circle(p, group, firsts, status != DP_OK, &own);
+      now = open_circle(p, l, group, firsts, status != DP_OK, &own);
     if (now != DP_OK && status == DP_OK) {
       status = now;
       if (error) *error = own;
@@ -334,27 +336,37 @@ dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error) {
   return status;
 }
 
+static void close_wire(exec_pipeline *p, uint32_t lane, exec_cuda_wire *w, bool broken) {
+  const exec_worker *worker = &p->workers[exec_cuda_worker_of(p, lane)];
+  if (worker->device) (void)cudaSetDevice(exec_cuda_of(worker)->gpu);
+  exec_nccl_close(w->nccl, broken);
+  for (int i = 0; i < w->link_count; i++) {
+    if (w->links[i].memory) (void)cudaIpcCloseMemHandle(w->links[i].memory);
+    if (w->links[i].event) (void)cudaEventDestroy(w->links[i].event);
+  }
+  if (w->event) (void)cudaEventDestroy(w->event);
+  for (int i = 0; i < 2; i++) {
+    if (w->pinned[i]) (void)cudaFreeHost(w->pinned[i]);
+    if (w->copied[i]) (void)cudaEventDestroy(w->copied[i]);
+  }
+  if (w->token) (void)cudaFree(w->token);
+}
+
+/* The lane here whose wire was opened first of those that are left; UINT32_MAX: none is. */
+static uint32_t first_wire(const exec_pipeline *p, exec_cuda_wire *const *wires) {
+  uint32_t first = UINT32_MAX;
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++)
+    if (wires[lane] && (first == UINT32_MAX || wires[lane]->order < wires[first]->order)) first = lane;
+  return first;
+}
+
+/* In the order in which they were opened, since NCCL waits for the other ends on its host. */
 void exec_cuda_close_wires(exec_pipeline *p) {
   exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   const bool broken = atomic_load(&p->stop);
-  for (uint32_t lane = p->first_lane; l && l->wires && lane < p->end_lane; lane++) {
-    exec_cuda_wire *w = l->wires[lane];
-    if (!w) continue;
-    const exec_worker *worker = &p->workers[exec_cuda_worker_of(p, lane)];
-    if (worker->device) (void)cudaSetDevice(exec_cuda_of(worker)->gpu);
-    exec_nccl_close(w->nccl, broken);
-    for (int i = 0; i < w->link_count; i++) {
-      if (w->links[i].memory) (void)cudaIpcCloseMemHandle(w->links[i].memory);
-      if (w->links[i].event) (void)cudaEventDestroy(w->links[i].event);
-    }
-    if (w->event) (void)cudaEventDestroy(w->event);
-    for (int i = 0; i < 2; i++) {
-      if (w->pinned[i]) (void)cudaFreeHost(w->pinned[i]);
-      if (w->copied[i]) (void)cudaEventDestroy(w->copied[i]);
-    }
-    if (w->token) (void)cudaFree(w->token);
-    l->wires[lane] = NULL;
-  }
+  if (!l || !l->wires) return;
+  for (uint32_t lane; (lane = first_wire(p, l->wires)) != UINT32_MAX; l->wires[lane] = NULL)
+    close_wire(p, lane, l->wires[lane], broken);
 }
 
 dp_status exec_cuda_look_at_wires(exec_pipeline *p, dp_error *error) {

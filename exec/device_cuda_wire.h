@@ -35,6 +35,7 @@ struct exec_cuda_wire {
   exec_cuda_link *links;
   cudaEvent_t event; /* this end's */
   exec_nccl *nccl;
+  uint32_t order;        /* the lane of the program for which it was opened: one number of all its ends */
   char *pinned[2];       /* EXEC_CUDA_PIECE bytes each */
   cudaEvent_t copied[2]; /* the last copy to or from it */
   void *token;           /* a few bytes of the device */

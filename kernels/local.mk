@@ -32,7 +32,7 @@ libkernels_a_SOURCES += \
 	kernels/cuda/attention_mma.cu \
 	kernels/cuda/attention_own.cu \
 	kernels/cuda/attention_plan.c \
-	kernels/cuda/context.c kernels/cuda/context.h \
+	kernels/cuda/context.c kernels/cuda/context.h kernels/cuda/execute.c \
 	kernels/cuda/cuda.h \
 	kernels/cuda/device.cuh \
 	kernels/cuda/flat.cu \

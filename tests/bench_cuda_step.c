@@ -197,7 +197,7 @@ int main(int argc, char **argv) {
   const double loaded_s = dp_clock_s();
   must(plan_timeline_init(&p.program, &timeline, &error));
   exec_step step = {.clip_norm = 1,
-                    .adamw = {.lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
+                    .adamw = {.lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
   exec_step_result result = {.squares = NULL};
   double busy_s = 0;
   for (int s = 0; s < steps + 2; s++) {

@@ -311,7 +311,7 @@ tests_test_cuda_engine_SOURCES = tests/test_cuda_engine.c tests/suite.h kernels/
 tests_test_cuda_engine_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_engine_LDADD = $(CHECK_LIBS)
 tests_test_cuda_remember_SOURCES = tests/test_cuda_remember.c tests/suite.h \
-	kernels/cuda/attention.c kernels/cuda/attention_plan.c kernels/cuda/cache.c kernels/cuda/conv.c \
+	kernels/cuda/attention.c kernels/cuda/attention_plan.c kernels/cuda/cache.c kernels/cuda/conv.c kernels/cuda/execute.c \
 	kernels/cuda/linear.c kernels/cuda/memory.c kernels/cuda/products.c
 tests_test_cuda_remember_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_remember_LDADD = $(CHECK_LIBS)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/algorithms.h"
 #include "exec/device.h"
 #include "sim/predict.h"
 #include "tests/cuda_bounds.h"
@@ -25,6 +26,7 @@ static dp_error error = DP_ERROR_INIT;
 static int steps = STEPS;
 static bool whole;
 static sim_efficiency *efficiency;
+static exec_algorithms *algorithms; /* found once for all plans */
 
 typedef struct outcome {
   double loss[STEPS], evaluated, of_means; /* the last two: evaluations, by the weights and by their running means */
@@ -167,7 +169,8 @@ static dp_status run_in(const char *model, const sim_prediction *p, how h, outco
                                          .threads = 1,
                                          .feed = {.fill = exec_fixture_fill, .data = &feed},
                                          .means = true,
-                                         .poison = h.poison};
+                                         .poison = h.poison,
+                                         .algorithms = h.cuda ? algorithms : NULL};
   dp_status status = exec_weights_open(fixture_path(model, ""), &p->graph, &weights, &error);
   if (status == DP_OK) status = dp_document_read(fixture_path(model, "config.json"), &config, &error);
   if (status == DP_OK) status = plan_timeline_init(&p->program, &timeline, &error);
@@ -340,7 +343,8 @@ int main(int argc, char **argv) {
     printf("%s\n", error.text);
     return 77;
   }
-  if (sim_efficiency_read(NULL, &efficiency, &error) != DP_OK) {
+  if (sim_efficiency_read(NULL, &efficiency, &error) != DP_OK ||
+      exec_algorithms_create(&algorithms, &error) != DP_OK) {
     printf("%s\n", error.text);
     return 1;
   }
@@ -355,6 +359,7 @@ int main(int argc, char **argv) {
     for (int i = first; i < PLANS && i < first + count; i++) try(models[m], plans[i], &one);
     drop(&one);
   }
+  exec_algorithms_free(algorithms);
   sim_efficiency_free(efficiency);
   printf("%d passed, %d failed\n", passed, failed);
   return failed > 0 || passed == 0;

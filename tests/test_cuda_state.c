@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/schema.h"
+#include "exec/algorithms.h"
 #include "kernels/halves.h"
 #include "sim/predict.h"
 #include "tests/cuda_checks.h"
@@ -17,6 +18,7 @@ enum { SAMPLES = 8 };
 
 static dp_error error = DP_ERROR_INIT;
 static sim_efficiency *efficiency;
+static exec_algorithms *algorithms; /* found once for all plans */
 
 static void *room(size_t bytes) {
   void *memory = malloc(bytes > 0 ? bytes : 1);
@@ -55,7 +57,11 @@ static dp_status load(trial *t, const char *model) {
   exec_weights weights = {0};
   dp_document config = {0};
   const exec_pipeline_options options = {
-      .cuda = true, .threads = 1, .feed = {.fill = exec_fixture_fill, .weigh = weigh, .data = &t->feed}, .means = true};
+      .cuda = true,
+      .threads = 1,
+      .feed = {.fill = exec_fixture_fill, .weigh = weigh, .data = &t->feed},
+      .means = true,
+      .algorithms = algorithms};
   dp_status status = exec_weights_open(fixture_path(model, ""), &t->p.graph, &weights, &error);
   if (status == DP_OK) status = dp_document_read(fixture_path(model, "config.json"), &config, &error);
   if (status == DP_OK) status = exec_pipeline_create(&t->p.program, &t->p.graph, &options, &t->pipeline, &error);
@@ -307,7 +313,8 @@ int main(void) {
     printf("%s\n", error.text);
     return 77;
   }
-  if (sim_efficiency_read(NULL, &efficiency, &error) != DP_OK) {
+  if (sim_efficiency_read(NULL, &efficiency, &error) != DP_OK ||
+      exec_algorithms_create(&algorithms, &error) != DP_OK) {
     printf("%s\n", error.text);
     return 1;
   }
@@ -320,6 +327,7 @@ int main(void) {
         try_state(models[m], bf16 ? "bf16" : "fp32", plans[p]);
         if (bf16 && p < 2) try_gradients(models[m], plans[p]);
       }
+  exec_algorithms_free(algorithms);
   sim_efficiency_free(efficiency);
   printf("%d passed, %d failed\n", passed, failed);
   return failed > 0 || passed == 0;

@@ -133,7 +133,7 @@ static cudnnStatus_t run_go(const attention_call *c, int64_t batch, int64_t head
   kern_attention_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &plan_workspace);
   kern_attention_finish(&b, pack);
   const cudnnStatus_t status =
-      b.ok ? cudnnBackendExecute(c->context->dnn, c->entry->plan, pack) : CUDNN_STATUS_BAD_PARAM;
+      b.ok ? kern_cuda_execute(c->context, c->entry->plan, pack) : CUDNN_STATUS_BAD_PARAM;
   kern_attention_destroy_from(&b, 0);
   return status;
 }

@@ -42,6 +42,10 @@ void kern_cuda_attentions_describe(const kern_cuda_cache *cache, char *out, size
 bool kern_cuda_check(kern_cuda *context, cudaError_t result, const char *what);
 bool kern_cuda_check_blas(kern_cuda *context, cublasStatus_t result, const char *what);
 bool kern_cuda_check_dnn(kern_cuda *context, cudnnStatus_t result, const char *what);
+/* A plan of cuDNN on the context's stream. On parts of an H200, beside other processes, an engine that had run on the
+ * part before failed to launch now and then (cudaErrorInvalidClusterSize): plans run one at a time in a process, and a
+ * launch that fails is tried once more. */
+cudnnStatus_t kern_cuda_execute(kern_cuda *context, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack);
 void kern_cuda_fail(kern_cuda *context, dp_status status, const char *format, ...)
 #ifdef __GNUC__
     __attribute__((format(printf, 3, 4)))

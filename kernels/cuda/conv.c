@@ -30,6 +30,7 @@ typedef enum way {
   WAY_SPREAD,
   WAYS
 } way;
+static const char *const direction_names[] = {"forward", "input gradient", "weight gradient"}; /* by kern_conv_direction */
 static const char *const way_names[] = {"beta", "fused", "plain", "rounded", "columns", "shifted", "spread"};
 
 /* Of a size. */
@@ -363,7 +364,14 @@ static void run(job *j) {
       return;
     }
   }
-  if (!at.done) (void)KERN_DNN_TRY(context, run_way(j, c));
+  if (at.done) return;
+  const cudnnStatus_t status = run_way(j, c);
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  char words[KERN_CUDA_WAY_BYTES] = "", what[KERN_CUDA_WAY_BYTES + 128];
+  if (c->plans) (void)kern_conv_plans_tell(c->plans, c->index, words, sizeof words);
+  (void)snprintf(what, sizeof what, "convolution %lld -> %lld, %s, %s %s", (long long)j->size->in,
+                 (long long)j->size->out, direction_names[j->direction], way_names[c->way], words);
+  (void)kern_cuda_check_dnn(context, status, what);
 }
 
 /* ---- the contract ---- */

@@ -369,7 +369,7 @@ cudnnStatus_t kern_conv_plans_run(kern_cuda *context, const kern_conv_plans *g, 
   if (status == CUDNN_STATUS_SUCCESS)
     status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   if (status == CUDNN_STATUS_SUCCESS) status = cudnnBackendFinalize(pack);
-  if (status == CUDNN_STATUS_SUCCESS) status = cudnnBackendExecute(context->dnn, g->plans[index].plan, pack);
+  if (status == CUDNN_STATUS_SUCCESS) status = kern_cuda_execute(context, g->plans[index].plan, pack);
   destroy(pack);
   return status;
 }
