@@ -14,6 +14,9 @@ void plan_profile_free(plan_profile *profile) {
   dp_array_free(&profile->laws);
   dp_array_free(&profile->copies);
   dp_array_free(&profile->sums);
+  dp_array_free(&profile->staged);
+  dp_array_free(&profile->units);
+  dp_array_free(&profile->parts);
   dp_arena_free(&profile->arena);
   memset(profile, 0, sizeof *profile);
 }
@@ -65,7 +68,7 @@ dp_status plan_profile_finish(plan_profile *profile, dp_error *error) {
     if (compare_ops(&ops[i - 1], &ops[i]) == 0)
       return dp_fail(error, DP_BAD_INPUT, "ops: found \"%.200s\", %s, twice, allowed: each once", ops[i].op,
                      plan_direction_names[ops[i].direction]);
-  return DP_OK;
+  return plan_profile_finish_units(profile, error);
 }
 
 static const plan_profile_op *find_op(const plan_profile *profile, const char *key, plan_direction direction) {

@@ -76,6 +76,36 @@ typedef struct plan_profile_point {
 } plan_profile_point;
 typedef DP_ARRAY(plan_profile_point) plan_profile_points;
 
+/* A unit as an executor that puts whole units in a device's queue runs it: its kernels are fused and follow on one
+ * another, so its ops have no times of their own. */
+typedef enum plan_profile_pass {
+  PLAN_PROFILE_FORWARD,
+  PLAN_PROFILE_BACKWARD, /* both parts in one */
+  PLAN_PROFILE_BACKWARD_INPUT,
+  PLAN_PROFILE_BACKWARD_WEIGHT,
+  PLAN_PROFILE_PASS_COUNT
+} plan_profile_pass;
+extern const char *const plan_profile_pass_names[]; /* "forward", "backward", "backward_input", ..., NULL */
+
+typedef struct plan_profile_unit {
+  const char *unit; /* plan_profile_unit_key: what makes two units the same work */
+  const char *name; /* of one of them */
+  int64_t sms;      /* multiprocessors of the device, or of the part of it, that it ran on */
+  plan_profile_pass pass;
+  double alone_s, half_s, busy_s; /* while none of the other workers of its device compute, half of them, and all */
+  double first_s; /* alone, where it is the first microbatch of a step, which overwrites gradients; 0: as the others */
+  int64_t runs;
+} plan_profile_unit;
+
+/* What a worker on so many multiprocessors takes beside its units. */
+typedef struct plan_profile_part {
+  int64_t sms, workers;                                                 /* the device was shared by so many */
+  double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor; /* with the gradients' norm */
+  double instruction_s, issue_s; /* of an instruction: of the device, and of the host that issues it */
+  double step_s;
+  int64_t runtime_bytes; /* of a worker, outside its layout: contexts, libraries */
+} plan_profile_part;
+
 typedef struct plan_profile {
   dp_arena arena;
   const char *device;              /* of the catalogue: what a worker was */
@@ -85,6 +115,10 @@ typedef struct plan_profile {
   graph_dtype precision;
   const char *gemm;                /* the library of matrix products */
   const char *made;                /* UTC, "2026-01-31T12:00:00Z" */
+  const char *driver, *libraries;  /* versions, of a GPU; "" */
+  double clock_hz;                 /* of a GPU's multiprocessors while it was measured; 0: not known */
+  DP_ARRAY(plan_profile_unit) units; /* ascending by unit, multiprocessors and pass: plan_profile_finish */
+  DP_ARRAY(plan_profile_part) parts; /* ascending by multiprocessors; none: the figures below are of every worker */
   DP_ARRAY(plan_profile_op) ops;   /* ascending by op and direction: plan_profile_finish */
   DP_ARRAY(plan_profile_law) laws; /* ascending by kind, class and direction */
   double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor;
@@ -92,7 +126,9 @@ typedef struct plan_profile {
   double instruction_s;           /* of an instruction, beside its ops */
   double handover_s;              /* from the end of a transfer to the start of what waits for it */
   double step_s;                  /* of a step, beside its instructions */
-  plan_profile_points copies;     /* ascending in bytes, of one message */
+  plan_profile_points copies;     /* ascending in bytes, of one message; of a GPU: between parts of it */
+  plan_profile_points staged;     /* the same through the host's memory */
+  double copy_slowdown;           /* compute on a GPU takes 1 + this times as long while such a copy is under way */
   plan_profile_points sums;       /* of a gradient of so many bytes, one worker adding another's and copying back */
   double repeat_error;            /* median relative difference of two halves of the measurements */
   double held_out_error;          /* median relative error of laws on ops kept aside */
@@ -124,6 +160,14 @@ bool plan_profile_runs(const graph *graph, int op, plan_direction direction);
 void plan_profile_key(const plan_profile_keys *keys, int op, plan_direction direction, dp_str *key);
 plan_profile_work plan_profile_work_of(const graph *graph, int op, plan_direction direction);
 
+/* Kind, shapes, attributes and gradients of all ops of a unit, as 16 hexadecimal digits. `scratch` is used. */
+void plan_profile_unit_key(const plan_profile_keys *keys, int unit, dp_str *scratch, char out[17]);
+/* NULL: it was not measured. */
+const plan_profile_unit *plan_profile_find_unit(const plan_profile *profile, const char *key, int64_t sms,
+                                                plan_profile_pass pass);
+/* NULL: none of so many multiprocessors. */
+const plan_profile_part *plan_profile_find_part(const plan_profile *profile, int64_t sms);
+
 typedef struct plan_profile_cost {
   double alone_s, busy_s;
   plan_source source;
@@ -145,8 +189,9 @@ typedef struct plan_profile_factors {
 } plan_profile_factors;
 void plan_profile_scale(plan_profile *profile, const plan_profile_factors *factors);
 
-/* Sorts the ops and reads their dims; DP_BAD_INPUT when one is there twice. */
+/* Sorts ops, units and parts and reads the ops' dims; DP_BAD_INPUT when one is there twice. */
 dp_status plan_profile_finish(plan_profile *profile, dp_error *error);
+dp_status plan_profile_finish_units(plan_profile *profile, dp_error *error); /* the units and parts alone */
 /* Makes `laws` from `ops`, which stand sorted: one for each kind and direction, and one for each class and direction.
  * Least squares of relative errors, without negative coefficients, in which what lies far off counts less (Huber). */
 dp_status plan_profile_fit(plan_profile *profile, dp_error *error);

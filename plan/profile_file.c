@@ -15,7 +15,7 @@
 typedef struct profile_file {
   const char *format;
   int64_t version;
-  const dp_node *ops, *laws, *copies, *sums;
+  const dp_node *ops, *laws, *copies, *sums, *staged, *parts, *units;
   plan_profile profile;
 } profile_file;
 
@@ -34,6 +34,9 @@ static const dp_field file_fields[] = {
     {"precision", DP_FIELD_CHOICE, AT(precision), true, 0, 0, graph_dtype_names, "of weights and activations"},
     {"gemm", DP_FIELD_STRING, AT(gemm), true, 0, 0, NULL, "the library that multiplied matrices"},
     {"made", DP_FIELD_STRING, AT(made), true, 0, 0, NULL, "when, in UTC"},
+    {"driver", DP_FIELD_STRING, AT(driver), false, 0, 0, NULL, "of the GPU"},
+    {"libraries", DP_FIELD_STRING, AT(libraries), false, 0, 0, NULL, "whose kernels ran, with their versions"},
+    {"clock_hz", DP_FIELD_REAL, AT(clock_hz), false, 0, 1e12, NULL, "of the GPU's multiprocessors; 0: not known"},
     TIME("optimizer_s", AT(optimizer_s), true, "s of an optimizer step, beside its parameters"),
     TIME("optimizer_s_per_parameter", AT(optimizer_s_per_parameter), true, "s"),
     {"optimizer_busy_factor", DP_FIELD_REAL, AT(optimizer_busy_factor), true, 1, 1000, NULL, "busy over alone"},
@@ -42,6 +45,8 @@ static const dp_field file_fields[] = {
     TIME("instruction_s", AT(instruction_s), true, "s of an instruction beside its ops"),
     TIME("handover_s", AT(handover_s), true, "s from the end of a transfer to the start of what waits for it"),
     TIME("step_s", AT(step_s), true, "s of a step beside its instructions"),
+    {"copy_slowdown", DP_FIELD_REAL, AT(copy_slowdown), false, 0, 100, NULL,
+     "compute takes 1 + this times as long while its device copies to another worker"},
     {"repeat_error", DP_FIELD_REAL, AT(repeat_error), true, 0, 1e6, NULL, "median difference of two halves, relative"},
     {"held_out_error", DP_FIELD_REAL, AT(held_out_error), true, 0, 1e6, NULL,
      "median error of laws on ops kept aside, relative"},
@@ -49,10 +54,15 @@ static const dp_field file_fields[] = {
     {"copies", DP_FIELD_NODE, offsetof(profile_file, copies), true, 0, 0, NULL, "messages between workers, ascending"},
     {"sums", DP_FIELD_NODE, offsetof(profile_file, sums), true, 0, 0, NULL,
      "gradients of two workers added, ascending"},
+    {"staged", DP_FIELD_NODE, offsetof(profile_file, staged), false, 0, 0, NULL,
+     "messages through the host's memory, ascending"},
+    {"parts", DP_FIELD_NODE, offsetof(profile_file, parts), false, 0, 0, NULL,
+     "what workers take beside their units, by multiprocessors"},
+    {"units", DP_FIELD_NODE, offsetof(profile_file, units), false, 0, 0, NULL, "what units take that run whole"},
     {"laws", DP_FIELD_NODE, offsetof(profile_file, laws), true, 0, 0, NULL, "what interpolates"},
     {"ops", DP_FIELD_NODE, offsetof(profile_file, ops), true, 0, 0, NULL, "what was measured"},
 };
-enum { LISTS = 4 }; /* the last rows are lists, in this order */
+enum { LISTS = 7 }; /* the last rows are lists, in this order */
 
 #define AT_OP(field) offsetof(plan_profile_op, field)
 static const dp_field op_fields[] = {
@@ -64,6 +74,32 @@ static const dp_field op_fields[] = {
     {"alone_s", DP_FIELD_REAL, AT_OP(alone_s), true, MIN_S, MAX_S, NULL, "s, nothing else running"},
     {"busy_s", DP_FIELD_REAL, AT_OP(busy_s), true, MIN_S, MAX_S, NULL, "s, all workers computing"},
     {"runs", DP_FIELD_INTEGER, AT_OP(runs), true, 1, 1e12, NULL, "measurements behind them"},
+};
+
+#define AT_UNIT(field) offsetof(plan_profile_unit, field)
+static const dp_field unit_fields[] = {
+    {"unit", DP_FIELD_STRING, AT_UNIT(unit), true, 0, 0, NULL, "of the shapes and attributes of all its ops"},
+    {"name", DP_FIELD_STRING, AT_UNIT(name), true, 0, 0, NULL, "of one such unit"},
+    {"sms", DP_FIELD_INTEGER, AT_UNIT(sms), true, 0, 65536, NULL, "multiprocessors it ran on"},
+    {"pass", DP_FIELD_CHOICE, AT_UNIT(pass), true, 0, 0, plan_profile_pass_names, "backward: both parts in one"},
+    {"alone_s", DP_FIELD_REAL, AT_UNIT(alone_s), true, MIN_S, MAX_S, NULL, "s, nobody else on the device computing"},
+    {"half_s", DP_FIELD_REAL, AT_UNIT(half_s), true, MIN_S, MAX_S, NULL, "s, half of the others computing"},
+    {"busy_s", DP_FIELD_REAL, AT_UNIT(busy_s), true, MIN_S, MAX_S, NULL, "s, all workers computing"},
+    TIME("first_s", AT_UNIT(first_s), false, "s, alone, of a step's first microbatch; 0: as the others"),
+    {"runs", DP_FIELD_INTEGER, AT_UNIT(runs), true, 1, 1e12, NULL, "measurements behind them"},
+};
+
+#define AT_PART(field) offsetof(plan_profile_part, field)
+static const dp_field part_fields[] = {
+    {"sms", DP_FIELD_INTEGER, AT_PART(sms), true, 0, 65536, NULL, "multiprocessors of a worker"},
+    {"workers", DP_FIELD_INTEGER, AT_PART(workers), true, 1, 65536, NULL, "that shared the device"},
+    TIME("optimizer_s", AT_PART(optimizer_s), true, "s of an optimizer step, beside its parameters"),
+    TIME("optimizer_s_per_parameter", AT_PART(optimizer_s_per_parameter), true, "s, with the gradients' norm"),
+    {"optimizer_busy_factor", DP_FIELD_REAL, AT_PART(optimizer_busy_factor), true, 1, 1000, NULL, "busy over alone"},
+    TIME("instruction_s", AT_PART(instruction_s), true, "s of an instruction beside its units"),
+    TIME("issue_s", AT_PART(issue_s), true, "s of the host, to issue an instruction"),
+    TIME("step_s", AT_PART(step_s), true, "s of a step beside its instructions"),
+    {"runtime_bytes", DP_FIELD_INTEGER, AT_PART(runtime_bytes), true, 0, 1e15, NULL, "of a worker, outside its layout"},
 };
 
 typedef struct law_row {
@@ -99,7 +135,9 @@ size_t plan_profile_tables(const plan_key_table **tables) {
       {"the profile", file_fields, DP_COUNT_OF(file_fields)},
       {"`ops`", op_fields, DP_COUNT_OF(op_fields)},
       {"`laws`", law_fields, DP_COUNT_OF(law_fields)},
-      {"`copies` and `sums`", point_fields, DP_COUNT_OF(point_fields)},
+      {"`copies`, `sums` and `staged`", point_fields, DP_COUNT_OF(point_fields)},
+      {"`parts`", part_fields, DP_COUNT_OF(part_fields)},
+      {"`units`", unit_fields, DP_COUNT_OF(unit_fields)},
   };
   *tables = all;
   return DP_COUNT_OF(all);
@@ -172,11 +210,44 @@ static dp_status read_points(const dp_node *list, plan_profile_points *points, d
   return DP_OK;
 }
 
+static dp_status read_parts(const dp_node *list, plan_profile *profile, dp_error *error) {
+  DP_TRY(check_list(list, error));
+  for (size_t i = 0; i < list->count; i++) {
+    plan_profile_part part = {.sms = 0};
+    DP_TRY(dp_schema_read(list->items[i], NULL, "parts", part_fields, DP_COUNT_OF(part_fields), &part, error));
+    if (!dp_array_push(&profile->parts, part)) return dp_fail_memory(error);
+  }
+  return DP_OK;
+}
+
+static dp_status read_units(const dp_node *list, plan_profile *profile, dp_error *error) {
+  DP_TRY(check_list(list, error));
+  for (size_t i = 0; i < list->count; i++) {
+    plan_profile_unit unit = {.unit = NULL};
+    DP_TRY(dp_schema_read(list->items[i], NULL, "units", unit_fields, DP_COUNT_OF(unit_fields), &unit, error));
+    unit.unit = dp_arena_strdup(&profile->arena, unit.unit);
+    unit.name = dp_arena_strdup(&profile->arena, unit.name);
+    if (!unit.unit || !unit.name || !dp_array_push(&profile->units, unit)) return dp_fail_memory(error);
+  }
+  return DP_OK;
+}
+
+/* Lists that GPUs' profiles have. */
+static dp_status read_units_and_parts(const profile_file *file, plan_profile *profile, dp_error *error) {
+  dp_error reason = DP_ERROR_INIT;
+  if (file->staged) DP_TRY(read_points(file->staged, &profile->staged, error));
+  if (file->parts) DP_TRY(read_parts(file->parts, profile, error));
+  if (file->units) DP_TRY(read_units(file->units, profile, error));
+  const dp_status status = plan_profile_finish_units(profile, &reason);
+  return status == DP_OK ? DP_OK : dp_fail_at(error, file->units ? file->units : file->parts, "%s", reason.text);
+}
+
 /* Strings become the profile's own. */
 static dp_status keep_strings(plan_profile *profile, dp_error *error) {
   const char **const strings[] = {&profile->device, &profile->processor, &profile->implementation, &profile->gemm,
-                                  &profile->made};
+                                  &profile->made,   &profile->driver,    &profile->libraries};
   for (size_t i = 0; i < DP_COUNT_OF(strings); i++) {
+    if (!*strings[i]) continue; /* not required */
     *strings[i] = dp_arena_strdup(&profile->arena, *strings[i]);
     if (!*strings[i]) return dp_fail_memory(error);
   }
@@ -191,6 +262,7 @@ static dp_status read_document(const dp_document *document, plan_profile *profil
   dp_status status = keep_strings(&made, error);
   if (status == DP_OK) status = read_points(file.copies, &made.copies, error);
   if (status == DP_OK) status = read_points(file.sums, &made.sums, error);
+  if (status == DP_OK) status = read_units_and_parts(&file, &made, error);
   if (status == DP_OK) status = read_laws(file.laws, &made, error);
   if (status == DP_OK) status = read_ops(file.ops, &made, error);
   if (status == DP_OK)
@@ -289,6 +361,15 @@ dp_status plan_profile_text(const plan_profile *profile, dp_str *out, dp_error *
            sizeof *profile->copies.items, out);
   add_list("sums", point_fields, DP_COUNT_OF(point_fields), profile->sums.items, profile->sums.count,
            sizeof *profile->sums.items, out);
+  if (profile->staged.count)
+    add_list("staged", point_fields, DP_COUNT_OF(point_fields), profile->staged.items, profile->staged.count,
+             sizeof *profile->staged.items, out);
+  if (profile->parts.count)
+    add_list("parts", part_fields, DP_COUNT_OF(part_fields), profile->parts.items, profile->parts.count,
+             sizeof *profile->parts.items, out);
+  if (profile->units.count)
+    add_list("units", unit_fields, DP_COUNT_OF(unit_fields), profile->units.items, profile->units.count,
+             sizeof *profile->units.items, out);
   DP_TRY(add_laws(profile, out, error));
   add_list("ops", op_fields, DP_COUNT_OF(op_fields), profile->ops.items, profile->ops.count, sizeof *profile->ops.items,
            out);

@@ -1,4 +1,6 @@
 /* What makes two ops the same work: kind, shapes, attributes, and in backward which gradients are wanted. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "graph/op_table.h"
@@ -101,4 +103,22 @@ plan_profile_work plan_profile_work_of(const graph *g, int o, plan_direction dir
   if (bytes == 0) /* a piece that the graph counts as a view, and that is copied */
     for (int i = 0; i < op->output_count; i++) bytes += 2 * (double)g->tensors.items[op->outputs[i]].bytes;
   return (plan_profile_work){(double)work->matrix_flops, (double)(work->flops - work->matrix_flops), bytes};
+}
+
+/* FNV-1a, 64 bits */
+static uint64_t hash(uint64_t so_far, const char *text) {
+  for (; *text; text++) so_far = (so_far ^ (uint8_t)*text) * UINT64_C(1099511628211);
+  return (so_far ^ '\n') * UINT64_C(1099511628211);
+}
+
+void plan_profile_unit_key(const plan_profile_keys *keys, int u, dp_str *scratch, char out[17]) {
+  const graph_unit *unit = &keys->graph->units.items[u];
+  uint64_t value = UINT64_C(14695981039346656037);
+  for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++)
+    for (int d = 0; d < PLAN_DIRECTION_COUNT; d++) {
+      if (!plan_profile_runs(keys->graph, o, (plan_direction)d)) continue;
+      plan_profile_key(keys, o, (plan_direction)d, scratch);
+      value = hash(hash(value, plan_direction_names[d]), dp_str_text(scratch));
+    }
+  (void)snprintf(out, 17, "%016" PRIx64, value);
 }

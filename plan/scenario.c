@@ -471,6 +471,10 @@ static dp_status read_profile(const dp_node *node, bool anywhere, plan_scenario 
   if (!profile) return dp_fail_memory(error);
   DP_TRY(plan_profile_read(scenario->profile_path, profile, error));
   scenario->profile = profile;
+  /* What runs on GPUs is known by its profile; without one, what is compared is what others run. */
+  const char *key = plan_scenario_node(scenario, "task", "implementation")->key;
+  if (strcmp(profile->implementation, "cuda") == 0 && !(key && strcmp(key, "implementation") == 0))
+    scenario->implementation = profile->implementation;
   if (anywhere || scenario->synthetic) return DP_OK;
   if (!is_of_job(scenario, profile))
     return dp_fail_at(error, node, "cluster.profile: found one of %s in %s, allowed: of %s in %s, as the job runs",
