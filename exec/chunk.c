@@ -272,8 +272,19 @@ static void run_actions(const exec_chunk *chunk, const exec_memory *memory, int 
   }
 }
 
+static void mark(const exec_chunk *chunk, int number) {
+  if (chunk->marks) chunk->marks->mark(chunk->marks->data, chunk->marks->first + (uint32_t)number);
+}
+
 void exec_chunk_forward(const exec_chunk *chunk, const exec_memory *memory) {
-  run_actions(chunk, memory, PLAN_PASS_FORWARD, 0, chunk->places->passes[PLAN_PASS_FORWARD].action_count);
+  const plan_pass_places *pass = &chunk->places->passes[PLAN_PASS_FORWARD];
+  uint32_t begin = 0;
+  for (int u = 0; chunk->marks && u < chunk->places->unit_count; begin = pass->unit_end[u++]) {
+    mark(chunk, u);
+    run_actions(chunk, memory, PLAN_PASS_FORWARD, begin, pass->unit_end[u]);
+  }
+  run_actions(chunk, memory, PLAN_PASS_FORWARD, begin, pass->action_count);
+  mark(chunk, chunk->places->unit_count);
 }
 
 static bool is_finite(const exec_chunk *chunk, const exec_memory *memory, int tensor, plan_place place) {
@@ -324,7 +335,13 @@ static void run_units(const exec_chunk *chunk, const exec_memory *memory, int wh
   const int first = first_unit - chunk->places->first_unit, last = first + unit_count - 1;
   const bool overwrites = chunk->fresh && math_of(chunk)->overwrite;
   if (overwrites) math_of(chunk)->overwrite(chunk->kern, true);
-  run_actions(chunk, memory, which, pass->unit_begin[last], pass->unit_end[first]);
+  uint32_t begin = pass->unit_begin[last];
+  for (int u = last; chunk->marks && u >= first; begin = pass->unit_end[u--]) {
+    mark(chunk, last - u);
+    run_actions(chunk, memory, which, begin, pass->unit_end[u]);
+  }
+  run_actions(chunk, memory, which, begin, pass->unit_end[first]);
+  mark(chunk, unit_count);
   if (overwrites) math_of(chunk)->overwrite(chunk->kern, false);
 }
 

@@ -18,6 +18,14 @@ typedef struct exec_observer {
   void *data;
 } exec_observer;
 
+/* Told between the units of a pass: mark `first` before the one that runs first, the next before the second, and one
+ * more after the last. On a device it is put in the queue with them. */
+typedef struct exec_marks {
+  void (*mark)(void *data, uint32_t number);
+  void *data;
+  uint32_t first;
+} exec_marks;
+
 struct exec_call; /* exec/ops.h, as exec_op_row */
 
 /* A device's arithmetic, as chunks need it. */
@@ -56,6 +64,7 @@ typedef struct exec_chunk {
   void *kern;                    /* what it works on: the CPU's kern_context, a CUDA device's kern_cuda */
   const exec_observer *observer; /* NULL: nobody looks */
   int worker;                    /* what the observer is told */
+  const exec_marks *marks;       /* NULL: units are not told apart */
   bool poison;                   /* for tests: places of the workspace are NaN before and after their life */
   bool fresh;                    /* gradients of its weights hold nothing yet: this backward overwrites them */
   const exec_fusion *fusion; /* NULL, or where an observer looks or poison is laid: no two actions are one call */

@@ -84,6 +84,20 @@ typedef struct exec_device_kind {
    * again the weights, to the bit. */
   void (*use_means)(struct exec_worker *w, bool means);
 
+  /* ---- measuring (exec/measure_units.h) ---- */
+  /* Moments of a worker's queue, by number: room for so many; one comes; when they came, in s by the host's clock,
+   * after a step. */
+  dp_status (*make_marks)(struct exec_worker *w, uint32_t count, dp_error *error);
+  void (*mark)(struct exec_worker *w, uint32_t number);
+  dp_status (*read_mark)(const struct exec_pipeline *p, struct exec_worker *w, uint32_t number, double *at_s,
+                         dp_error *error);
+  /* Which device and libraries these are. NULL: the host. */
+  const char *(*describe)(const struct exec_worker *w);
+  /* Instructions are run and recorded anew. NULL: none is recorded. */
+  void (*forget)(struct exec_worker *w);
+  /* Puts `bytes` of arbitrary finite values of the graph's dtype in place, in the compute queue. */
+  void (*strew)(struct exec_worker *w, int64_t bytes, void *at);
+
   /* ---- between workers, in a lane's queue ---- */
   void (*copy)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
                uint32_t to_worker, void *to);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "exec/worker.h"
 
 /* ---- memory ---- */
@@ -53,7 +54,10 @@ static dp_status start(const exec_work *work, exec_worker *w, dp_error *error) {
   return DP_OK;
 }
 
-static void close_device(exec_worker *w) { (void)w; }
+static void close_device(exec_worker *w) {
+  free(w->marks_s);
+  free(w->noise);
+}
 
 static dp_status read_values(exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to,
                              dp_error *error) {
@@ -140,6 +144,34 @@ static void use_means(exec_worker *w, bool means) {
   exec_parameters_exchange_means(&w->parameters);
 }
 
+/* ---- measuring ---- */
+
+enum { NOISE = 4096 };
+
+static dp_status make_marks(exec_worker *w, uint32_t count, dp_error *error) {
+  w->marks_s = calloc((size_t)count + 1, sizeof *w->marks_s);
+  w->noise = malloc(NOISE * sizeof *w->noise);
+  if (!w->marks_s || !w->noise) return dp_fail_memory(error);
+  for (int i = 0; i < NOISE; i++) w->noise[i] = (float)((i * 7919 + 13) % 4093) / 2046.5f - 1;
+  return DP_OK;
+}
+
+static void mark(exec_worker *w, uint32_t number) { w->marks_s[number] = dp_clock_s(); }
+
+static dp_status read_mark(const struct exec_pipeline *p, exec_worker *w, uint32_t number, double *at_s,
+                           dp_error *error) {
+  (void)p, (void)error;
+  *at_s = w->marks_s[number];
+  return DP_OK;
+}
+
+static void strew(exec_worker *w, int64_t bytes, void *at) {
+  for (int64_t done = 0, count; done < bytes; done += count) {
+    count = bytes - done < NOISE * (int64_t)sizeof *w->noise ? bytes - done : NOISE * (int64_t)sizeof *w->noise;
+    memcpy((char *)at + done, w->noise, (size_t)count);
+  }
+}
+
 /* ---- between workers ---- */
 
 static void copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
@@ -180,6 +212,10 @@ const exec_device_kind exec_device_cpu = {.name = "cpu",
                                           .begin = begin,
                                           .collect = collect,
                                           .use_means = use_means,
+                                          .make_marks = make_marks,
+                                          .mark = mark,
+                                          .read_mark = read_mark,
+                                          .strew = strew,
                                           .copy = copy,
                                           .clear = clear,
                                           .add_gradients = add_gradients};

@@ -344,6 +344,7 @@ static void close_device(exec_worker *w) {
   if (d->host.loss) (void)cudaFreeHost(d->host.loss);
   if (d->weights) (void)cudaFree(d->weights);
   kern_cuda_free(d->kernels);
+  exec_cuda_free_marks(d);
   exec_cuda_part_close(d);
   free(d->slots);
   free(d->weigh);
@@ -568,6 +569,12 @@ const exec_device_kind exec_device_cuda = {.name = "cuda",
                                            .begin = begin,
                                            .collect = collect,
                                            .use_means = use_means,
+                                           .make_marks = exec_cuda_make_marks,
+                                           .mark = exec_cuda_mark,
+                                           .read_mark = exec_cuda_read_mark,
+                                           .describe = exec_cuda_describe,
+                                           .forget = exec_cuda_forget,
+                                           .strew = exec_cuda_strew,
                                            .replay = replay,
                                            .record_begin = record_begin,
                                            .record_end = record_end,

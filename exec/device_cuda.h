@@ -49,6 +49,9 @@ typedef struct exec_cuda {
   bool recording;
   int microbatches;
   size_t tensors;
+  cudaEvent_t *marks; /* while units are told apart */
+  uint32_t mark_count;
+  void *noise;
 } exec_cuda;
 
 typedef struct exec_cuda_wire exec_cuda_wire;   /* exec/device_cuda_wire.h */
@@ -95,6 +98,15 @@ dp_status exec_cuda_read_masters(exec_worker *w, int64_t n, const void *weights,
 dp_status exec_cuda_write_masters(exec_worker *w, int64_t n, const float *from, void *weights, uint16_t *low,
                                   dp_error *error);
 float *exec_cuda_fetch(exec_worker *w, int64_t n, const void *from);
+
+/* device_cuda_measure.c */
+dp_status exec_cuda_make_marks(exec_worker *w, uint32_t count, dp_error *error);
+void exec_cuda_mark(exec_worker *w, uint32_t number);
+dp_status exec_cuda_read_mark(const exec_pipeline *p, exec_worker *w, uint32_t number, double *at_s, dp_error *error);
+const char *exec_cuda_describe(const exec_worker *w);
+void exec_cuda_forget(exec_worker *w);
+void exec_cuda_strew(exec_worker *w, int64_t bytes, void *at);
+void exec_cuda_free_marks(exec_cuda *device); /* and all else that measuring took */
 
 /* device_cuda_lanes.c */
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error);

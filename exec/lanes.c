@@ -162,7 +162,31 @@ static void prepare(exec_pipeline *p, const plan_lane *lane, uint32_t i) {
     p->work.kind->norm(&p->workers[lane->worker]);
 }
 
+/* Of a step that does only some: by itself. */
+static void run_alone(exec_pipeline *p, exec_lane *self, const plan_lane *lane, uint32_t i) {
+  const plan_program *program = p->work.program;
+  dp_error error = DP_ERROR_INIT;
+  if (lane->kind != PLAN_LANE_COMPUTE || !p->work.only[i]) return;
+  for (uint32_t w = program->wait_first[i]; w < program->wait_first[i + 1]; w++)
+    if (program->instructions[program->waits[w]].opcode == PLAN_RECV) exec_transfer_nothing(p, program->waits[w]);
+  const double start_s = dp_clock_s();
+  if (p->work.kind->deferred) p->work.kind->enter(p, self->lane, i);
+  exec_worker_run(&p->work, &p->workers[lane->worker], i);
+  const dp_status status = p->work.kind->deferred ? p->work.kind->leave(p, self->lane, i, &error) : DP_OK;
+  p->start_s[i] = start_s;
+  p->end_s[i] = dp_clock_s();
+  self->issue_s += p->end_s[i] - start_s;
+  if (status == DP_OK) return;
+  (void)pthread_mutex_lock(&p->lock);
+  give_up(p, &error);
+  (void)pthread_mutex_unlock(&p->lock);
+}
+
 static void run_instruction(exec_pipeline *p, exec_lane *self, const plan_lane *lane, uint32_t i) {
+  if (p->work.only) {
+    run_alone(p, self, lane, i);
+    return;
+  }
   const part how = part_of(p, lane, i);
   dp_error error = DP_ERROR_INIT;
   (void)pthread_mutex_lock(&p->lock);

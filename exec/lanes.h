@@ -20,6 +20,7 @@ typedef struct exec_lane {
   bool has_condition, has_thread;
   float *scratch; /* what another process's member of an all-reduce sends */
   exec_piece *pieces; /* [tensors of its largest message] */
+  double issue_s;     /* of the host, for the instructions of a step that does only some */
 } exec_lane;
 
 struct exec_pipeline {
@@ -61,6 +62,10 @@ struct exec_pipeline {
 /* Everything beyond workers must be there. */
 dp_status exec_lanes_start(struct exec_pipeline *pipeline, dp_error *error);
 void exec_lanes_stop(struct exec_pipeline *pipeline);
+/* A step of what is marked in `only` alone (exec_work.only): the times of what was done are start_s and end_s, those of
+ * all else say nothing, and nothing is checked for being finite. Before it, on devices, a whole step. */
+dp_status exec_pipeline_step_only(struct exec_pipeline *pipeline, const exec_step *step, const uint8_t *only,
+                                  dp_error *error);
 /* Plays the program once. */
 dp_status exec_lanes_step(struct exec_pipeline *pipeline, dp_error *error);
 
@@ -82,6 +87,8 @@ uint32_t exec_first_here(const struct exec_pipeline *pipeline, const plan_collec
 
 /* Both ends are in this process, or the given one. exec/transfer.c */
 void exec_transfer(struct exec_pipeline *pipeline, uint32_t recv);
+/* In its place: what is received is whatever exec_device_kind.strew puts there, in the receiver's compute queue. */
+void exec_transfer_nothing(struct exec_pipeline *pipeline, uint32_t recv);
 dp_status exec_send(struct exec_pipeline *pipeline, uint32_t send, dp_error *error);
 dp_status exec_receive(struct exec_pipeline *pipeline, uint32_t recv, dp_error *error);
 /* Of a lane of sends from one process to another, on devices: whether they end only after they have begun there. */

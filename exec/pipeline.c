@@ -535,3 +535,11 @@ dp_status exec_pipeline_step(exec_pipeline *p, const exec_step *step, exec_step_
   DP_TRY(take_result(p, result ? result : &unread, error));
   return timeline ? take_times(p, began_s, timeline, error) : DP_OK;
 }
+
+dp_status exec_pipeline_step_only(exec_pipeline *p, const exec_step *step, const uint8_t *only, dp_error *error) {
+  double began_s;
+  p->work.only = only;
+  const dp_status status = play(p, step, &began_s, error);
+  p->work.only = NULL;
+  return status;
+}

@@ -51,6 +51,14 @@ void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
   }
 }
 
+void exec_transfer_nothing(exec_pipeline *p, uint32_t recv_at) {
+  const plan_instruction *recv = &p->work.program->instructions[recv_at];
+  const plan_message *message = &p->work.program->messages[recv->class_id];
+  for (int k = 0; k < message->tensor_count; k++)
+    p->work.kind->strew(&p->workers[message->to_worker], (int64_t)bytes_of(p, message, k),
+                        port(p, message->to_worker, recv, k));
+}
+
 /* What the device's own kind moves: every tensor's place at this end. */
 static int pieces_of(exec_pipeline *p, uint32_t at, bool sends, exec_piece *pieces) {
   const plan_program *program = p->work.program;

@@ -298,10 +298,20 @@ static exec_chunk chunk_of(const exec_work *work, exec_worker *w, const plan_ins
       .fusion = w->fusions ? &w->fusions[instruction->chunk] : NULL};
 }
 
+static void mark(void *data, uint32_t number) {
+  exec_worker *w = data;
+  w->kind->mark(w, number);
+}
+
 static void run(const exec_work *work, exec_worker *w, uint32_t at) {
   const plan_instruction *instruction = &work->program->instructions[at];
   const plan_work *what = &work->program->works[instruction->class_id];
-  const exec_chunk chunk = chunk_of(work, w, instruction);
+  exec_chunk chunk = chunk_of(work, w, instruction);
+  exec_marks marks = {.mark = mark, .data = w};
+  if (w->mark_first) {
+    marks.first = w->mark_first[at - compute_of(work, w)->first];
+    chunk.marks = &marks;
+  }
   const exec_memory *memory =
       &w->layout.memory[(uint32_t)instruction->chunk * (uint32_t)w->layout.microbatches + instruction->microbatch];
   switch (instruction->opcode) {
@@ -313,6 +323,7 @@ static void run(const exec_work *work, exec_worker *w, uint32_t at) {
       backward(work, w, &chunk, memory, instruction);
       return;
     case PLAN_OPTIMIZER_STEP:
+      if (work->only && work->program->worker_count > 1) work->kind->norm(w); /* else as part of meeting the others */
       work->kind->optimize(work, w);
       return;
     default:

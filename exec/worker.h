@@ -46,6 +46,10 @@ typedef struct exec_worker {
   double scale;    /* of gradients: what clipping makes of the norm */
   bool spoilt;     /* the norm is not finite: no weight changes */
   exec_trouble trouble;
+  /* while its units are told apart */
+  const uint32_t *mark_first; /* [compute instruction] its first mark; NULL: they are not */
+  double *marks_s;            /* [mark] of the host */
+  float *noise;               /* of the host */
 } exec_worker;
 
 /* What the workers of a pipeline have in common. */
@@ -63,6 +67,9 @@ typedef struct exec_work {
   exec_host_facts *facts; /* [process] where there are several and the kind wants to know; else NULL */
   exec_place *places;     /* [worker] of all processes, then; else options.places */
   const exec_step *step;
+  /* [instruction] Only those marked are done, by compute lanes that wait for nobody, on whatever has been received;
+   * NULL: a step as it is. */
+  const uint8_t *only;
 } exec_work;
 
 int exec_work_threads(const exec_work *work);    /* of each worker's kernels */

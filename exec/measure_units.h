@@ -1,0 +1,41 @@
+/* What whole units take on a device, or on a part of one, measured in a pipeline's own memory by the executor's own
+ * functions: the kernels that run, in the graphs that a device plays, one chunk's instruction after another. Nobody
+ * waits for anybody, nothing travels: what is received is arbitrary, so what is seen is what units take, not a
+ * pipeline.
+ *
+ * A program of V workers on V parts of a device is played in steps that do only some of it:
+ *   alone   one worker computes                    half   every other worker does                    busy   all do
+ * With a share x of the V - 1 others computing, a unit takes, between what it takes at none, half and all of them,
+ *   alone + min(2 x, 1) (half - alone) + max(2 x - 1, 0) (busy - half)
+ * which is solved for half and busy from what x was for each run of a unit. Units are told apart by moments in the
+ * queue between them (exec_marks), which take time themselves: how much is seen in the same steps without them.
+ */
+#ifndef DP_EXEC_MEASURE_UNITS_H
+#define DP_EXEC_MEASURE_UNITS_H
+
+#include "exec/pipeline.h"
+#include "plan/profile.h"
+
+typedef struct exec_units exec_units;
+
+dp_status exec_units_create(exec_units **units, dp_error *error);
+void exec_units_free(exec_units *units); /* NULL is fine */
+
+typedef struct exec_units_how {
+  const plan_program *program; /* of one replica and process that trains, with at least two microbatches */
+  const graph *graph;
+  int64_t sms;    /* of each worker, as the cost model counts them */
+  int sharers;    /* workers on each device */
+  double seconds; /* about so long, beside making the pipeline; each kind of step is done once at least */
+  exec_pipeline_options options; /* feed and observer are its own */
+} exec_units_how;
+/* What exec_pipeline_create refuses is refused. */
+dp_status exec_units_run(exec_units *units, const exec_units_how *how, dp_error *error);
+
+/* Of the device and its libraries, once a program was run: "NVIDIA H200, 132 multiprocessors, ..."; "": the host. */
+const char *exec_units_device(const exec_units *units);
+/* Adds units and parts of all that was run, in the place of those that are there, with repeat_error, held_out and
+ * held_out_error: every fifth run of a unit is kept aside and predicted from the others. */
+dp_status exec_units_profile(const exec_units *units, plan_profile *profile, dp_error *error);
+
+#endif
