@@ -95,52 +95,69 @@ double sim_cost_launch_s(const sim_cost_context *context, sim_direction directio
   return context->implementation->issue_s_per_kernel[direction != SIM_FORWARD] * context->host_issue_factor;
 }
 
+void sim_cost_unit_by_curves(const sim_cost_context *context, const graph *model, int u, sim_unit_cost *cost) {
+  const graph_unit *unit = &model->units.items[u];
+  if (unit->fixed.present) {
+    cost->device_s[SIM_FORWARD] = unit->fixed.forward_s;
+    cost->device_s[SIM_BACKWARD_INPUT] = unit->fixed.backward_input_s;
+    cost->device_s[SIM_BACKWARD_WEIGHT] = unit->fixed.backward_weight_s;
+    return;
+  }
+  for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
+    const graph_op *op = &model->ops.items[o];
+    for (int d = SIM_FORWARD; d <= SIM_BACKWARD_WEIGHT; d++) {
+      const graph_work *work = work_of(op, (sim_direction)d);
+      const double seconds = sim_cost_op(context, op, (sim_direction)d);
+      cost->device_s[d] += seconds;
+      cost->class_s[d][work->op_class] += seconds;
+      /* a kernel that is fused away is not launched either */
+      if (seconds > 0) cost->issue_s[d] += work->kernels * sim_cost_launch_s(context, (sim_direction)d);
+    }
+  }
+}
+
 dp_status sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units, dp_error *error) {
   memset(units, 0, model->units.count * sizeof *units);
   if (context->profile) return sim_cost_profile_units(context, model, units, error);
-  for (size_t u = 0; u < model->units.count; u++) {
-    const graph_unit *unit = &model->units.items[u];
-    sim_unit_cost *cost = &units[u];
-    if (unit->fixed.present) {
-      cost->device_s[SIM_FORWARD] = unit->fixed.forward_s;
-      cost->device_s[SIM_BACKWARD_INPUT] = unit->fixed.backward_input_s;
-      cost->device_s[SIM_BACKWARD_WEIGHT] = unit->fixed.backward_weight_s;
-      continue;
-    }
-    for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
-      const graph_op *op = &model->ops.items[o];
-      for (int d = SIM_FORWARD; d <= SIM_BACKWARD_WEIGHT; d++) {
-        const graph_work *work = work_of(op, (sim_direction)d);
-        const double seconds = sim_cost_op(context, op, (sim_direction)d);
-        cost->device_s[d] += seconds;
-        cost->class_s[d][work->op_class] += seconds;
-        /* a kernel that is fused away is not launched either */
-        if (seconds > 0) cost->issue_s[d] += work->kernels * sim_cost_launch_s(context, (sim_direction)d);
-      }
-    }
-  }
+  for (size_t u = 0; u < model->units.count; u++) sim_cost_unit_by_curves(context, model, (int)u, &units[u]);
   return DP_OK;
 }
 
+/* NULL: there is none, or it says nothing of such devices. */
+static const plan_profile_part *part_of(const sim_cost_context *context) {
+  return context->profile ? plan_profile_find_part(context->profile, context->device->sm_count) : NULL;
+}
+
 double sim_cost_instruction_issue_s(const sim_cost_context *context) {
+  const plan_profile_part *part = part_of(context);
+  if (part) return part->issue_s;
   return context->implementation->issue_s_per_instruction * context->host_issue_factor;
 }
 
 double sim_cost_instruction_s(const sim_cost_context *context) {
+  const plan_profile_part *part = part_of(context);
+  if (part) return part->instruction_s;
   return context->profile ? context->profile->instruction_s : context->implementation->instruction_s;
 }
 
+/* Of a GPU only where its very part was measured. */
 static bool is_measured(const sim_cost_context *context, plan_optimizer optimizer) {
-  return context->profile && optimizer == PLAN_ADAMW;
+  const plan_profile *profile = context->profile;
+  return profile && optimizer == PLAN_ADAMW && (profile->parts.count == 0 || part_of(context));
 }
 
-static double measured_optimizer_s(const plan_profile *profile, int64_t parameters) {
-  return profile->optimizer_s + profile->optimizer_s_per_parameter * (double)parameters;
+static double measured_optimizer_s(const sim_cost_context *context, int64_t parameters) {
+  const plan_profile_part *part = part_of(context);
+  const plan_profile *profile = context->profile;
+  return part ? part->optimizer_s + part->optimizer_s_per_parameter * (double)parameters
+              : profile->optimizer_s + profile->optimizer_s_per_parameter * (double)parameters;
 }
 
 double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer optimizer, int64_t parameters) {
   if (!is_measured(context, optimizer)) return 0;
-  return measured_optimizer_s(context->profile, parameters) * (context->profile->optimizer_busy_factor - 1);
+  const plan_profile_part *part = part_of(context);
+  const double factor = part ? part->optimizer_busy_factor : context->profile->optimizer_busy_factor;
+  return measured_optimizer_s(context, parameters) * (factor - 1);
 }
 
 double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
@@ -149,8 +166,10 @@ double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimi
    * in two halves, one of which is the weight, or whole, and the weight is written beside it */
   static const double state_bytes[] = {
       [PLAN_ADAMW] = 16, [PLAN_ADAMW_8BIT] = 4, [PLAN_ADAFACTOR] = 0.1, [PLAN_SGD] = 8};
-  if (is_measured(context, optimizer))
-    return context->profile->step_s + measured_optimizer_s(context->profile, parameters);
+  if (is_measured(context, optimizer)) {
+    const plan_profile_part *part = part_of(context);
+    return (part ? part->step_s : context->profile->step_s) + measured_optimizer_s(context, parameters);
+  }
   const double width = (double)graph_dtype_bytes(context->precision);
   const bool split = context->implementation->splits_masters && context->precision == GRAPH_BF16;
   const double parameter_bytes = context->precision == GRAPH_FP32 || split ? 8 : 8 + width;
@@ -170,6 +189,8 @@ double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, 
 
 int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers) {
   const sim_implementation *implementation = context->implementation;
+  const plan_profile_part *part = part_of(context);
+  if (part) return part->runtime_bytes + (int64_t)(peers * implementation->communicator_bytes);
   return (int64_t)(implementation->context_bytes + peers * implementation->communicator_bytes);
 }
 

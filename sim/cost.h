@@ -64,12 +64,16 @@ typedef struct sim_unit_cost {
   double device_s[3];                   /* by sim_direction */
   double issue_s[3];                    /* host seconds to issue it, kernel by kernel; 0 with CUDA graphs */
   double class_s[3][GRAPH_CLASS_COUNT]; /* device_s by op class */
-  double busy_s[3];                     /* what is to be added while all workers compute side by side */
+  double half_s[3], busy_s[3]; /* what is to be added while half of the other workers compute side by side, and all */
+  double first_s[3];           /* what is to be added in a step's first microbatch */
+  double whole_s;              /* what is to be added where a backward is not split */
   double source_s[PLAN_SOURCE_COUNT];   /* device_s of all directions by what it rests on; without a profile 0 */
 } sim_unit_cost;
 /* units[model->units.count]. Units with fixed costs have exactly those. With a profile the loss is in the forward of
  * the unit that makes the output. */
 dp_status sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units, dp_error *error);
+/* By the curves alone: adds to a zeroed unit. */
+void sim_cost_unit_by_curves(const sim_cost_context *context, const graph *model, int unit, sim_unit_cost *cost);
 /* The same from the context's profile. */
 dp_status sim_cost_profile_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units,
                                  dp_error *error);

@@ -30,8 +30,54 @@ static void cost_unit(const sim_cost_context *context, const plan_profile_keys *
       cost->device_s[d] += found.alone_s;
       cost->class_s[d][graph_op_rows[keys->graph->ops.items[o].kind].op_class] += found.alone_s;
       cost->busy_s[d] += fmax(0, found.busy_s - found.alone_s);
+      cost->half_s[d] = cost->busy_s[d] / 2;
       cost->source_s[found.source] += found.alone_s;
     }
+}
+
+/* What was measured takes the place of `share` of what the curves say of a direction. */
+static void take_measured(const plan_profile_unit *row, double share, sim_direction d, sim_unit_cost *cost) {
+  const double by_curves = cost->device_s[d], seconds = share * row->alone_s;
+  for (int c = 0; c < GRAPH_CLASS_COUNT; c++) {
+    if (by_curves > 0) cost->class_s[d][c] *= seconds / by_curves;
+    if (by_curves <= 0 && c == GRAPH_CLASS_MEMORY) cost->class_s[d][c] = seconds;
+  }
+  cost->device_s[d] = seconds;
+  cost->half_s[d] = share * (row->half_s - row->alone_s);
+  cost->busy_s[d] = share * (row->busy_s - row->alone_s);
+  if (row->first_s > 0) cost->first_s[d] = share * (row->first_s - row->alone_s);
+  cost->issue_s[d] = 0; /* whole units are put in the queue at once */
+  cost->source_s[PLAN_SOURCE_MEASURED] += seconds;
+}
+
+/* A unit that runs whole. Where a backward was measured in one piece alone, its parts share it as the curves say. */
+static void cost_whole_unit(const sim_cost_context *context, const plan_profile_keys *keys, int u, sim_unit_cost *cost,
+                            dp_str *scratch) {
+  char key[17];
+  const int64_t sms = context->device->sm_count;
+  const plan_profile_unit *rows[PLAN_PROFILE_PASS_COUNT];
+  sim_cost_unit_by_curves(context, keys->graph, u, cost);
+  plan_profile_unit_key(keys, u, scratch, key);
+  for (int p = 0; p < PLAN_PROFILE_PASS_COUNT; p++)
+    rows[p] = plan_profile_find_unit(context->profile, key, sms, (plan_profile_pass)p);
+  const plan_profile_unit *whole = rows[PLAN_PROFILE_BACKWARD];
+  if (rows[PLAN_PROFILE_FORWARD])
+    take_measured(rows[PLAN_PROFILE_FORWARD], 1, SIM_FORWARD, cost);
+  else
+    cost->source_s[PLAN_SOURCE_ANALYTIC] += cost->device_s[SIM_FORWARD];
+  const double input_s = cost->device_s[SIM_BACKWARD_INPUT], weight_s = cost->device_s[SIM_BACKWARD_WEIGHT];
+  if (rows[PLAN_PROFILE_BACKWARD_INPUT] && rows[PLAN_PROFILE_BACKWARD_WEIGHT]) {
+    take_measured(rows[PLAN_PROFILE_BACKWARD_INPUT], 1, SIM_BACKWARD_INPUT, cost);
+    take_measured(rows[PLAN_PROFILE_BACKWARD_WEIGHT], 1, SIM_BACKWARD_WEIGHT, cost);
+    if (whole)
+      cost->whole_s = whole->alone_s - cost->device_s[SIM_BACKWARD_INPUT] - cost->device_s[SIM_BACKWARD_WEIGHT];
+  } else if (whole) {
+    const double share = input_s + weight_s > 0 ? input_s / (input_s + weight_s) : 1;
+    take_measured(whole, share, SIM_BACKWARD_INPUT, cost);
+    take_measured(whole, 1 - share, SIM_BACKWARD_WEIGHT, cost);
+  } else {
+    cost->source_s[PLAN_SOURCE_ANALYTIC] += input_s + weight_s;
+  }
 }
 
 static void cost_loss(const plan_profile *profile, const graph *model, sim_unit_cost *units) {
@@ -55,7 +101,11 @@ dp_status sim_cost_profile_units(const sim_cost_context *context, const graph *m
     const graph_unit *unit = &model->units.items[u];
     const double fixed_s[] = {unit->fixed.forward_s, unit->fixed.backward_input_s, unit->fixed.backward_weight_s};
     for (int d = 0; unit->fixed.present && d < PLAN_DIRECTION_COUNT; d++) units[u].device_s[d] = fixed_s[d];
-    if (!unit->fixed.present) cost_unit(context, &keys, unit, &units[u], &key);
+    if (unit->fixed.present) continue;
+    if (context->profile->units.count)
+      cost_whole_unit(context, &keys, (int)u, &units[u], &key);
+    else
+      cost_unit(context, &keys, unit, &units[u], &key);
   }
   cost_loss(context->profile, model, units);
   const dp_status status = key.failed ? dp_fail_memory(error) : DP_OK;

@@ -36,23 +36,44 @@ static dp_status cost_compression(sim_predictor *p) {
   return DP_OK;
 }
 
-static double busy_span_s(const sim_predictor *p, const sim_device_kind *kind, int direction, int first, int count) {
-  double sum = 0;
+/* What is to be added beside others that compute. */
+static void add_crowded_span(const sim_predictor *p, const sim_device_kind *kind, int direction, int first, int count,
+                             double *half_s, double *busy_s) {
   for (int u = first; u < first + count; u++) {
-    sum += kind->units[u].busy_s[direction];
-    if (direction == SIM_BACKWARD_INPUT && p->out->plan.recompute[u]) sum += kind->units[u].busy_s[SIM_FORWARD];
+    const sim_unit_cost *unit = &kind->units[u];
+    *half_s += unit->half_s[direction];
+    *busy_s += unit->busy_s[direction];
+    if (direction != SIM_BACKWARD_INPUT || !p->out->plan.recompute[u]) continue;
+    *half_s += unit->half_s[SIM_FORWARD];
+    *busy_s += unit->busy_s[SIM_FORWARD];
+  }
+}
+
+/* What one microbatch in all of a step's takes more or less for being the first, shared evenly; and a backward for
+ * being in one piece. */
+static double first_and_whole_s(const sim_predictor *p, const sim_device_kind *kind, const plan_work *work) {
+  double sum = 0;
+  for (uint32_t u = work->first_unit; u < work->first_unit + work->unit_count; u++) {
+    const sim_unit_cost *unit = &kind->units[u];
+    if (work->opcode == PLAN_BACKWARD)
+      sum += unit->whole_s +
+             (unit->first_s[SIM_BACKWARD_INPUT] + unit->first_s[SIM_BACKWARD_WEIGHT]) / p->out->plan.microbatches;
+    if (work->opcode == PLAN_BACKWARD_WEIGHT) sum += unit->first_s[SIM_BACKWARD_WEIGHT] / p->out->plan.microbatches;
   }
   return sum;
 }
 
-static void cost_one_work(const sim_predictor *p, const plan_work *work, double *device_s, double *busy_s,
-                          double *issue_s, double *tensor_s) {
+typedef struct work_cost {
+  double device_s, half_s, busy_s, issue_s, tensor_s;
+} work_cost;
+
+static work_cost cost_one_work(const sim_predictor *p, const plan_work *work) {
   const sim_prediction *out = p->out;
   const sim_device_kind *kind = &p->kinds[p->kind_of_worker[work->worker]];
   const int first = (int)work->first_unit, count = (int)work->unit_count;
   const double parts = work->parts ? work->parts : 1;
   double s = p->scenario->synthetic ? 0 : sim_cost_instruction_s(&kind->context);
-  double busy = 0, issue = sim_cost_instruction_issue_s(&kind->context);
+  work_cost c = {.issue_s = sim_cost_instruction_issue_s(&kind->context)};
   bool directions[3] = {false, false, false};
   switch (work->opcode) {
     case PLAN_FORWARD:
@@ -73,27 +94,29 @@ static void cost_one_work(const sim_predictor *p, const plan_work *work, double 
   for (int d = 0; d < 3; d++)
     if (directions[d]) {
       s += sim_kind_span_s(kind, d, first, count);
-      if (kind->context.profile) busy += busy_span_s(p, kind, d, first, count);
-      issue += sim_prefix_span(kind->issue_prefix[d], first, count);
-      if (kind->tensor_prefix[d]) *tensor_s += sim_prefix_span(kind->tensor_prefix[d], first, count);
+      if (kind->context.profile) add_crowded_span(p, kind, d, first, count, &c.half_s, &c.busy_s);
+      c.issue_s += sim_prefix_span(kind->issue_prefix[d], first, count);
+      if (kind->tensor_prefix[d]) c.tensor_s += sim_prefix_span(kind->tensor_prefix[d], first, count);
     }
+  if (kind->context.profile && kind->context.profile->units.count) s += first_and_whole_s(p, kind, work);
   if (directions[SIM_BACKWARD_INPUT]) {
     s += sim_prefix_span(kind->recompute_prefix, first, count);
-    issue += sim_prefix_span(kind->recompute_issue_prefix, first, count);
-    if (kind->tensor_recompute_prefix) *tensor_s += sim_prefix_span(kind->tensor_recompute_prefix, first, count);
+    c.issue_s += sim_prefix_span(kind->recompute_issue_prefix, first, count);
+    if (kind->tensor_recompute_prefix) c.tensor_s += sim_prefix_span(kind->tensor_recompute_prefix, first, count);
   }
   if (directions[SIM_FORWARD]) s += kind->compress_s[0][work->chunk] / parts;
   if (directions[SIM_BACKWARD_INPUT]) s += kind->compress_s[1][work->chunk] / parts;
   if (work->opcode == PLAN_OPTIMIZER_STEP && !p->scenario->synthetic) {
     const int rank = plan_worker_rank(&out->plan, (int)work->worker);
-    *tensor_s = sim_predict_tensor_optimizer_s(p, kind, rank);
+    c.tensor_s = sim_predict_tensor_optimizer_s(p, kind, rank);
     const int64_t parameters = plan_trainable_parameters(&out->plan, &out->graph, rank);
-    s += *tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32, parameters);
-    busy += sim_cost_optimizer_busy_s(&kind->context, out->plan.optimizer, parameters);
+    s += c.tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32, parameters);
+    const double busy_s = sim_cost_optimizer_busy_s(&kind->context, out->plan.optimizer, parameters);
+    c.half_s += busy_s / 2;
+    c.busy_s += busy_s;
   }
-  *busy_s = busy;
-  *device_s = s;
-  *issue_s = issue;
+  c.device_s = s;
+  return c;
 }
 
 static dp_status cost_works(sim_predictor *p) {
@@ -101,31 +124,45 @@ static dp_status cost_works(sim_predictor *p) {
   p->work_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_issue_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_tensor_s = SIM_SCRATCH(p, double, program->work_count);
+  p->work_half_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_busy_s = SIM_SCRATCH(p, double, program->work_count);
-  if (!p->work_s || !p->work_issue_s || !p->work_tensor_s || !p->work_busy_s) return dp_fail_memory(p->error);
+  if (!p->work_s || !p->work_issue_s || !p->work_tensor_s || !p->work_half_s || !p->work_busy_s)
+    return dp_fail_memory(p->error);
   const uint32_t pipeline_works = program->work_count / (uint32_t)plan_copy_count(&p->out->plan);
   for (uint32_t w = 0; w < program->work_count; w++) {
     const plan_work *work = &program->works[w], *first = &program->works[w % pipeline_works];
-    if (p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker] && work != first) { /* copies are alike */
-      p->work_s[w] = p->work_s[w % pipeline_works];
-      p->work_busy_s[w] = p->work_busy_s[w % pipeline_works];
-      p->work_issue_s[w] = p->work_issue_s[w % pipeline_works];
-      p->work_tensor_s[w] = p->work_tensor_s[w % pipeline_works];
-    } else {
-      cost_one_work(p, work, &p->work_s[w], &p->work_busy_s[w], &p->work_issue_s[w], &p->work_tensor_s[w]);
-    }
+    const uint32_t like = w % pipeline_works; /* copies are alike */
+    const bool alike = p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker] && work != first;
+    const work_cost c = alike ? (work_cost){p->work_s[like], p->work_half_s[like], p->work_busy_s[like],
+                                            p->work_issue_s[like], p->work_tensor_s[like]}
+                              : cost_one_work(p, work);
+    p->work_s[w] = c.device_s;
+    p->work_half_s[w] = c.half_s;
+    p->work_busy_s[w] = c.busy_s;
+    p->work_issue_s[w] = c.issue_s;
+    p->work_tensor_s[w] = c.tensor_s;
   }
   return DP_OK;
 }
 
-/* The profile of two workers that exchange data in the memory of their machine; NULL: they do not, or nothing was
- * measured. */
+/* The profile of two workers that exchange data in the memory of their machine, or of their card; NULL: they do not, or
+ * nothing was measured. */
 static const plan_profile *shared_profile(const sim_predictor *p, int from, int to) {
   const plan_device *devices = p->scenario->cluster.devices.items;
   const plan_profile *profile = p->kinds[p->kind_of_worker[from]].context.profile;
   const int a = sim_worker_device(&p->out->plan, from), b = sim_worker_device(&p->out->plan, to);
   const bool shared = profile && profile == p->kinds[p->kind_of_worker[to]].context.profile;
-  return shared && devices[a].node == devices[b].node ? profile : NULL;
+  const bool near = plan_device_is_processor(devices[a].model) ? devices[a].node == devices[b].node
+                                                               : devices[a].card == devices[b].card;
+  return shared && near ? profile : NULL;
+}
+
+/* How long messages between two such workers take by size. */
+static const plan_profile_points *copies_of(const sim_predictor *p, const plan_profile *profile, int from, int to) {
+  const plan_cluster *cluster = &p->scenario->cluster;
+  const bool host = !plan_device_is_processor(cluster->devices.items[0].model) &&
+                    plan_transport_of(&p->out->plan, cluster, from, to) == PLAN_TRANSPORT_HOST;
+  return host ? &profile->staged : &profile->copies;
 }
 
 /* As measured: bound by its own time alone. */
@@ -134,6 +171,7 @@ static void cost_measured(const plan_profile *profile, plan_profile_point point,
   transfer->latency_s = transfer->busy_latency_s = profile->handover_s;
   transfer->cap_bytes_per_s = transfer->bytes / point.alone_s;
   transfer->busy_cap_bytes_per_s = transfer->bytes / point.busy_s;
+  transfer->compute_slowdown = profile->copy_slowdown;
 }
 
 static dp_status route_messages(sim_predictor *p) {
@@ -150,8 +188,10 @@ static dp_status route_messages(sim_predictor *p) {
     transfer->bytes = (double)message->bytes;
     if (route.count == 0) continue; /* one device: nothing travels */
     const plan_profile *profile = shared_profile(p, (int)message->from_worker, (int)message->to_worker);
-    if (profile && profile->copies.count && message->bytes) {
-      cost_measured(profile, plan_profile_at(profile->copies.items, profile->copies.count, transfer->bytes), transfer);
+    const plan_profile_points *copies =
+        profile ? copies_of(p, profile, (int)message->from_worker, (int)message->to_worker) : NULL;
+    if (copies && copies->count && message->bytes) {
+      cost_measured(profile, plan_profile_at(copies->items, copies->count, transfer->bytes), transfer);
       continue;
     }
     int *links = SIM_SCRATCH(p, int, route.count);
