@@ -8,6 +8,7 @@
 #include "base/progress.h"
 #include "base/range.h"
 #include "base/schema.h"
+#include "cli/calibrate_units.h"
 #include "cli/command.h"
 #include "cli/efficiency.h"
 #include "cli/json.h"
@@ -15,7 +16,17 @@
 #include "exec/measure.h"
 #include "sim/tune.h"
 
-enum { SLOT_SET, SLOT_PROFILE, SLOT_FROM, SLOT_BACKEND, SLOT_OUT, SLOT_SECONDS, SLOT_THREADS, SLOT_JSON };
+enum {
+  SLOT_SET,
+  SLOT_PROFILE,
+  SLOT_FROM,
+  SLOT_BACKEND,
+  SLOT_OUT,
+  SLOT_SECONDS,
+  SLOT_THREADS,
+  SLOT_ALGORITHMS,
+  SLOT_JSON
+};
 enum { MICROBATCHES = 4, ROUNDS = 3, DEFAULT_SECONDS = 20, MAX_SIZES = 32 };
 
 static const char *const backends[] = {"cpu", "cuda", NULL};
@@ -57,6 +68,11 @@ static const cli_option options[] = {
      .slot = SLOT_THREADS,
      .min = 1,
      .max = 1024},
+    {.name = "algorithms",
+     .type = CLI_STRING,
+     .argument = "FILE",
+     .help = "on a GPU, with the algorithms found before; adds those found now",
+     .slot = SLOT_ALGORITHMS},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of a summary", .slot = SLOT_JSON},
 };
 
@@ -269,6 +285,80 @@ static dp_status calibrate(calibration *c, const cli_values *values) {
   return status;
 }
 
+/* ---- a GPU ---- */
+
+static dp_status print_units_json(const plan_profile *profile, const char *path, dp_error *error) {
+  json_t *root =
+      json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:s, s:[]}", "profile", path, "measurements",
+                (json_int_t)profile->units.count, "held_out", (json_int_t)profile->held_out, "held_out_error",
+                profile->held_out_error, "repeat_error", profile->repeat_error, "device", profile->device, "processor",
+                profile->processor, "driver", profile->driver, "libraries", profile->libraries, "parts");
+  json_t *list = root ? json_object_get(root, "parts") : NULL;
+  for (size_t i = 0; list && i < profile->parts.count; i++) {
+    const plan_profile_part *part = &profile->parts.items[i];
+    json_t *row =
+        json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "sms", (json_int_t)part->sms, "workers",
+                  (json_int_t)part->workers, "optimizer_s_per_parameter", part->optimizer_s_per_parameter,
+                  "optimizer_busy_factor", part->optimizer_busy_factor, "instruction_s", part->instruction_s, "issue_s",
+                  part->issue_s, "step_s", part->step_s, "runtime_bytes", (json_int_t)part->runtime_bytes);
+    if (!row || json_array_append_new(list, row) != 0) {
+      json_decref(root);
+      return dp_fail_memory(error);
+    }
+  }
+  if (!root) return dp_fail_memory(error);
+  const dp_status status = cli_json_print(root, error);
+  json_decref(root);
+  return status;
+}
+
+static void print_units(const plan_profile *profile, const char *path, const char *scenario) {
+  char figure[32], other[32];
+  printf("%s: %zu units measured on %s\n", path, profile->units.count, profile->libraries);
+  printf("  two runs of a unit differ by %.1f %% (median)\n", 100 * profile->repeat_error);
+  printf("  beside others they are foretold to %.1f %% (median of %lld runs kept aside)\n",
+         100 * profile->held_out_error, (long long)profile->held_out);
+  for (size_t i = 0; i < profile->parts.count; i++) {
+    const plan_profile_part *part = &profile->parts.items[i];
+    double alone_s = 0, busy_s = 0;
+    for (size_t u = 0; u < profile->units.count; u++)
+      if (profile->units.items[u].sms == part->sms) {
+        alone_s += profile->units.items[u].alone_s;
+        busy_s += profile->units.items[u].busy_s;
+      }
+    printf("\n  %lld x %lld multiprocessors\n", (long long)part->workers, (long long)part->sms);
+    printf("    all at once take %.3f times as long as one alone\n", alone_s > 0 ? busy_s / alone_s : 1);
+    printf("    optimizer   %s a million parameters, all at once %.2f times that\n",
+           dp_format_seconds(1e6 * part->optimizer_s_per_parameter, figure), part->optimizer_busy_factor);
+    printf("    instruction %s beside its units, %s of the host\n", dp_format_seconds(part->instruction_s, figure),
+           dp_format_seconds(part->issue_s, other));
+    printf("    a worker takes %.3f GB beside its layout\n", (double)part->runtime_bytes / 1e9);
+  }
+  printf("\n  diffpipe simulate %s --profile %s\n", scenario, path);
+}
+
+/* Into the profile that is given, else a new one. */
+static dp_status calibrate_gpu(calibration *c, const cli_values *values) {
+  const char *path = path_of(values);
+  plan_profile made = {.device = NULL};
+  plan_profile *profile = c->scenario->profile ? c->scenario->profile : &made;
+  DP_TRY(cli_efficiency_read(&c->efficiency, c->error));
+  DP_TRY(find_sizes(c));
+  const cli_calibrate_units_how how = {
+      .scenario = c->scenario,
+      .efficiency = c->efficiency,
+      .sizes = c->sizes,
+      .size_count = c->size_count,
+      .seconds = values->slots[SLOT_SECONDS].given ? (double)values->slots[SLOT_SECONDS].integer : DEFAULT_SECONDS,
+      .algorithms = values->slots[SLOT_ALGORITHMS].given ? values->slots[SLOT_ALGORITHMS].string : NULL};
+  dp_status status = cli_calibrate_units(&how, profile, c->error);
+  if (status == DP_OK) status = plan_profile_write(profile, path, c->error);
+  if (status == DP_OK && values->slots[SLOT_JSON].given) status = print_units_json(profile, path, c->error);
+  if (status == DP_OK && !values->slots[SLOT_JSON].given) print_units(profile, path, values->arguments[0]);
+  plan_profile_free(&made);
+  return status;
+}
+
 /* ---- from a run ---- */
 
 static dp_status print_factors(const plan_profile_factors *factors, const char *path, bool json, dp_error *error) {
@@ -300,14 +390,15 @@ static dp_status correct(const calibration *c, const cli_values *values) {
 
 static dp_status run_command(const cli_values *values, dp_error *error) {
   const bool from = values->slots[SLOT_FROM].given;
-  if (!from && values->slots[SLOT_PROFILE].given)
-    return dp_fail(error, DP_BAD_INPUT, "calibrate: found --profile without --from, allowed: together");
-  if (values->slots[SLOT_BACKEND].integer == 1)
-    return dp_fail(error, DP_UNSUPPORTED, "calibrate: --backend cuda is not there yet, allowed: cpu");
+  const bool gpu = values->slots[SLOT_BACKEND].integer == 1;
+  if (!from && !gpu && values->slots[SLOT_PROFILE].given)
+    return dp_fail(error, DP_BAD_INPUT,
+                   "calibrate: found --profile without --from, allowed: together, or with --backend cuda");
   plan_scenario scenario;
   DP_TRY(plan_scenario_read(values->arguments[0], values->sets, values->set_count, &scenario, error));
   calibration c = {.scenario = &scenario, .error = error};
-  const dp_status status = from ? correct(&c, values) : calibrate(&c, values);
+  if (gpu) scenario.implementation = "cuda";
+  const dp_status status = from ? correct(&c, values) : gpu ? calibrate_gpu(&c, values) : calibrate(&c, values);
   exec_measure_free(c.measure);
   dp_arena_free(&c.arena);
   sim_efficiency_free(c.efficiency);

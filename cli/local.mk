@@ -41,7 +41,7 @@ diffpipe_LDADD = $(EXEC_LIBS) $(REPORTS_LIBS)
 diffpipe_SOURCES += cli/profile.c cli/profile_json.c cli/profile_report.c cli/profile_report.h
 diffpipe_LDADD += $(PROFILER_LIBS)
 diffpipe_SOURCES += cli/machine.c
-diffpipe_SOURCES += cli/calibrate.c cli/recalibrate.c cli/recalibrate.h
+diffpipe_SOURCES += cli/calibrate.c cli/calibrate_units.c cli/calibrate_units.h cli/recalibrate.c cli/recalibrate.h
 if HAVE_CUDA
 diffpipe_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 diffpipe_LDFLAGS = $(AM_LDFLAGS) $(CUDA_LDFLAGS)

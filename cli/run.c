@@ -18,6 +18,7 @@
 #include "cli/run_report.h"
 #include "cli/run_units.h"
 #include "exec/checkpoint.h"
+#include "exec/machine.h"
 #include "exec/measure.h"
 #include "exec/run_lock.h"
 #include "sim/unit_times.h"
@@ -431,6 +432,20 @@ static dp_status note_differences(const cli_run_source *source, const plan_scena
   return status;
 }
 
+/* A profile of a GPU by another driver, or of another card. */
+static dp_status note_gpu_profile(const plan_profile *profile) {
+  dp_arena arena = {0};
+  plan_machine machine;
+  dp_error unread = DP_ERROR_INIT;
+  if (exec_machine_read(&arena, &machine, &unread) == DP_OK && machine.gpu_count > 0 &&
+      (strcmp(machine.driver, profile->driver ? profile->driver : "") != 0 ||
+       strcmp(machine.gpus[0].name, profile->processor) != 0))
+    fprintf(stderr, "diffpipe: note: the profile is of %s with driver %s; this is %s with %s\n", profile->processor,
+            profile->driver ? profile->driver : "unknown", machine.gpus[0].name, machine.driver);
+  dp_arena_free(&arena);
+  return DP_OK;
+}
+
 /* A profile of another machine, or of other threads, predicts another run. */
 static dp_status note_profile(const cli_values *values, const plan_scenario *scenario, dp_error *error) {
   const plan_profile *profile = scenario->profile;
@@ -438,6 +453,7 @@ static dp_status note_profile(const cli_values *values, const plan_scenario *sce
   const char *processor = "";
   int cores = 0;
   if (!profile) return DP_OK;
+  if (profile->units.count) return note_gpu_profile(profile);
   const dp_status status = exec_measure_machine(&arena, &processor, &cores, error);
   if (status == DP_OK && (strcmp(processor, profile->processor) != 0 || cores != profile->cores))
     fprintf(stderr, "diffpipe: note: the profile is of %s with %lld cores; this is %s with %d\n", profile->processor,

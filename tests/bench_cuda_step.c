@@ -10,6 +10,8 @@
  *   virtual=1   parts of one device, for the prediction; 1: eight whole ones   cluster=FILE   in their place
  *   plan="stages = 1"   lines of [plan], apart by semicolons   steps=7   measured, after two
  *   algorithms=FILE   what was timed by other runs, and is added to by this one
+ *   profile=FILE   of diffpipe calibrate --backend cuda, for the prediction   forward=1   0: evaluations are not timed
+ *   timeline=FILE   gets the last step's instructions, measured beside predicted, a line each
  *
  * A sample's numbers come from its place in the batch, so that the losses of all plans are those of one worker.
  */
@@ -54,7 +56,7 @@ static long number_of(int argc, char **argv, const char *name, const char *other
 }
 
 static void read_scenario(int argc, char **argv, plan_scenario *scenario) {
-  char text[8192], plan[2048], lora[64] = "", devices[4352];
+  char text[16384], plan[2048], lora[64] = "", devices[4352], profile[4200] = "";
   const char *cluster = value_of(argc, argv, "cluster", NULL);
   const char *each = "[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\n";
   const long parts = number_of(argc, argv, "virtual", "1");
@@ -64,6 +66,8 @@ static void read_scenario(int argc, char **argv, plan_scenario *scenario) {
     (void)snprintf(devices, sizeof devices, "%scount = 1\nvirtual = %ld", each, parts);
   else
     (void)snprintf(devices, sizeof devices, "%scount = 8", each);
+  if (value_of(argc, argv, "profile", NULL))
+    (void)snprintf(profile, sizeof profile, "profile = \"%.4096s\"\n", value_of(argc, argv, "profile", NULL));
   (void)snprintf(plan, sizeof plan, "%s", value_of(argc, argv, "plan", "stages = 1"));
   for (char *c = plan; *c; c++)
     if (*c == ';') *c = '\n';
@@ -73,10 +77,11 @@ static void read_scenario(int argc, char **argv, plan_scenario *scenario) {
                  "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"models/%s.json\"\nheight = %ld\n"
                  "width = %ld\ntext_tokens = %ld\nprecision = \"%s\"\n[task]\nglobal_batch = %ld\n"
                  "implementation = \"cuda\"\n%s" /* as diffpipe run has it, for the prediction */
-                 "[cluster]\n%s\n[plan]\n%s\n",
+                 "[cluster]\n%s%s\n[plan]\n%s\n",
                  value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "height", "1024"),
                  number_of(argc, argv, "width", "1024"), number_of(argc, argv, "tokens", "77"),
-                 value_of(argc, argv, "precision", "bf16"), number_of(argc, argv, "batch", "8"), lora, devices, plan);
+                 value_of(argc, argv, "precision", "bf16"), number_of(argc, argv, "batch", "8"), lora, profile, devices,
+                 plan);
   must(plan_scenario_parse(text, strlen(text), "bench.toml", scenario, &error));
   scenario->global_norm = true;
 }
@@ -154,6 +159,26 @@ static int64_t taken_bytes(const exec_pipeline *pipeline) {
   return all;
 }
 
+static void write_timeline(const char *path, const sim_prediction *p, const plan_timeline *measured) {
+  FILE *file = fopen(path, "w");
+  if (!file) must(dp_fail(&error, DP_RUN_FAILED, "%s: cannot be written", path));
+  fprintf(file,
+          "worker\tlane\topcode\tchunk\tmicrobatch\tpeer\tbytes\tstart_ms\tend_ms\tpredicted_start_ms\t"
+          "predicted_end_ms\n");
+  for (uint32_t l = 0; l < p->program.lane_count; l++) {
+    const plan_lane *lane = &p->program.lanes[l];
+    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+      const plan_instruction *one = &p->program.instructions[i];
+      const bool travels = lane->kind == PLAN_LANE_SEND || lane->kind == PLAN_LANE_RECV;
+      fprintf(file, "%u\t%u\t%s\t%u\t%u\t%d\t%lld\t%.4f\t%.4f\t%.4f\t%.4f\n", lane->worker, l,
+              plan_opcode_names[one->opcode], one->chunk, one->microbatch, travels ? (int)lane->peer : -1,
+              travels ? (long long)p->program.messages[one->class_id].bytes : 0, 1e3 * measured->start_s[i],
+              1e3 * measured->end_s[i], 1e3 * p->timeline.start_s[i], 1e3 * p->timeline.end_s[i]);
+    }
+  }
+  if (fclose(file) != 0) must(dp_fail(&error, DP_RUN_FAILED, "%s: cannot be written", path));
+}
+
 int main(int argc, char **argv) {
   plan_scenario scenario;
   sim_prediction p;
@@ -176,6 +201,7 @@ int main(int argc, char **argv) {
   for (int64_t i = 0; i < NOISE; i++) noise[i] = (float)((i * 7919 + 13) % 65521) / 32760.5f - 1;
   read_scenario(argc, argv, &scenario);
   must(sim_efficiency_read(NULL, &efficiency, &error));
+  sim_efficiency_use_library(efficiency, "cuda", exec_library_workspace(true)); /* as diffpipe has it */
   must(sim_predict(&scenario, efficiency, &p, &error));
   const bool deterministic = number_of(argc, argv, "deterministic", "1") != 0;
   feed fed = {.graph = &p.graph, .microbatches = p.plan.microbatches};
@@ -214,17 +240,22 @@ int main(int argc, char **argv) {
   if (speaks) must(plan_metrics_of(&timeline, &metrics, &error));
   must(plan_metrics_of(&p.timeline, &expected, &error));
   for (int w = 0; w < metrics.worker_count; w++) busy_s += metrics.workers[w].compute_s / metrics.worker_count;
+  if (speaks && value_of(argc, argv, "timeline", NULL))
+    write_timeline(value_of(argc, argv, "timeline", NULL), &p, &timeline);
   step.evaluate = true;
-  for (int s = 0; s < steps + 2; s++) {
+  forward[0] = forward[1] = 0;
+  const bool forwards = number_of(argc, argv, "forward", "1") != 0;
+  for (int s = 0; forwards && s < steps + 2; s++) {
     const double start_s = dp_clock_s();
     must(exec_pipeline_step(pipeline, &step, &result, NULL, &error));
     if (s >= 2) forward[s - 2] = dp_clock_s() - start_s;
   }
   const int64_t taken = taken_bytes(pipeline);
-  int64_t planned = 0, largest = 0;
+  int64_t planned = 0, largest = 0, predicted = 0;
   for (int w = 0; w < p.program.worker_count; w++) {
     const int64_t bytes = exec_pipeline_memory(pipeline, w)->layout_bytes;
     planned += bytes;
+    predicted += p.memory.workers[w].peak_bytes;
     if (bytes > largest) largest = bytes;
   }
   char plan[512]; /* in JSON */
@@ -238,12 +269,13 @@ int main(int argc, char **argv) {
       "\"forward_ms\": %.2f, "
       "\"timeline_ms\": %.2f, \"bubble\": %.4f, \"busy_ms\": %.2f, \"planned_gb\": %.3f, \"taken_gb\": %.3f, "
       "\"predicted_step_ms\": %.2f, \"predicted_bubble\": %.4f, \"processes\": %d, \"largest_planned_gb\": %.3f, "
-      "\"first_loss\": %.8g, \"last_loss\": %.8g}\n",
+      "\"first_loss\": %.8g, \"last_loss\": %.8g, \"predicted_gb\": %.3f, \"measured_share\": %.3f}\n",
       value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "batch", "8"),
       number_of(argc, argv, "lora", "0"), deterministic ? "true" : "false", plan, p.program.worker_count,
-      dp_median(seconds, (size_t)steps) * 1e3, dp_median(forward, (size_t)steps) * 1e3, timeline.step_s * 1e3,
-      metrics.bubble_ratio, busy_s * 1e3, (double)planned / 1e9, (double)taken / 1e9, p.timeline.step_s * 1e3,
-      expected.bubble_ratio, exec_process_count(transport), (double)largest / 1e9, first_loss, last_loss);
+      dp_median(seconds, (size_t)steps) * 1e3, forwards ? dp_median(forward, (size_t)steps) * 1e3 : 0.0,
+      timeline.step_s * 1e3, metrics.bubble_ratio, busy_s * 1e3, (double)planned / 1e9, (double)taken / 1e9,
+      p.timeline.step_s * 1e3, expected.bubble_ratio, exec_process_count(transport), (double)largest / 1e9, first_loss,
+      last_loss, (double)predicted / 1e9, p.source_share[PLAN_SOURCE_MEASURED]);
   for (uint32_t l = 0; l < p.program.lane_count; l++) {
     double sum[PLAN_OPCODE_COUNT] = {0};
     int count[PLAN_OPCODE_COUNT] = {0};

@@ -72,10 +72,12 @@ correct() {
 
 printf 'format = "diffpipe-cluster"\nversion = 1\n[[node]]\n[[node.device]]\nmodel = "CPU-8-cores"\ncount = 2\n' >large.toml
 
-no_cuda() {
+# a GPU that is not there, whether or not this build knows any
+no_gpu() {
   local status=0
-  "$diffpipe" calibrate "$unet" --backend cuda >out.txt 2>err.txt || status=$?
-  [ "$status" -eq 1 ] && [ ! -s out.txt ] && grep -q 'cuda is not there yet, allowed: cpu' err.txt
+  "$diffpipe" calibrate "$top/scenarios/sdxl-h200-virtual4.toml" --backend cuda --out gpu.json --seconds 1 >out.txt 2>err.txt || status=$?
+  [ "$status" -eq 0 ] && return # there is one
+  [ "$status" -eq 1 ] && [ ! -s out.txt ] && [ ! -e gpu.json ] && grep -qE 'allowed: (a machine with one|cpu)' err.txt || { cat err.txt; return 1; }
 }
 
 one "a profile is measured and written" measure
@@ -89,7 +91,8 @@ one "a correction needs the run's profile" refuses 'setup.json:[0-9]+: calibrate
 one "a correction needs the run's scenario" refuses 'found a run of small, allowed: of other' calibrate "$unet" --set name=other --from run --profile profile.json
 one "a correction needs a run" refuses 'demo/comparison.json: cannot be read' calibrate "$unet" --from demo --profile profile.json
 one "a profile alone is refused" refuses 'found --profile without --from' calibrate "$unet" --profile profile.json
-one "there is no CUDA yet" no_cuda
+one "without a GPU there is nothing to measure" no_gpu
+one "a processor is no GPU" refuses 'calibrate: found CPU-core, allowed with --backend cuda: a GPU' calibrate "$unet" --backend cuda
 one "cards are refused" refuses 'calibrate: found RTX-3090, allowed with --backend cpu: a processor' calibrate "$top/scenarios/sd15-4xrtx3090.toml"
 one "synthetic units are refused" refuses 'calibrate: found synthetic units, allowed: a model' calibrate "$top/scenarios/study-1f1b.toml"
 one "bf16 is refused" refuses 'bf16' calibrate "$unet" --set model.precision=bf16

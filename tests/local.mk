@@ -355,3 +355,6 @@ tests_test_profiler_monitor_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 CHECK_SUITES += tests/test_profiler_trace
 tests_test_profiler_trace_SOURCES = tests/test_profiler_trace.c tests/profiler_world.h tests/scratch.h tests/suite.h
 tests_test_profiler_trace_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
+CHECK_SUITES += tests/test_exec_units
+tests_test_exec_units_SOURCES = tests/test_exec_units.c tests/fixtures.h tests/scratch.h tests/sim_efficiency.h tests/suite.h
+tests_test_exec_units_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS) -lm

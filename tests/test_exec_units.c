@@ -1,0 +1,224 @@
+/* Whole units as they are measured: what is solved from runs beside others, that every unit of a program is met, and
+ * that a prediction which rests on them gives just that. */
+#define _DEFAULT_SOURCE
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/measure_units_store.h"
+#include "sim/predict.h"
+#include "tests/fixtures.h"
+#include "tests/scratch.h"
+#include "tests/sim_efficiency.h"
+#include "tests/suite.h"
+
+static dp_error error;
+static plan_scenario scenario;
+static sim_prediction prediction;
+static plan_profile profile;
+static exec_units *units;
+#define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
+
+static void setup(void) {
+  error = (dp_error)DP_ERROR_INIT;
+  read_efficiency();
+  scratch_enter();
+}
+
+static void teardown(void) {
+  exec_units_free(units);
+  units = NULL;
+  plan_profile_free(&profile);
+  sim_prediction_free(&prediction);
+  plan_scenario_free(&scenario);
+  scratch_clean(scratch);
+  scratch_leave();
+  free_efficiency();
+}
+
+static void near(double got, double expected) {
+  ck_assert_msg(fabs(got - expected) <= 1e-9 * fabs(expected), "%.12g, expected %.12g", got, expected);
+}
+
+/* ---- solving ---- */
+
+static void add(exec_units_samples *samples, exec_units_phase phase, double crowd, double seconds) {
+  const exec_units_sample sample = {.seconds = seconds, .crowd = crowd, .phase = phase};
+  ck_assert(dp_array_push(samples, sample));
+}
+
+/* Runs that follow the law give back what it was made with, whatever the others did meanwhile; slow ones do not count.
+ */
+START_TEST(what_runs_were_made_of_is_found_again) {
+  const double alone = 1e-3, half = 1.2e-3, busy = 2e-3, mark = 1e-6;
+  exec_units_samples samples = {0};
+  double scratch_s[32], got[3];
+  for (int i = 0; i < 3; i++) add(&samples, EXEC_UNITS_ALONE, 0, alone + mark);
+  for (int i = 0; i < 4; i++) {
+    const double crowd = 0.2 + 0.08 * i;
+    add(&samples, EXEC_UNITS_HALF, crowd, exec_units_between(alone, half, busy, crowd) + mark);
+    add(&samples, EXEC_UNITS_BUSY, 0.7 + crowd / 2, exec_units_between(alone, half, busy, 0.7 + crowd / 2) + mark);
+  }
+  add(&samples, EXEC_UNITS_BUSY, 0.9, 1); /* the machine did something else */
+  ck_assert(exec_units_solve(&samples, mark, scratch_s, &got[0], &got[1], &got[2]));
+  near(got[0], alone);
+  near(got[1], half);
+  near(got[2], busy);
+  dp_array_free(&samples);
+}
+END_TEST
+
+/* Two workers: the other one computes or does not. */
+START_TEST(one_other_worker_is_all_of_them) {
+  exec_units_samples samples = {0};
+  double scratch_s[32], got[3];
+  add(&samples, EXEC_UNITS_ALONE, 0, 2);
+  add(&samples, EXEC_UNITS_BUSY, 0.5, 2.5);
+  add(&samples, EXEC_UNITS_BUSY, 1, 3);
+  ck_assert(exec_units_solve(&samples, 0, scratch_s, &got[0], &got[1], &got[2]));
+  near(got[0], 2);
+  near(got[1], 2.5);
+  near(got[2], 3);
+  near(exec_units_between(2, 2.5, 3, 1), 3);
+  dp_array_free(&samples);
+}
+END_TEST
+
+START_TEST(without_a_run_alone_nothing_is_known) {
+  exec_units_samples samples = {0};
+  double scratch_s[32], got[3];
+  add(&samples, EXEC_UNITS_BUSY, 1, 3);
+  ck_assert(!exec_units_solve(&samples, 0, scratch_s, &got[0], &got[1], &got[2]));
+  dp_array_free(&samples);
+}
+END_TEST
+
+/* ---- a model ---- */
+
+static void predict(const char *cluster, const char *plan) {
+  char text[8192];
+  sim_prediction_free(&prediction);
+  plan_scenario_free(&scenario);
+  (void)snprintf(text, sizeof text,
+                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 64\nwidth = 64\n"
+                 "text_tokens = 7\nprecision = \"fp32\"\n[task]\nimplementation = \"cpu\"\n[cluster]\n%s\n"
+                 "[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"CPU-core\"\ncount = 4\n[plan]\n%s\n",
+                 fixture_path("sd15", "config.json"), cluster, plan);
+  OK(plan_scenario_parse(text, strlen(text), "units.toml", &scenario, &error));
+  scenario.global_norm = true;
+  OK(sim_predict(&scenario, efficiency, &prediction, &error));
+}
+
+static void measure(const char *plan, int workers) {
+  predict("", plan);
+  const exec_units_how how = {.program = &prediction.program,
+                              .graph = &prediction.graph,
+                              .sms = 1,
+                              .sharers = workers,
+                              .seconds = 0.05,
+                              .options = {.threads = 1}};
+  OK(exec_units_run(units, &how, &error));
+}
+
+static void write_profile(void) {
+  OK(exec_units_profile(units, &profile, &error));
+  profile.device = "CPU-core";
+  profile.processor = "this one";
+  profile.cores = profile.workers = 2;
+  profile.threads = 1;
+  profile.implementation = "cpu";
+  profile.precision = GRAPH_FP32;
+  profile.gemm = "own";
+  profile.made = "2026-01-01T00:00:00Z";
+  profile.optimizer_busy_factor = 1;
+  OK(plan_profile_write(&profile, "profile.json", &error));
+}
+
+/* Every unit of both programs, in all passes; the optimizer, too. */
+START_TEST(every_unit_is_measured) {
+  int passes[PLAN_PROFILE_PASS_COUNT] = {0};
+  OK(exec_units_create(&units, &error));
+  measure("stages = 2\nmicrobatches = 2\nmicrobatch_size = 1", 2);
+  measure("stages = 2\nmicrobatches = 2\nmicrobatch_size = 1\nschedule = \"zb-h1\"", 2);
+  write_profile();
+  for (size_t i = 0; i < profile.units.count; i++) {
+    const plan_profile_unit *unit = &profile.units.items[i];
+    passes[unit->pass]++;
+    ck_assert_msg(unit->alone_s > 0 && unit->half_s >= unit->alone_s && unit->busy_s >= unit->half_s, "%s", unit->name);
+    ck_assert_int_eq(unit->first_s > 0,
+                     unit->pass == PLAN_PROFILE_BACKWARD || unit->pass == PLAN_PROFILE_BACKWARD_WEIGHT);
+  }
+  for (int p = 1; p < PLAN_PROFILE_PASS_COUNT; p++) ck_assert_int_eq(passes[p], passes[0]);
+  ck_assert_int_gt(passes[0], 5);
+  ck_assert_int_le(passes[0], (int)prediction.graph.units.count);
+  ck_assert_uint_eq(profile.parts.count, 1);
+  ck_assert(profile.parts.items[0].optimizer_s_per_parameter > 0 && profile.parts.items[0].optimizer_busy_factor >= 1);
+  ck_assert_int_gt(profile.held_out, 0);
+  predict("profile = \"profile.json\"", "stages = 2\nmicrobatches = 2\nmicrobatch_size = 1");
+  near(prediction.source_share[PLAN_SOURCE_MEASURED], 1);
+}
+END_TEST
+
+/* One worker: the step is what the units, instructions and the optimizer take. */
+START_TEST(a_step_is_the_sum_of_its_units) {
+  OK(exec_units_create(&units, &error));
+  measure("stages = 1\nmicrobatches = 2\nmicrobatch_size = 1", 1);
+  write_profile();
+  predict("profile = \"profile.json\"", "stages = 1\nmicrobatches = 2\nmicrobatch_size = 1");
+  const plan_profile_part *part = &profile.parts.items[0];
+  const graph *g = &prediction.graph;
+  plan_profile_keys keys;
+  dp_str text = {0};
+  double sum = 5 * part->instruction_s + part->step_s + part->optimizer_s +
+               part->optimizer_s_per_parameter * (double)g->trainable_parameters;
+  OK(plan_profile_keys_init(g, &keys, &error));
+  for (size_t u = 0; u < g->units.count; u++) {
+    char key[17];
+    plan_profile_unit_key(&keys, (int)u, &text, key);
+    const plan_profile_unit *forward = plan_profile_find_unit(&profile, key, 1, PLAN_PROFILE_FORWARD);
+    const plan_profile_unit *backward = plan_profile_find_unit(&profile, key, 1, PLAN_PROFILE_BACKWARD);
+    ck_assert(forward && backward);
+    sum += 2 * forward->alone_s + backward->alone_s + (backward->first_s > 0 ? backward->first_s : backward->alone_s);
+  }
+  ck_assert_msg(fabs(prediction.metrics.step_s - sum) < 1e-7 * sum, "%g, expected %g", prediction.metrics.step_s, sum);
+  dp_str_free(&text);
+  plan_profile_keys_free(&keys);
+}
+END_TEST
+
+/* Those of other devices, and of another number of multiprocessors, are no help. */
+START_TEST(other_parts_are_predicted_as_before) {
+  OK(exec_units_create(&units, &error));
+  measure("stages = 1\nmicrobatches = 2\nmicrobatch_size = 1", 1);
+  OK(exec_units_profile(units, &profile, &error));
+  for (size_t i = 0; i < profile.units.count; i++) profile.units.items[i].sms = 16;
+  profile.parts.items[0].sms = 16;
+  write_profile(); /* what it has of one is there again, beside these */
+  predict("profile = \"profile.json\"", "stages = 1");
+  near(prediction.source_share[PLAN_SOURCE_MEASURED], 1);
+  ck_assert_uint_eq(profile.parts.count, 2);
+  ck_assert(plan_profile_find_part(&profile, 16) && plan_profile_find_part(&profile, 1) &&
+            !plan_profile_find_part(&profile, 32));
+}
+END_TEST
+
+START_TEST(one_microbatch_is_not_enough) {
+  predict("", "stages = 1\nmicrobatches = 1");
+  const exec_units_how how = {.program = &prediction.program, .graph = &prediction.graph, .sms = 1, .sharers = 1};
+  OK(exec_units_create(&units, &error));
+  ck_assert_int_eq(exec_units_run(units, &how, &error), DP_INTERNAL);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("exec_units");
+  TCase *tcase = suite_case(suite, "all", setup, teardown, 60);
+  tcase_add_test(tcase, what_runs_were_made_of_is_found_again);
+  tcase_add_test(tcase, one_other_worker_is_all_of_them);
+  tcase_add_test(tcase, without_a_run_alone_nothing_is_known);
+  tcase_add_test(tcase, every_unit_is_measured);
+  tcase_add_test(tcase, a_step_is_the_sum_of_its_units);
+  tcase_add_test(tcase, other_parts_are_predicted_as_before);
+  tcase_add_test(tcase, one_microbatch_is_not_enough);
+  return suite_finish(suite);
+}
