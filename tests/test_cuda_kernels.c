@@ -60,6 +60,8 @@ static const ops_row large_rows[] = {
     {&ops_layer_norm, 8192, 0, {8192, 640, 1}},
     {&ops_layer_norm, 2048, 0, {2048, 1280, 1}},
     {&ops_layer_norm, 4429, 0, {4429, 1536, 0}},
+    {&ops_layer_norm, 1000, 0, {333, 1000, 1}}, /* the last accesses of a warp are of some lanes alone */
+    {&ops_rms_norm, 777, 0, {777, 776, 1}},
     {&ops_rms_norm, 56544, 0, {56544, 64, 1}},
     {&ops_rms_norm, 56544, 0, {36864, 128, 1}},
     {&ops_activation, 8, 0, {KERN_SILU, 5242880}},

@@ -1,7 +1,7 @@
 // Layer norm and RMS norm: a team of threads keeps its row in registers, so that a row is read once and, in backward,
 // x and dy once. With xh = (x - mean) rstd (RMS: mean 0) and g = dy gain: dx = rstd (g - mean(g) - xh mean(g xh)),
 // without mean(g) for RMS; dgain = sum of dy xh, doffset = sum of dy over rows, by a sweep and its blocks' sums.
-#include "kernels/cuda/row_norm_both.cuh"
+#include "kernels/cuda/row_norm_ring.cuh"
 
 namespace kern {
 namespace {
@@ -259,16 +259,24 @@ bool with_rows(int64_t packs, F f) {
     f(integral_constant<int, 32>(), integral_constant<int, 1>(), integral_constant<int, 4>());
   else if (packs <= 64)
     f(integral_constant<int, 32>(), integral_constant<int, 2>(), integral_constant<int, 2>());
-  else if (packs <= 96)
-    f(integral_constant<int, 32>(), integral_constant<int, 3>(), integral_constant<int, 1>());
-  else if (packs <= 128)
-    f(integral_constant<int, 32>(), integral_constant<int, 4>(), integral_constant<int, 1>());
-  else if (packs <= 160)
-    f(integral_constant<int, 32>(), integral_constant<int, 5>(), integral_constant<int, 1>());
-  else if (packs <= 192)
-    f(integral_constant<int, 32>(), integral_constant<int, 6>(), integral_constant<int, 1>());
   else
     return false;
+  return true;
+}
+
+// Likewise f(V as a constant) for rows that come through a ring.
+template <typename F>
+bool with_ring(int64_t packs, F f) {
+  using std::integral_constant;
+  if (packs <= 64 || packs > 192) return false;
+  if (packs <= 96)
+    f(integral_constant<int, 3>());
+  else if (packs <= 128)
+    f(integral_constant<int, 4>());
+  else if (packs <= 160)
+    f(integral_constant<int, 5>());
+  else
+    f(integral_constant<int, 6>());
   return true;
 }
 
@@ -335,6 +343,13 @@ sweep both_sweep(kern_cuda *c, const kern_row_norm *size, K kernel, int threads,
   return s;
 }
 
+// That a block may have.
+size_t shared_bytes(kern_cuda *c) {
+  int most = 0;
+  (void)KERN_CUDA_TRY(c, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device));
+  return (size_t)std::max(most, 48 << 10);
+}
+
 // False: rows are too long, or not of whole accesses.
 template <bool RMS>
 bool run_both_gradients(kern_cuda *c, const kern_row_norm *size, const void *x, const void *gain,
@@ -352,6 +367,20 @@ bool run_both_gradients(kern_cuda *c, const kern_row_norm *size, const void *x, 
     const auto x_t = static_cast<const T *>(x), gain_t = static_cast<const T *>(gain);
     const auto dy_t = static_cast<const T *>(dy);
     const auto dx_t = static_cast<T *>(dx);
+    const bool by_ring = with_ring(packs, [&](auto each) {
+      constexpr int V = decltype(each)::value;
+      const auto kernel = both_gradients_ring<T, V, RMS>;
+      const ring_shape shape = ring_shape_of(size, sizeof(T), accumulate, RING_WARPS<T, V>, shared_bytes(c));
+      const int threads = shape.warps * 32;
+      (void)KERN_CUDA_TRY(c,
+                          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shape.shared));
+      const sweep s = both_sweep(c, size, kernel, threads, shape.shared, 16, N, shape.warps);
+      kernel<<<(unsigned)s.slabs, threads, shape.shared, c->stream>>>(job, shape.stages, x_t, gain_t, statistics, dy_t,
+                                                                      accumulate, dx_t, partial);
+      launched(c, RMS ? "RMS norm's gradients" : "layer norm's gradients");
+      add_sweep_sums(c, s, partial, doffset, dgain);
+    });
+    if (by_ring) return;
     const bool done = with_rows(packs, [&](auto team, auto each, auto together) {
       constexpr int TEAM = decltype(team)::value, V = decltype(each)::value, R = decltype(together)::value;
       const auto kernel = both_gradients<T, TEAM, V, R, RMS>;

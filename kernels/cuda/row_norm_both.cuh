@@ -54,7 +54,7 @@ __device__ __forceinline__ packed<T, N> gain_at(const T *gain, int c, int channe
 // from one end to the other, so that each thread keeps sums of its own channels: accesses i, i + TEAM, .. of them V. In
 // the end a block adds those of its warps, in their order. partial[block][2][channels].
 template <typename T, int TEAM, int V, int R, bool RMS>
-__global__ void __launch_bounds__(BOTH_THREADS, V > 4 ? 2 : V > 2 ? 3 : 4)
+__global__ void __launch_bounds__(BOTH_THREADS, 4)
     both_gradients(row_job job, const T *x, const T *gain, const float *statistics, const T *dy, bool accumulate, T *dx,
                    float *partial) {
   constexpr int N = pack<T>::count, TEAMS = BOTH_THREADS / TEAM, WARPS = BOTH_THREADS / 32;
