@@ -39,11 +39,13 @@ diffpipe_SOURCES += cli/run_algorithms.c cli/run_algorithms.h
 diffpipe_SOURCES += cli/run_hook.c cli/run_hook.h cli/run_monitor.c cli/run_monitor.h
 diffpipe_LDADD = $(EXEC_LIBS) $(REPORTS_LIBS)
 diffpipe_SOURCES += cli/profile.c cli/profile_json.c cli/profile_report.c cli/profile_report.h
+diffpipe_SOURCES += cli/traced.c cli/traced.h
 diffpipe_LDADD += $(PROFILER_LIBS)
+diffpipe_CPPFLAGS = $(AM_CPPFLAGS) -DDP_PKGLIBDIR='"$(pkglibdir)"'
 diffpipe_SOURCES += cli/machine.c
 diffpipe_SOURCES += cli/calibrate.c cli/calibrate_units.c cli/calibrate_units.h cli/recalibrate.c cli/recalibrate.h
 if HAVE_CUDA
-diffpipe_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+diffpipe_CPPFLAGS += $(CUDA_CPPFLAGS)
 diffpipe_LDFLAGS = $(AM_LDFLAGS) $(CUDA_LDFLAGS)
 diffpipe_LDADD += $(CUDART_LIBS)
 endif

@@ -150,7 +150,7 @@ dp_status cli_options_parse(const cli_command *command, int argc, char **argv, c
 
 void cli_options_help(const cli_command *command, FILE *out) {
   fprintf(out, "Usage: diffpipe %s%s%s%s\n\n%s\n", command->name, command->arguments[0] ? " " : "", command->arguments,
-          command->option_count ? " [OPTION]..." : "", command->summary);
+          command->option_count && !strstr(command->arguments, "[OPTION]") ? " [OPTION]..." : "", command->summary);
   if (command->option_count) fprintf(out, "\nOptions:\n");
   for (int i = 0; i < command->option_count; i++) {
     const cli_option *option = &command->options[i];

@@ -102,7 +102,7 @@ static bool add_steps(json_t *array, const cli_recorded *p) {
   return true;
 }
 
-dp_status cli_profile_print_json(const cli_recorded *p, dp_error *error) {
+json_t *cli_profile_json(const cli_recorded *p) {
   static const struct {
     const char *key;
     bool (*add)(json_t *array, const cli_recorded *profile);
@@ -117,7 +117,7 @@ dp_status cli_profile_print_json(const cli_recorded *p, dp_error *error) {
     json_t *array = json_array();
     done = cli_json_put(root, lists[i].key, array) && lists[i].add(array, p);
   }
-  const dp_status status = done ? cli_json_print(root, error) : dp_fail_memory(error);
+  if (done) return root;
   json_decref(root);
-  return status;
+  return NULL;
 }

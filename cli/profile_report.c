@@ -7,40 +7,19 @@
 #include <string.h>
 
 #include "base/schema.h"
-#include "cli/command.h"
+#include "cli/json.h"
 #include "profiler/trace.h"
 #include "reports/table.h"
 
 enum { SLOT_STEPS, SLOT_CLASSES, SLOT_AWAY, SLOT_CSV, SLOT_JSON, SLOT_TRACE };
 
 static const cli_option options[] = {
-    {.name = "steps-from",
-     .type = CLI_STRING,
-     .argument = "nvtx:NAME",
-     .help = "steps are that NVTX range; or auto: found",
-     .fallback = "default auto",
-     .slot = SLOT_STEPS},
-    {.name = "classes",
-     .type = CLI_STRING,
-     .argument = "FILE",
-     .help = "rules for the classes of kernels",
-     .fallback = "default catalogue/kernels.toml",
-     .slot = SLOT_CLASSES},
-    {.name = "away-us",
-     .type = CLI_INTEGER,
-     .argument = "N",
-     .help = "idle is data's after so long without a call",
-     .fallback = "default 1000",
-     .slot = SLOT_AWAY,
-     .min = 1,
-     .max = 1000000000},
+    CLI_OPTION_STEPS_FROM(SLOT_STEPS),
+    CLI_OPTION_CLASSES(SLOT_CLASSES),
+    CLI_OPTION_AWAY(SLOT_AWAY),
     {.name = "csv", .type = CLI_FLAG, .help = "print the classes as CSV", .slot = SLOT_CSV},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON},
-    {.name = "trace",
-     .type = CLI_STRING,
-     .argument = "FILE",
-     .help = "also write Chrome trace events, which Perfetto opens",
-     .slot = SLOT_TRACE},
+    CLI_OPTION_TRACE(SLOT_TRACE),
 };
 
 static void cell_s(report_table *table, double s) {
@@ -60,11 +39,11 @@ static void spread_cells(report_table *table, const prof_spread *spread) {
   cell_s(table, spread->max_s);
 }
 
-static dp_status finish(report_table *table, dp_error *error) {
+static dp_status finish(report_table *table, FILE *out, dp_error *error) {
   dp_str text = {0};
   report_table_print(table, 100, &text);
   const bool failed = table->failed || text.failed;
-  if (!failed) printf("%s\n", dp_str_text(&text));
+  if (!failed) fprintf(out, "%s\n", dp_str_text(&text));
   dp_str_free(&text);
   report_table_free(table);
   return failed ? dp_fail_memory(error) : DP_OK;
@@ -74,7 +53,7 @@ static uint64_t lost(const prof_counts *counts) {
   return counts->no_buffer + counts->rotated + counts->not_written + counts->source;
 }
 
-static dp_status print_processes(const cli_recorded *p, dp_error *error) {
+static dp_status print_processes(const cli_recorded *p, FILE *out, dp_error *error) {
   static const char *const heads[] = {"process", "rank", "records", "lost", "files end", "steps", "sure", NULL};
   report_table table = {.title = NULL};
   report_table_title(&table, "Processes");
@@ -96,10 +75,10 @@ static dp_status print_processes(const cli_recorded *p, dp_error *error) {
     report_table_cell(&table, "%.2f", steps->confidence);
     report_table_cell(&table, "%s", steps->why);
   }
-  return finish(&table, error);
+  return finish(&table, out, error);
 }
 
-static dp_status print_classes(const cli_recorded *p, dp_error *error) {
+static dp_status print_classes(const cli_recorded *p, FILE *out, dp_error *error) {
   static const char *const heads[] = {"class", "count", "sum", "p50", "p95", "max", "share", NULL};
   report_table table = {.title = NULL};
   report_table_title(&table, "Work of the devices by class");
@@ -112,10 +91,10 @@ static dp_status print_classes(const cli_recorded *p, dp_error *error) {
     spread_cells(&table, &row->time);
     report_table_cell(&table, "%.1f %%", 100 * row->share);
   }
-  return finish(&table, error);
+  return finish(&table, out, error);
 }
 
-static dp_status print_devices(const cli_recorded *p, dp_error *error) {
+static dp_status print_devices(const cli_recorded *p, FILE *out, dp_error *error) {
   static const char *const heads[] = {"device",     "time", "compute",    "NCCL alone", "copies alone",
                                       "host-bound", "data", "other idle", NULL};
   report_table table = {.title = NULL};
@@ -130,10 +109,10 @@ static dp_status print_devices(const cli_recorded *p, dp_error *error) {
     for (int part = 0; part < PROF_PART_COUNT; part++)
       report_table_cell(&table, "%.1f %%", row->window_s > 0 ? 100 * row->parts_s[part] / row->window_s : 0);
   }
-  return finish(&table, error);
+  return finish(&table, out, error);
 }
 
-static dp_status print_gaps(const cli_recorded *p, dp_error *error) {
+static dp_status print_gaps(const cli_recorded *p, FILE *out, dp_error *error) {
   static const char *const heads[] = {"device", "gaps",        "sum",           "p50",         "p95",
                                       "max",    "NCCL hidden", "copies hidden", "peak memory", NULL};
   report_table table = {.title = NULL};
@@ -149,10 +128,10 @@ static dp_status print_gaps(const cli_recorded *p, dp_error *error) {
     cell_s(&table, row->copies_s - row->parts_s[PROF_EXPOSED_COPIES]);
     report_table_cell(&table, "%s", row->peak_bytes ? dp_format_bytes((double)row->peak_bytes, text) : "-");
   }
-  return finish(&table, error);
+  return finish(&table, out, error);
 }
 
-static dp_status print_steps(const cli_recorded *p, dp_error *error) {
+static dp_status print_steps(const cli_recorded *p, FILE *out, dp_error *error) {
   static const char *const heads[] = {"", "count", "sum", "p50", "p95", "max", NULL};
   report_table table = {.title = NULL};
   if (p->summary.step_count == 0) return DP_OK;
@@ -161,7 +140,7 @@ static dp_status print_steps(const cli_recorded *p, dp_error *error) {
   report_table_row(&table, false);
   report_table_cell(&table, "a step");
   spread_cells(&table, &p->summary.step_time);
-  return finish(&table, error);
+  return finish(&table, out, error);
 }
 
 static void print_csv(const cli_recorded *p) {
@@ -173,54 +152,72 @@ static void print_csv(const cli_recorded *p) {
   }
 }
 
-static dp_status print(const cli_recorded *p, const cli_values *values, dp_error *error) {
-  if (values->slots[SLOT_JSON].given) return cli_profile_print_json(p, error);
-  if (values->slots[SLOT_CSV].given) {
-    print_csv(p);
-    return DP_OK;
-  }
-  DP_TRY(print_processes(p, error));
-  DP_TRY(print_steps(p, error));
-  DP_TRY(print_classes(p, error));
-  DP_TRY(print_devices(p, error));
-  return print_gaps(p, error);
+dp_status cli_profile_print(const cli_recorded *p, FILE *out, dp_error *error) {
+  DP_TRY(print_processes(p, out, error));
+  DP_TRY(print_steps(p, out, error));
+  DP_TRY(print_classes(p, out, error));
+  DP_TRY(print_devices(p, out, error));
+  return print_gaps(p, out, error);
 }
 
-/* nvtx:NAME gives the name, auto NULL. */
-static dp_status read_from(const cli_values *values, const char **range, dp_error *error) {
-  const char *from = values->slots[SLOT_STEPS].given ? values->slots[SLOT_STEPS].string : "auto";
+dp_status cli_profile_print_json(const cli_recorded *p, dp_error *error) {
+  json_t *root = cli_profile_json(p);
+  const dp_status status = root ? cli_json_print(root, error) : dp_fail_memory(error);
+  json_decref(root);
+  return status;
+}
+
+static dp_status print(const cli_recorded *p, const cli_values *values, dp_error *error) {
+  if (values->slots[SLOT_JSON].given) return cli_profile_print_json(p, error);
+  if (!values->slots[SLOT_CSV].given) return cli_profile_print(p, stdout, error);
+  print_csv(p);
+  return DP_OK;
+}
+
+dp_status cli_profile_steps_from(const char *command, const char *from, const char **range, dp_error *error) {
   *range = NULL;
-  if (strcmp(from, "auto") == 0) return DP_OK;
+  if (!from || strcmp(from, "auto") == 0) return DP_OK;
   if (strncmp(from, "nvtx:", 5) != 0 || !from[5])
-    return dp_fail(error, DP_BAD_INPUT, "profile report: --steps-from: found \"%.200s\", allowed: nvtx:NAME, auto",
-                   from);
+    return dp_fail(error, DP_BAD_INPUT, "%s: --steps-from: found \"%.200s\", allowed: nvtx:NAME, auto", command, from);
   *range = from + 5;
   return DP_OK;
 }
 
+dp_status cli_recorded_find(cli_recorded *p, const cli_recorded_how *how, dp_error *error) {
+  DP_TRY(prof_rules_read(how->classes, &p->rules, error));
+  p->classes = prof_rules_classes(&p->rules, &p->session);
+  if (!p->classes) return dp_fail_memory(error);
+  DP_TRY(prof_steps_find(&p->session, p->classes, how->range ? PROF_STEPS_RANGE : PROF_STEPS_AUTO, how->range,
+                         &p->steps, error));
+  return prof_summary_of(&p->session, p->classes, &p->steps, how->away_ns, &p->summary, error);
+}
+
+dp_status cli_recorded_read(const char *folder, const cli_recorded_how *how, cli_recorded *p, dp_error *error) {
+  dp_status status = prof_session_read(folder, &p->session, error);
+  if (status == DP_OK) status = cli_recorded_find(p, how, error);
+  if (status == DP_OK && how->trace) status = prof_trace_write(&p->session, p->classes, &p->steps, how->trace, error);
+  return status;
+}
+
+void cli_recorded_free(cli_recorded *p) {
+  prof_summary_free(&p->summary);
+  prof_steps_free(&p->steps);
+  free(p->classes);
+  prof_rules_free(&p->rules);
+  prof_session_free(&p->session);
+  *p = (cli_recorded){.classes = NULL};
+}
+
 static dp_status run(const cli_values *values, dp_error *error) {
   cli_recorded p = {.classes = NULL};
-  const char *range = NULL;
+  cli_recorded_how how = {.classes = values->slots[SLOT_CLASSES].string, .trace = values->slots[SLOT_TRACE].string};
   if (values->slots[SLOT_CSV].given && values->slots[SLOT_JSON].given)
     return dp_fail(error, DP_BAD_INPUT, "profile report: found --csv and --json, allowed: one of them");
-  DP_TRY(read_from(values, &range, error));
-  const int64_t away_ns = values->slots[SLOT_AWAY].given ? values->slots[SLOT_AWAY].integer * 1000 : 0;
-  dp_status status = prof_session_read(values->arguments[0], &p.session, error);
-  if (status == DP_OK)
-    status =
-        prof_rules_read(values->slots[SLOT_CLASSES].given ? values->slots[SLOT_CLASSES].string : NULL, &p.rules, error);
-  if (status == DP_OK && !(p.classes = prof_rules_classes(&p.rules, &p.session))) status = dp_fail_memory(error);
-  if (status == DP_OK)
-    status = prof_steps_find(&p.session, p.classes, range ? PROF_STEPS_RANGE : PROF_STEPS_AUTO, range, &p.steps, error);
-  if (status == DP_OK) status = prof_summary_of(&p.session, p.classes, &p.steps, away_ns, &p.summary, error);
-  if (status == DP_OK && values->slots[SLOT_TRACE].given)
-    status = prof_trace_write(&p.session, p.classes, &p.steps, values->slots[SLOT_TRACE].string, error);
+  DP_TRY(cli_profile_steps_from("profile report", values->slots[SLOT_STEPS].string, &how.range, error));
+  if (values->slots[SLOT_AWAY].given) how.away_ns = values->slots[SLOT_AWAY].integer * 1000;
+  dp_status status = cli_recorded_read(values->arguments[0], &how, &p, error);
   if (status == DP_OK) status = print(&p, values, error);
-  prof_summary_free(&p.summary);
-  prof_steps_free(&p.steps);
-  free(p.classes);
-  prof_rules_free(&p.rules);
-  prof_session_free(&p.session);
+  cli_recorded_free(&p);
   return status;
 }
 

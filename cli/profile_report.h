@@ -1,9 +1,35 @@
-/* diffpipe profile report: what the ways of printing it share. */
+/* diffpipe profile and top: what is read from records, and the ways of telling it. */
 #ifndef DP_CLI_PROFILE_REPORT_H
 #define DP_CLI_PROFILE_REPORT_H
 
+#include <jansson.h>
+#include <stdio.h>
+
 #include "base/str.h"
+#include "cli/command.h"
 #include "profiler/summary.h"
+
+/* Rows that these commands share; `at`: the slot. */
+#define CLI_OPTION_STEPS_FROM(at)                                                                 \
+  {                                                                                               \
+    .name = "steps-from", .type = CLI_STRING, .argument = "nvtx:NAME",                            \
+    .help = "steps are that NVTX range; or auto: found", .fallback = "default auto", .slot = (at) \
+  }
+#define CLI_OPTION_CLASSES(at)                                                                             \
+  {                                                                                                        \
+    .name = "classes", .type = CLI_STRING, .argument = "FILE", .help = "rules for the classes of kernels", \
+    .fallback = "default catalogue/kernels.toml", .slot = (at)                                             \
+  }
+#define CLI_OPTION_AWAY(at)                                                                                         \
+  {                                                                                                                 \
+    .name = "away-us", .type = CLI_INTEGER, .argument = "N", .help = "idle is data's after so long without a call", \
+    .fallback = "default 1000", .slot = (at), .min = 1, .max = 1000000000                                           \
+  }
+#define CLI_OPTION_TRACE(at)                                                     \
+  {                                                                              \
+    .name = "trace", .type = CLI_STRING, .argument = "FILE",                     \
+    .help = "also write Chrome trace events, which Perfetto opens", .slot = (at) \
+  }
 
 typedef struct cli_recorded {
   prof_session session;
@@ -13,7 +39,26 @@ typedef struct cli_recorded {
   prof_summary summary;
 } cli_recorded;
 
-/* Format `diffpipe-profile-summary`, to stdout. */
-dp_status cli_profile_print_json(const cli_recorded *profile, dp_error *error);
+typedef struct cli_recorded_how {
+  const char *range;   /* steps are that NVTX range; NULL: found */
+  const char *classes; /* file of rules; NULL: the installed one */
+  const char *trace;   /* file to write; NULL: none */
+  int64_t away_ns;     /* 0: 1 ms */
+} cli_recorded_how;
+
+/* nvtx:NAME gives the name; NULL and auto give NULL. */
+dp_status cli_profile_steps_from(const char *command, const char *from, const char **range, dp_error *error);
+
+/* `recorded` is zeroed before, and freed after a failure, too. */
+dp_status cli_recorded_read(const char *folder, const cli_recorded_how *how, cli_recorded *recorded, dp_error *error);
+/* The same of a session that is there already; no trace. */
+dp_status cli_recorded_find(cli_recorded *recorded, const cli_recorded_how *how, dp_error *error);
+void cli_recorded_free(cli_recorded *recorded);
+
+/* Tables. */
+dp_status cli_profile_print(const cli_recorded *recorded, FILE *out, dp_error *error);
+/* Format `diffpipe-profile-summary`; NULL: no memory. */
+json_t *cli_profile_json(const cli_recorded *recorded);
+dp_status cli_profile_print_json(const cli_recorded *recorded, dp_error *error); /* to stdout */
 
 #endif

@@ -47,6 +47,12 @@ DP_CUDA_LIB([cublas],[cuBLAS],[cublasLt],[cublasLtCreate],[cublasLt.h])
 DP_CUDA_LIB([cudnn],[cuDNN],[cudnn],[cudnnGetVersion],[cudnn.h])
 DP_CUDA_LIB([nccl],[NCCL],[nccl],[ncclGetVersion],[nccl.h])
 DP_CUDA_LIB([cupti],[CUPTI],[cupti],[cuptiGetVersion],[cupti.h])
+# The library that records a program needs the headers of CUPTI 13 and NVTX 3; CUPTI itself is found when it is used.
+have_inject=no
+AS_IF([test "x$have_cupti" = xyes],[
+  AC_CHECK_TYPE([CUpti_ActivityKernel10],[AC_CHECK_HEADER([nvtx3/nvToolsExt.h],[have_inject=yes])],[],[#include <cupti.h>])
+])
+AM_CONDITIONAL([HAVE_INJECT],[test "x$have_inject" = xyes])
 CPPFLAGS=$save_CPPFLAGS; LDFLAGS=$save_LDFLAGS; LIBS=$save_LIBS
 NVCC_GENCODE=
 for a in $with_cuda_arch; do NVCC_GENCODE="$NVCC_GENCODE -gencode=arch=compute_$a,code=sm_$a"; done

@@ -10,3 +10,18 @@ libprofiler_a_SOURCES = \
 	profiler/writer.c profiler/writer.h profiler/writer_files.c profiler/writer_parts.h
 libprofiler_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
 PROFILER_LIBS = libprofiler.a $(PLAN_LIBS)
+PROFILER_LIBS = libprofiler.a $(BASE_LIBS)
+
+# What `diffpipe profile` loads into other programs: alone, without a sanitizer, and never unloaded, since handlers stay.
+INJECT_SOURCES = \
+	profiler/cupti_capture.c profiler/cupti_capture.h \
+	profiler/cupti_convert.c profiler/cupti_convert.h \
+	profiler/inject.c profiler/inject.h profiler/inject_nvtx.c
+if HAVE_INJECT
+injectdir = $(pkglibdir)
+inject_PROGRAMS = libdiffpipe-inject.so
+libdiffpipe_inject_so_SOURCES = $(INJECT_SOURCES) base/status.c profiler/record.c profiler/writer.c profiler/writer_files.c
+libdiffpipe_inject_so_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+libdiffpipe_inject_so_CFLAGS = $(WARN_CFLAGS) -fPIC -fvisibility=hidden
+libdiffpipe_inject_so_LDFLAGS = -shared -Wl,-z,defs -Wl,-z,nodelete
+endif

@@ -25,7 +25,8 @@ endif
 # Scripts run with the folders and the program in their environment.
 AM_TESTS_ENVIRONMENT = SRCDIR='$(abs_top_srcdir)'; BUILDDIR='$(abs_top_builddir)'; DIFFPIPE='$(abs_top_builddir)/diffpipe'; \
 	DIFFPIPE_DATA_DIR='$(abs_top_srcdir)/scenarios'; CC='$(CC)'; CXX='$(CXX)'; \
-	CK_DEFAULT_TIMEOUT=120; export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC CXX CK_DEFAULT_TIMEOUT;
+	CUDA_CPPFLAGS='$(CUDA_CPPFLAGS)'; CK_DEFAULT_TIMEOUT=120; \
+	export SRCDIR BUILDDIR DIFFPIPE DIFFPIPE_DATA_DIR CC CXX CUDA_CPPFLAGS CK_DEFAULT_TIMEOUT;
 SCRIPT_TESTS = tests/golden.sh tests/check_banned.sh tests/check_formats.sh tests/check_headers.sh tests/check_includes.sh tests/test_program.sh
 TESTS += $(SCRIPT_TESTS)
 EXTRA_DIST += $(SCRIPT_TESTS) tests/lib.sh tests/golden tests/fuzz tests/reference
@@ -347,7 +348,17 @@ tests_test_profiler_steps_SOURCES = tests/test_profiler_steps.c tests/profiler_w
 tests_test_profiler_steps_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 tests_test_profiler_summary_SOURCES = tests/test_profiler_summary.c tests/profiler_world.h tests/suite.h
 tests_test_profiler_summary_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
-SCRIPT_TESTS += tests/profiler.sh
+SCRIPT_TESTS += tests/profiler.sh tests/traced.sh
+EXTRA_DIST += tests/fake_cupti.c
+if HAVE_INJECT
+check_PROGRAMS += tests/traced_program
+tests_traced_program_SOURCES = tests/traced_program.c
+tests_traced_program_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+CHECK_SUITES += tests/test_profiler_convert
+tests_test_profiler_convert_SOURCES = tests/test_profiler_convert.c tests/profiler_world.h tests/scratch.h tests/suite.h profiler/cupti_convert.c
+tests_test_profiler_convert_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_test_profiler_convert_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
+endif
 EXTRA_DIST += tests/profiler
 CHECK_SUITES += tests/test_profiler_monitor
 tests_test_profiler_monitor_SOURCES = tests/test_profiler_monitor.c $(PLAN_REFERENCE)

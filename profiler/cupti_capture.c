@@ -1,0 +1,285 @@
+#define _GNU_SOURCE /* CLOCK_MONOTONIC */
+#include "profiler/cupti_capture.h"
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+#include <cupti.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "profiler/cupti_convert.h"
+
+/* ---- the functions of CUPTI: type of the pointer is that of the header; an optional one may be missing ---- */
+
+#define NEEDED(F)                           \
+  F(cuptiGetVersion)                        \
+  F(cuptiGetResultString)                   \
+  F(cuptiGetCallbackName)                   \
+  F(cuptiActivityEnable)                    \
+  F(cuptiActivityRegisterCallbacks)         \
+  F(cuptiActivityRegisterTimestampCallback) \
+  F(cuptiActivityGetNextRecord)             \
+  F(cuptiActivityGetNumDroppedRecords)      \
+  F(cuptiActivityFlushAll)                  \
+  F(cuptiActivitySetAttribute)              \
+  F(cuptiSetThreadIdType)
+#define OPTIONAL(F)               \
+  F(cuptiActivityEnableDriverApi) \
+  F(cuptiActivityEnableRuntimeApi)
+
+#define POINTER(name) __typeof__(&name) name;
+static struct {
+  NEEDED(POINTER)
+  OPTIONAL(POINTER)
+} cupti;
+#undef POINTER
+
+static const char *const library_name = "libcupti.so.13"; /* whose records profiler/cupti_convert.h knows */
+enum { LEAST_VERSION = 130000, ALIGNMENT = 8 };
+
+/* The one that the program has loaded, as PyTorch brings its own; else the system's; else that of the toolkit. */
+static void *find_library(void) {
+  void *library = dlopen(library_name, RTLD_NOW | RTLD_NOLOAD);
+  if (!library) library = dlopen(library_name, RTLD_NOW);
+#ifdef DP_CUDA_LIBDIR
+  static const char *const places[] = {DP_CUDA_LIBDIR "/libcupti.so.13",
+                                       DP_CUDA_LIBDIR "/../extras/CUPTI/lib64/libcupti.so.13"};
+  for (int i = 0; !library && i < 2; i++) library = dlopen(places[i], RTLD_NOW);
+#endif
+  return library;
+}
+
+static dp_status load(dp_error *error) {
+  void *library = find_library();
+  const char *missing = NULL;
+  if (!library) return dp_fail(error, DP_UNSUPPORTED, "%s was not found", library_name);
+    /* object pointers become function pointers as POSIX has it: through memory */
+#define LOOK_UP(name)                          \
+  {                                            \
+    void *const found = dlsym(library, #name); \
+    memcpy(&cupti.name, &found, sizeof found); \
+    if (!found && !missing) missing = #name;   \
+  }
+  OPTIONAL(LOOK_UP)
+  missing = NULL;
+  NEEDED(LOOK_UP)
+#undef LOOK_UP
+  if (missing) return dp_fail(error, DP_UNSUPPORTED, "%s has no %s", library_name, missing);
+  uint32_t version = 0;
+  if (cupti.cuptiGetVersion(&version) != CUPTI_SUCCESS || version < LEAST_VERSION)
+    return dp_fail(error, DP_UNSUPPORTED, "%s is of version %u, allowed: %d and later", library_name, version,
+                   LEAST_VERSION);
+  return DP_OK;
+}
+
+static dp_status refused(CUptiResult result, const char *what, dp_error *error) {
+  const char *text = NULL;
+  if (cupti.cuptiGetResultString(result, &text) != CUPTI_SUCCESS || !text) text = "unknown";
+  const char *hint = result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? " (another tool uses CUPTI)"
+                     : result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES          ? " (the driver forbids it to this user)"
+                                                                              : "";
+  return dp_fail(error, DP_UNSUPPORTED, "CUPTI: %s: %s%s", what, text, hint);
+}
+
+#define CUPTI_TRY(call, what)                                             \
+  do {                                                                    \
+    const CUptiResult result_ = (call);                                   \
+    if (result_ != CUPTI_SUCCESS) return refused(result_, (what), error); \
+  } while (0)
+
+/* ---- buffers ---- */
+
+typedef struct buffer {
+  uint8_t *bytes;
+  size_t valid;
+  struct buffer *next;
+} buffer;
+
+static struct {
+  pthread_mutex_t lock;
+  buffer items[PROF_CUPTI_BUFFERS]; /* made: those before `made` */
+  int made;
+  buffer *idle;          /* zeroed */
+  buffer *first, **last; /* done, in their order */
+  bool started;          /* in this process: CUPTI may be called */
+  prof_cupti convert;
+} capture = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &capture.first};
+
+/* With `lock`. Whole pages, so that what is never used takes no memory; zeroed, as CUPTI was told. */
+static buffer *take_idle(void) {
+  buffer *b = capture.idle;
+  if (b) {
+    capture.idle = b->next;
+  } else if (capture.made < PROF_CUPTI_BUFFERS) {
+    void *const bytes = calloc(1, PROF_CUPTI_BUFFER_BYTES);
+    if (!bytes) return NULL;
+    b = &capture.items[capture.made++];
+    b->bytes = bytes;
+  }
+  return b;
+}
+
+static void CUPTIAPI on_request(uint8_t **bytes, size_t *size, size_t *records) {
+  (void)pthread_mutex_lock(&capture.lock);
+  buffer *b = take_idle();
+  (void)pthread_mutex_unlock(&capture.lock);
+  *bytes = b ? b->bytes : NULL;
+  *size = b ? PROF_CUPTI_BUFFER_BYTES : 0;
+  *records = 0;
+}
+
+static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bytes, size_t size, size_t valid) {
+  (void)context;
+  (void)stream;
+  (void)pthread_mutex_lock(&capture.lock);
+  for (int i = 0; i < capture.made; i++) {
+    buffer *b = &capture.items[i];
+    if (b->bytes != bytes) continue;
+    b->valid = valid < size ? valid : size;
+    b->next = NULL;
+    *capture.last = b;
+    capture.last = &b->next;
+    break;
+  }
+  (void)pthread_mutex_unlock(&capture.lock);
+}
+
+static buffer *take_done(void) {
+  (void)pthread_mutex_lock(&capture.lock);
+  buffer *b = capture.first;
+  if (b) capture.first = b->next;
+  if (!capture.first) capture.last = &capture.first;
+  (void)pthread_mutex_unlock(&capture.lock);
+  return b;
+}
+
+static void give_back(buffer *b) {
+  memset(b->bytes, 0, PROF_CUPTI_BUFFER_BYTES); /* here, since CUPTI would do it on the program's thread */
+  (void)pthread_mutex_lock(&capture.lock);
+  b->next = capture.idle;
+  capture.idle = b;
+  (void)pthread_mutex_unlock(&capture.lock);
+}
+
+/* ---- start, pump, finish ---- */
+
+int64_t prof_capture_now_ns(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static uint64_t CUPTIAPI timestamp(void) { return (uint64_t)prof_capture_now_ns(); }
+
+static const char *call_name(bool runtime, uint32_t id) {
+  const char *name = NULL;
+  const CUpti_CallbackDomain domain = runtime ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API;
+  return cupti.cuptiGetCallbackName(domain, id, &name) == CUPTI_SUCCESS ? name : NULL;
+}
+
+/* What cannot be set keeps CUPTI's default: these save time or bound memory of the device (of 800 MB by default). */
+static void set_attributes(void) {
+  uint8_t zeroed = 1;
+  size_t size = sizeof zeroed, most = 32;
+  (void)cupti.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &zeroed);
+  size = sizeof most;
+  (void)cupti.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, &size, &most);
+}
+
+/* All calls of the runtime, then without those that are not wanted; of the driver only those that are, where this CUPTI
+ * can choose, else all. */
+static dp_status enable_calls(dp_error *error) {
+  CUPTI_TRY(cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME), "calls of the runtime");
+  if (!cupti.cuptiActivityEnableRuntimeApi || !cupti.cuptiActivityEnableDriverApi) {
+    CUPTI_TRY(cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_DRIVER), "calls of the driver");
+    return DP_OK;
+  }
+  for (uint32_t id = 1; id < PROF_CUPTI_CALLS; id++) {
+    const char *runtime = call_name(true, id), *driver = call_name(false, id);
+    if (runtime && !prof_cupti_wants(true, runtime)) (void)cupti.cuptiActivityEnableRuntimeApi(id, 0);
+    if (driver && prof_cupti_wants(false, driver)) (void)cupti.cuptiActivityEnableDriverApi(id, 1);
+  }
+  return DP_OK;
+}
+
+static dp_status enable(bool whole_graphs, dp_error *error) {
+  static const struct {
+    CUpti_ActivityKind kind;
+    const char *what;
+    bool needed;
+  } rows[] = {
+      {CUPTI_ACTIVITY_KIND_DEVICE, "devices", false},   {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels", true},
+      {CUPTI_ACTIVITY_KIND_MEMCPY, "copies", true},     {CUPTI_ACTIVITY_KIND_MEMCPY2, "copies between devices", false},
+      {CUPTI_ACTIVITY_KIND_MEMSET, "memsets", true},    {CUPTI_ACTIVITY_KIND_MEMORY2, "memory", false},
+      {CUPTI_ACTIVITY_KIND_OVERHEAD, "overhead", false}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const CUptiResult result = cupti.cuptiActivityEnable(rows[i].kind);
+    if (result != CUPTI_SUCCESS && rows[i].needed) return refused(result, rows[i].what, error);
+  }
+  if (whole_graphs) CUPTI_TRY(cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), "graphs as a whole");
+  return enable_calls(error);
+}
+
+dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *error) {
+  DP_TRY(load(error));
+  capture.convert.writer = writer;
+  capture.convert.call_name = call_name;
+  (void)cupti.cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM); /* else a thread has another id in ranges */
+  CUPTI_TRY(cupti.cuptiActivityRegisterTimestampCallback(timestamp), "clock");
+  set_attributes();
+  CUPTI_TRY(cupti.cuptiActivityRegisterCallbacks(on_request, on_complete), "buffers");
+  (void)pthread_mutex_lock(&capture.lock);
+  capture.started = true; /* from here on buffers may come, even if a kind is refused */
+  (void)pthread_mutex_unlock(&capture.lock);
+  return enable(whole_graphs, error);
+}
+
+static bool is_started(void) {
+  (void)pthread_mutex_lock(&capture.lock);
+  const bool started = capture.started;
+  (void)pthread_mutex_unlock(&capture.lock);
+  return started;
+}
+
+static void convert(buffer *b) {
+  CUpti_Activity *record = NULL;
+  while (b->valid > 0 && cupti.cuptiActivityGetNextRecord(b->bytes, b->valid, &record) == CUPTI_SUCCESS)
+    prof_cupti_take(&capture.convert, record);
+}
+
+static void pump(void) {
+  size_t dropped = 0;
+  /* no more than all buffers, or a fast program would hold its caller here for ever */
+  for (int i = 0; i < PROF_CUPTI_BUFFERS; i++) {
+    buffer *b = take_done();
+    if (!b) break;
+    convert(b);
+    give_back(b);
+    prof_writer_flush(capture.convert.writer, false); /* a buffer is less than what the writer has room for */
+  }
+  if (cupti.cuptiActivityGetNumDroppedRecords(NULL, 0, &dropped) == CUPTI_SUCCESS)
+    prof_writer_lost(capture.convert.writer, dropped);
+}
+
+void prof_capture_pump(bool flush) {
+  if (!is_started()) return;
+  if (flush) (void)cupti.cuptiActivityFlushAll(0);
+  pump();
+}
+
+void prof_capture_finish(void) {
+  if (!is_started()) return;
+  (void)cupti.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  pump();
+}
+
+/* No lock is held across fork: CUPTI may wait for its own there while one of its threads waits for ours. The lists may
+ * be torn in the child, which does not use them. */
+void prof_capture_child(void) {
+  (void)pthread_mutex_init(&capture.lock, NULL);
+  capture.started = false;
+}

@@ -1,0 +1,252 @@
+/* CUPTI's activity API without a device, as a library named libcupti.so.13: a program asks for work by fake_step and
+ * the records of it come as CUPTI brings them, through buffers that are asked for and given back. Loaded by
+ * tests/traced.sh.
+ *
+ * FAKE_CUPTI=busy: another tool has it. forbidden: kernels are. old: an older version. held: records stay incomplete
+ * until a forced flush, or until 20 steps later. lost: the kernels of each step have no time, and 3 records were
+ * dropped.
+ */
+#define _GNU_SOURCE
+#include <cupti.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAUNCH = 211, COPY = 41, SET = 51, WAIT = 131, ALLOCATE = 20, QUERY = 12, DRIVER_LAUNCH = 307, HELD_STEPS = 20 };
+
+void fake_step(int number, int graph);
+
+static struct {
+  pthread_mutex_t lock;
+  CUpti_BuffersCallbackRequestFunc request;
+  CUpti_BuffersCallbackCompleteFunc complete;
+  CUpti_TimestampCallbackFunc clock;
+  uint8_t *bytes;
+  size_t size, used, dropped;
+  bool enabled[64], denied[1024], driver_call[1024];
+  uint32_t correlation;
+  int steps;
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool is(const char *how) {
+  const char *set = getenv("FAKE_CUPTI");
+  return set && strcmp(set, how) == 0;
+}
+
+CUptiResult cuptiGetVersion(uint32_t *version) {
+  *version = is("old") ? 28 : CUPTI_API_VERSION;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
+  *text = result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? "MULTIPLE_SUBSCRIBERS" : "INSUFFICIENT_PRIVILEGES";
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id, const char **name) {
+  *name = NULL;
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API) {
+    if (id == DRIVER_LAUNCH) *name = "cuLaunchKernel";
+  } else {
+    *name = id == LAUNCH     ? "cudaLaunchKernel_v7000"
+            : id == COPY     ? "cudaMemcpyAsync_v3020"
+            : id == SET      ? "cudaMemsetAsync_v3020"
+            : id == WAIT     ? "cudaStreamSynchronize_v3020"
+            : id == ALLOCATE ? "cudaMalloc_v3020"
+            : id == QUERY    ? "cudaGetDevice_v3020"
+                             : NULL;
+  }
+  return *name ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+}
+CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  if (is("forbidden") && kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
+  fake.enabled[kind] = true;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, uint8_t enable) {
+  fake.denied[id] = !enable;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, uint8_t enable) {
+  fake.driver_call[id] = enable;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
+                                           CUpti_BuffersCallbackCompleteFunc complete) {
+  if (is("busy")) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  fake.request = request;
+  fake.complete = complete;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock) {
+  fake.clock = clock;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute, size_t *size, void *value) {
+  (void)attribute;
+  (void)size;
+  (void)value;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
+  (void)type;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32_t stream, size_t *dropped) {
+  (void)context;
+  (void)stream;
+  (void)pthread_mutex_lock(&fake.lock);
+  *dropped = fake.dropped;
+  fake.dropped = 0;
+  (void)pthread_mutex_unlock(&fake.lock);
+  return CUPTI_SUCCESS;
+}
+
+static size_t size_of(CUpti_ActivityKind kind) {
+  switch (kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+      return sizeof(CUpti_ActivityKernel10);
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      return sizeof(CUpti_ActivityMemcpy6);
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      return sizeof(CUpti_ActivityMemset4);
+    case CUPTI_ACTIVITY_KIND_MEMORY2:
+      return sizeof(CUpti_ActivityMemory4);
+    case CUPTI_ACTIVITY_KIND_DEVICE:
+      return sizeof(CUpti_ActivityDevice5);
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+      return sizeof(CUpti_ActivityAPI);
+    default:
+      abort(); /* never written */
+  }
+}
+
+CUptiResult cuptiActivityGetNextRecord(uint8_t *bytes, size_t valid, CUpti_Activity **record) {
+  uint8_t *next = *record ? (uint8_t *)*record + size_of((*record)->kind) : bytes;
+  if (next >= bytes + valid) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+  *record = (CUpti_Activity *)(void *)next;
+  return CUPTI_SUCCESS;
+}
+
+/* With the lock, as CUPTI calls with locks of its own. */
+static void complete(void) {
+  if (!fake.bytes) return;
+  fake.complete(NULL, 0, fake.bytes, fake.size, fake.used);
+  fake.bytes = NULL;
+  fake.used = 0;
+}
+
+CUptiResult cuptiActivityFlushAll(uint32_t flag) {
+  (void)pthread_mutex_lock(&fake.lock);
+  if (flag || !is("held")) complete();
+  (void)pthread_mutex_unlock(&fake.lock);
+  return CUPTI_SUCCESS;
+}
+
+static void add(const void *record, CUpti_ActivityKind kind) {
+  const size_t bytes = size_of(kind);
+  const bool of_driver = kind == CUPTI_ACTIVITY_KIND_DRIVER;
+  if (of_driver ? !fake.driver_call[((const CUpti_ActivityAPI *)record)->cbid] : !fake.enabled[kind]) return;
+  if (kind == CUPTI_ACTIVITY_KIND_RUNTIME && fake.denied[((const CUpti_ActivityAPI *)record)->cbid]) return;
+  if (fake.bytes && fake.size - fake.used < bytes) complete();
+  if (!fake.bytes) {
+    size_t most = 0;
+    fake.request(&fake.bytes, &fake.size, &most);
+  }
+  if (!fake.bytes) {
+    fake.dropped++;
+    return;
+  }
+  for (size_t i = 0; i < bytes; i++)
+    if (fake.bytes[fake.used + i]) abort(); /* it was said that they are zeroed */
+  memcpy(fake.bytes + fake.used, record, bytes);
+  fake.used += bytes;
+}
+
+static uint64_t now;
+
+static void call(CUpti_ActivityKind kind, uint32_t id) {
+  const CUpti_ActivityAPI a = {
+      .kind = kind, .cbid = id, .start = now, .end = now + 2000, .threadId = 77, .correlationId = fake.correlation};
+  add(&a, kind);
+}
+
+static void kernel(const char *name, int grid, uint64_t node) {
+  fake.correlation++;
+  if (node == 0) call(CUPTI_ACTIVITY_KIND_RUNTIME, LAUNCH);
+  const CUpti_ActivityKernel10 k = {.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                    .start = is("lost") ? 0 : now + 3000,
+                                    .end = is("lost") ? 0 : now + 53000,
+                                    .deviceId = 0,
+                                    .streamId = 7,
+                                    .gridX = grid,
+                                    .gridY = 1,
+                                    .gridZ = 1,
+                                    .blockX = 128,
+                                    .blockY = 2,
+                                    .blockZ = 1,
+                                    .correlationId = fake.correlation,
+                                    .graphNodeId = node,
+                                    .name = name};
+  add(&k, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  now += 55000;
+}
+
+static void first(void) {
+  const CUpti_ActivityDevice5 d = {.kind = CUPTI_ACTIVITY_KIND_DEVICE,
+                                   .globalMemorySize = 150000000000u,
+                                   .numMultiprocessors = 132,
+                                   .id = 0,
+                                   .name = "NVIDIA H200"};
+  add(&d, CUPTI_ACTIVITY_KIND_DEVICE);
+  fake.correlation++;
+  call(CUPTI_ACTIVITY_KIND_RUNTIME, ALLOCATE);
+  const CUpti_ActivityMemory4 m = {.kind = CUPTI_ACTIVITY_KIND_MEMORY2,
+                                   .memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION,
+                                   .memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE,
+                                   .correlationId = fake.correlation,
+                                   .bytes = 2000000000,
+                                   .timestamp = now};
+  add(&m, CUPTI_ACTIVITY_KIND_MEMORY2);
+  fake.dropped += is("lost") ? 3 : 0;
+}
+
+/* A copy, a memset, three kernels and the optimizer's: 6 pieces of work, 6 calls (3 with `graph`, whose nodes the three
+ * kernels are), a driver's call below one of them, a wait, and a query that is not wanted. */
+void fake_step(int number, int graph) {
+  (void)pthread_mutex_lock(&fake.lock);
+  const uint64_t clock = fake.clock ? fake.clock() : 0;
+  if (clock > now) now = clock; /* steps never overlap */
+  if (fake.steps++ == 0) first();
+  fake.correlation++;
+  call(CUPTI_ACTIVITY_KIND_RUNTIME, QUERY);
+  call(CUPTI_ACTIVITY_KIND_RUNTIME, COPY);
+  const CUpti_ActivityMemcpy6 c = {.kind = CUPTI_ACTIVITY_KIND_MEMCPY,
+                                   .copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD,
+                                   .bytes = 1000,
+                                   .start = now + 3000,
+                                   .end = now + 4000,
+                                   .streamId = 7,
+                                   .correlationId = fake.correlation};
+  add(&c, CUPTI_ACTIVITY_KIND_MEMCPY);
+  now += 5000;
+  fake.correlation++;
+  call(CUPTI_ACTIVITY_KIND_RUNTIME, SET);
+  const CUpti_ActivityMemset4 s = {.kind = CUPTI_ACTIVITY_KIND_MEMSET,
+                                   .bytes = 64,
+                                   .start = now + 3000,
+                                   .end = now + 4000,
+                                   .streamId = 7,
+                                   .correlationId = fake.correlation};
+  add(&s, CUPTI_ACTIVITY_KIND_MEMSET);
+  now += 5000;
+  kernel("nvjet_sm90_tst_128x160", 16, graph ? 0x500000011u : 0);
+  kernel("vectorized_layer_norm_kernel", 17, graph ? 0x500000012u : 0);
+  kernel("pytorch_flash::flash_fwd_kernel", 18, graph ? 0x500000013u : 0);
+  kernel("multi_tensor_apply_kernel<FusedAdamMathFunctor>", 19, 0);
+  call(CUPTI_ACTIVITY_KIND_DRIVER, DRIVER_LAUNCH);
+  fake.correlation++;
+  call(CUPTI_ACTIVITY_KIND_RUNTIME, WAIT);
+  if (is("held") && number % HELD_STEPS == HELD_STEPS - 1) complete();
+  (void)pthread_mutex_unlock(&fake.lock);
+}

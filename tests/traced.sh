@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# `diffpipe profile -- PROGRAM` without a device: tests/fake_cupti.c stands for CUPTI, tests/traced_program for a program that
+# uses CUDA and NVTX. How it may end, and what is left then.
+set -uo pipefail
+# shellcheck source=tests/lib.sh
+. "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
+build=${BUILDDIR:?the build tree}
+program=$build/tests/traced_program
+cd "$scratch" || exit 1
+
+says() { # STATUS PATTERN COMMAND...: its exit status, and a line on stderr
+  local status=0
+  "${@:3}" >out 2>err || status=$?
+  [ "$status" -eq "$1" ] && grep -qE -e "$2" err || { cat out err; echo "exit status $status, wanted $1 and $2"; return 1; }
+}
+if [ ! -x "$program" ]; then
+  one "no library to load" says 1 'libdiffpipe-inject.so is not there: this diffpipe was built without CUPTI' \
+    "$diffpipe" profile -- true
+  finish
+  exit
+fi
+
+one "a program that cannot be run" refuses 'nosuch: cannot be run: No such file or directory' profile -- nosuch
+one "nothing uses CUDA" says 0 'nothing that ran used CUDA' "$diffpipe" profile -- true
+one "and leaves no folder" [ ! -e profile-1 ]
+one "the exit status is passed on" says 7 'nothing that ran' "$diffpipe" profile -- sh -c 'exit 7'
+one "no program" refuses 'profile: found 0 arguments, allowed: at least one, the program to run, after --' profile
+one "a number out of range" refuses 'keep-mb: found "3", allowed: an integer from 4' profile --keep-mb 3 -- true
+
+# shellcheck disable=SC2086  # options as words
+${CC:-cc} -std=c11 -fPIC -shared -Wl,-soname,libcupti.so.13 ${CUDA_CPPFLAGS:-} "$top/tests/fake_cupti.c" -o libcupti.so.13 || exit 1
+export LD_LIBRARY_PATH=$scratch${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export RANK=2
+
+fresh() { rm -rf records && says "$1" "$2" "$diffpipe" profile -o records --json "${@:3}"; }
+has() { # PATTERN...: lines of the JSON
+  local pattern
+  for pattern in "$@"; do
+    grep -qE -e "$pattern" out || { cat out; echo "no $pattern"; return 1; }
+  done
+}
+ends() { # STATUS RECORDS ENDED COMMAND...
+  fresh "$1" 'report.txt and summary.json are in ' -- "${@:4}" && has "\"records\": $2," "\"ended\": $3," '"cut": false,'
+}
+
+# a device's, an allocation and its call; of each step 6 pieces of work, 6 calls, the driver's and a wait, 2 of a range; then 8
+whole() { ends 0 $((2 + 16 * $1 + 8)) true "$program" "$1" return; }
+one "a program that returns" whole 30
+one "what it did" has '"rank": 2,' '"count": 30,' '"period_kernels": 4,' '"command": ".*traced_program 30 return"'
+one "tables in the folder" grep -q 'optimizer *30 ' records/report.txt
+one "figures in the folder" cmp -s out records/summary.json
+one "memory and its device" grep -qE '0:0 .* 2(\.00)? GB' records/report.txt
+one "the device's name" grep -q '0:0 NVIDIA H200' records/report.txt
+one "steps of a range" fresh 0 'are in ' --steps-from nvtx:step -- "$program" 10 return
+one "as many" has '"from": "range",' '"count": 10,'
+one "no such range, and the records stay" fresh 2 'found no NVTX range "other"' --steps-from nvtx:other -- "$program" 3 return
+one "a folder with records" refuses 'records: it holds records of an earlier run' profile -o records -- true
+one "nodes of a graph, which no call launched" ends 0 $((2 + 13 * 20 + 8)) true "$program" 20 graph
+one "more buffers than one" whole 1500
+
+one "_exit" ends 3 $((2 + 16 * 30 + 8)) false "$program" 30 _exit 900
+one "SIGKILL" ends 137 $((2 + 16 * 30 + 8)) false "$program" 30 kill 900
+one "SIGTERM" ends 143 $((2 + 16 * 30 + 8)) false "$program" 30 term
+export FAKE_CUPTI=held
+one "SIGTERM leaves what was on its way, too" ends 143 $((2 + 16 * 30 + 8)) false "$program" 30 term
+one "as a return does" whole 30
+unset FAKE_CUPTI
+one "exec" ends 0 $((2 + 16 * 30 + 8)) false "$program" 30 exec 900
+forked() {
+  fresh 0 'are in ' -- "$program" 10 fork && has "\"records\": $((2 + 16 * 10 + 8))," '"records": 2,' &&
+    [ "$(grep -c '"ended": true' out)" -eq 2 ]
+}
+one "a child has files of its own" forked
+worked() {
+  fresh 0 'are in ' -- "$program" 10 worker && has "\"records\": $((2 + 16 * 10 + 8))," '"records": 2,' '"count": 10,'
+}
+one "a child may be the one that uses CUDA" worked
+rotates() { # 8 files of 500 kB at most, of 6 MB
+  fresh 0 'are in ' --keep-mb 4 -- "$program" 6000 return && [ "$(find records -name '*.dpr' | wc -l)" -eq 8 ] &&
+    ! grep -q '"rotated": 0,' out && [ "$(cat records/*.dpr | wc -c)" -lt 4100000 ]
+}
+one "files rotate" rotates
+signalled() { # what is sent to diffpipe reaches the program, whose status comes back
+  rm -rf records
+  "$diffpipe" profile -o records -- "$program" 5 hold >out 2>err &
+  local mine=$! status=0 tries=0
+  until grep -qs held out; do
+    [ $((tries += 1)) -lt 200 ] || return 1
+    sleep 0.05
+  done
+  kill -TERM "$mine"
+  wait "$mine" || status=$?
+  [ "$status" -eq 143 ] && grep -qE 'optimizer *5 ' out || { cat out err; echo "status $status"; return 1; }
+}
+one "signals are handed on" signalled
+
+lost() {
+  fresh 0 'are in ' -- "$program" 10 return && has '"source": 43'
+}
+FAKE_CUPTI=lost one "what CUPTI lost is counted" lost
+FAKE_CUPTI=busy one "another tool has CUPTI" fresh 0 'process [0-9]+: work of the device is not recorded: CUPTI: buffers: MULTIPLE_SUBSCRIBERS \(another tool uses CUPTI\)$' \
+  -- "$program" 5 return
+FAKE_CUPTI=old one "an older CUPTI" fresh 0 'libcupti.so.13 is of version 28, allowed: 130000 and later$' -- "$program" 5 return
+finish
