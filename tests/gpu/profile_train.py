@@ -61,7 +61,8 @@ class Trainer:
         torch.manual_seed(1)
         self.on_gpu = options.device == "cuda"
         self.device = torch.device(options.device)
-        self.model = Transformer(options.width, options.layers, options.vocabulary).to(self.device, torch.bfloat16)
+        with self.device:
+            self.model = Transformer(options.width, options.layers, options.vocabulary).to(torch.bfloat16)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=self.on_gpu)
         shape = (8, options.batch, options.length + 1)
         self.data = torch.randint(options.vocabulary, shape)
