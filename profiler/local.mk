@@ -10,7 +10,6 @@ libprofiler_a_SOURCES = \
 	profiler/writer.c profiler/writer.h profiler/writer_files.c profiler/writer_parts.h
 libprofiler_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
 PROFILER_LIBS = libprofiler.a $(PLAN_LIBS)
-PROFILER_LIBS = libprofiler.a $(BASE_LIBS)
 
 # What `diffpipe profile` loads into other programs: alone, without a sanitizer, and never unloaded, since handlers stay.
 INJECT_SOURCES = \
