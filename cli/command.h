@@ -22,6 +22,6 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_advise, cli_calibrate, cli_compare, cli_data, cli_data_cache, cli_data_check, cli_formats,
-    cli_inspect, cli_machine, cli_profile, cli_profile_report, cli_report, cli_run, cli_simulate, cli_tune, cli_version, cli_whatif;
+    cli_inspect, cli_machine, cli_profile, cli_profile_report, cli_report, cli_run, cli_simulate, cli_top, cli_tune, cli_version, cli_whatif;
 
 #endif

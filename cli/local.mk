@@ -39,7 +39,7 @@ diffpipe_SOURCES += cli/run_algorithms.c cli/run_algorithms.h
 diffpipe_SOURCES += cli/run_hook.c cli/run_hook.h cli/run_monitor.c cli/run_monitor.h
 diffpipe_LDADD = $(EXEC_LIBS) $(REPORTS_LIBS)
 diffpipe_SOURCES += cli/profile.c cli/profile_json.c cli/profile_report.c cli/profile_report.h
-diffpipe_SOURCES += cli/traced.c cli/traced.h
+diffpipe_SOURCES += cli/top.c cli/traced.c cli/traced.h
 diffpipe_LDADD += $(PROFILER_LIBS)
 diffpipe_CPPFLAGS = $(AM_CPPFLAGS) -DDP_PKGLIBDIR='"$(pkglibdir)"'
 diffpipe_SOURCES += cli/machine.c

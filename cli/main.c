@@ -9,7 +9,7 @@
 #include "cli/command.h"
 
 static const cli_command *const commands[] = {&cli_machine, &cli_inspect, &cli_calibrate, &cli_simulate, &cli_tune,
-                                              &cli_whatif,  &cli_run,       &cli_profile,  &cli_compare,  &cli_report,
+                                              &cli_whatif,  &cli_run,       &cli_profile,  &cli_top,      &cli_compare,  &cli_report,
                                               &cli_advise,  &cli_data,      &cli_formats,  &cli_version};
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 

@@ -116,7 +116,11 @@ dp_status cli_options_parse(const cli_command *command, int argc, char **argv, c
                             dp_error *error) {
   const char **arguments = storage, **lists = storage + argc;
   bool only_arguments = false;
-  *values = (cli_values){.arguments = arguments, .sets = lists, .sweeps = lists + argc, .repeated = lists + 2 * argc};
+  *values = (cli_values){.arguments = arguments,
+                         .before_dashes = -1,
+                         .sets = lists,
+                         .sweeps = lists + argc,
+                         .repeated = lists + 2 * argc};
   for (int i = 0; i < argc; i++) {
     const char *given = argv[i];
     if (only_arguments || given[0] != '-' || !given[1]) {
@@ -125,6 +129,7 @@ dp_status cli_options_parse(const cli_command *command, int argc, char **argv, c
     }
     if (strcmp(given, "--") == 0) {
       only_arguments = true;
+      values->before_dashes = values->argument_count;
       continue;
     }
     const bool is_short = given[1] != '-';

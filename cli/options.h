@@ -69,6 +69,7 @@ typedef struct cli_values {
   } slots[CLI_MAX_SLOTS];
   const char *const *arguments;
   int argument_count;
+  int before_dashes; /* how many arguments stand before "--"; -1: there is none */
   const char *const *sets;
   const char *const *sweeps;
   const char *const *repeated; /* of the command's other repeatable option, of which it has at most one */

@@ -91,14 +91,6 @@ static dp_status record(const cli_values *values, const cli_traced *traced, int 
   return cli_traced_wait(child, true, &ended, exit_status, error);
 }
 
-/* The program's exit status is ours; the report's own failure counts where the program had none. */
-static void pass_on(int exit_status, dp_status status, const dp_error *error) {
-  if (exit_status == 0) return;
-  if (status != DP_OK) fprintf(stderr, "diffpipe: %s\n", error->text);
-  if (fflush(stdout) != 0) fprintf(stderr, "diffpipe: the output could not be written\n");
-  exit(exit_status);
-}
-
 static dp_status run(const cli_values *values, dp_error *error) {
   cli_recorded_how how = {.classes = values->slots[SLOT_CLASSES].string, .trace = values->slots[SLOT_TRACE].string};
   cli_traced traced = {.whole_graphs = values->slots[SLOT_GRAPHS].given && values->slots[SLOT_GRAPHS].integer == 1,
@@ -118,7 +110,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
     status = tell(folder, &how, values->slots[SLOT_JSON].given, error);
   }
   free(folder);
-  pass_on(exit_status, status, error);
+  cli_traced_pass_on(exit_status, status, error);
   return status;
 }
 

@@ -187,3 +187,10 @@ dp_status cli_traced_wait(pid_t child, bool block, bool *ended, int *exit_status
   *exit_status = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
   return DP_OK;
 }
+
+void cli_traced_pass_on(int exit_status, dp_status status, const dp_error *error) {
+  if (exit_status == 0) return;
+  if (status != DP_OK) fprintf(stderr, "diffpipe: %s\n", error->text);
+  if (fflush(stdout) != 0) fprintf(stderr, "diffpipe: the output could not be written\n");
+  exit(exit_status);
+}

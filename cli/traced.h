@@ -33,5 +33,8 @@ dp_status cli_traced_start(const char *const *arguments, int count, const cli_tr
 /* Waits for its end, or only looks. `*ended`, and then its exit status, 128 and the signal's number when a signal ended
  * it. */
 dp_status cli_traced_wait(pid_t child, bool block, bool *ended, int *exit_status, dp_error *error);
+/* The program's exit status is ours: ends this process with it when it is not 0; the failure of what came after, which
+ * `status` tells, is printed then. */
+void cli_traced_pass_on(int exit_status, dp_status status, const dp_error *error);
 
 #endif

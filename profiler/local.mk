@@ -6,6 +6,7 @@ libprofiler_a_SOURCES = \
 	profiler/session.c profiler/session.h \
 	profiler/steps.c profiler/steps.h profiler/steps_auto.c \
 	profiler/summary.c profiler/summary.h profiler/summary_idle.c \
+	profiler/tail.c profiler/tail.h \
 	profiler/trace.c profiler/trace.h \
 	profiler/writer.c profiler/writer.h profiler/writer_files.c profiler/writer_parts.h
 libprofiler_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)

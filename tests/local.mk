@@ -348,6 +348,9 @@ tests_test_profiler_steps_SOURCES = tests/test_profiler_steps.c tests/profiler_w
 tests_test_profiler_steps_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 tests_test_profiler_summary_SOURCES = tests/test_profiler_summary.c tests/profiler_world.h tests/suite.h
 tests_test_profiler_summary_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
+CHECK_SUITES += tests/test_profiler_tail
+tests_test_profiler_tail_SOURCES = tests/test_profiler_tail.c tests/profiler_world.h tests/scratch.h tests/suite.h
+tests_test_profiler_tail_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 SCRIPT_TESTS += tests/profiler.sh tests/traced.sh
 EXTRA_DIST += tests/fake_cupti.c
 if HAVE_INJECT

@@ -53,6 +53,14 @@ one "memory and its device" grep -qE '0:0 .* 2(\.00)? GB' records/report.txt
 one "the device's name" grep -q '0:0 NVIDIA H200' records/report.txt
 one "steps of a range" fresh 0 'are in ' --steps-from nvtx:step -- "$program" 10 return
 one "as many" has '"from": "range",' '"count": 10,'
+looks() { # PATTERN OPTION...: a line a look
+  "$diffpipe" top "${@:2}" >out 2>err && grep -qE -e "$1" out || { cat out err; return 1; }
+}
+one "a look at the end of it" looks '^[0-9:]{8} step .* of 10\); 0:0 compute [0-9]+ %, .* 2\.00 GB; gemm 25 %' --count 1 records
+one "at steps of a range" looks ' of 10\); 0:0 ' --steps-from nvtx:step records
+one "where the range is not there yet" looks ' of 10\); 0:0 ' --steps-from nvtx:other records
+one "no folder to look at" refuses 'none: No such file or directory' top none
+one "two folders" refuses 'top: found 2 arguments, allowed: a folder of records, or -- PROGRAM' top records records
 one "no such range, and the records stay" fresh 2 'found no NVTX range "other"' --steps-from nvtx:other -- "$program" 3 return
 one "a folder with records" refuses 'records: it holds records of an earlier run' profile -o records -- true
 one "nodes of a graph, which no call launched" ends 0 $((2 + 13 * 20 + 8)) true "$program" 20 graph
@@ -93,6 +101,12 @@ signalled() { # what is sent to diffpipe reaches the program, whose status comes
   [ "$status" -eq 143 ] && grep -qE 'optimizer *5 ' out || { cat out err; echo "status $status"; return 1; }
 }
 one "signals are handed on" signalled
+
+watched() { # its last look sees all, and its exit status comes back
+  rm -rf records
+  says 3 'the records are in .*/records: ' "$diffpipe" top -o records -- "$program" 30 _exit 900 && grep -q 'of 30); 0:0 ' out
+}
+one "a program that is watched" watched
 
 lost() {
   fresh 0 'are in ' -- "$program" 10 return && has '"source": 43'

@@ -36,8 +36,8 @@ static void do_steps(int count, int graph) {
   for (int i = 0; i < count; i++) {
     nvtxRangePushA("step");
     fake_step(i, graph);
-    nvtxRangePop();
     if (count <= 100) (void)usleep(300); /* longer than the step's work, so that its calls lie in its range */
+    nvtxRangePop();
   }
 }
 
