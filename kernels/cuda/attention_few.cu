@@ -38,15 +38,24 @@ struct few_call {
   bool accumulate;
 };
 
-// Tokens [0, there) of a head to ROWS rows of shared memory; the others, and channels from dim on, are 0.
+// Tokens [0, there) of a head to ROWS rows of shared memory; the others, and channels from dim on, are 0. 8 threads
+// have a row, 64 channels at a time.
 template <typename S, int ROWS>
 __device__ __forceinline__ void load_rows(const bf16 *from, int64_t stride, int there, int dim, bf16 *to) {
-#pragma unroll 4
-  for (int i = threadIdx.x; i < ROWS * S::CHANNELS; i += S::THREADS) {
-    const int row = i / S::CHANNELS, at = i % S::CHANNELS * 8;
-    const bool is = row < there && at < dim;
-    copy16(to + row * S::PITCH + at, is ? from + row * stride + at : from, is);
-  }
+  constexpr int STEP = S::THREADS / 8;
+  static_assert(ROWS % STEP == 0, "all threads have as many rows");
+  const int row = threadIdx.x / 8, at = threadIdx.x % 8 * 8;
+  const bf16 *place = from + row * stride + at;
+  const bool whole = there >= ROWS && dim == S::DIM;
+  to += row * S::PITCH + at;
+#pragma unroll
+  for (int i = 0; i < ROWS; i += STEP, place += STEP * stride)
+#pragma unroll
+    for (int c = 0; c < S::DIM; c += 64) {
+      if (c + 64 > S::DIM && at + c >= S::DIM) continue;
+      const bool is = whole || (row + i < there && at + c < dim);
+      copy16(to + i * S::PITCH + c, is ? place + c : from, is);
+    }
 }
 
 // s = the warp's rows of a times the keys' rows of b
@@ -82,31 +91,62 @@ __device__ __forceinline__ void few_probabilities(const float (&lse2)[2], float 
 #pragma unroll
   for (int j = 0; j < S::TILES; j++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const float p = power_of_2(fmaf(s[j][e], scale * LOG2_E, -lse2[e / 2]));
-      s[j][e] = j * 8 + first + e % 2 < keys ? p : 0.0f;
-    }
+    for (int e = 0; e < 4; e++) s[j][e] = power_of_2(fmaf(s[j][e], scale * LOG2_E, -lse2[e / 2]));
+  if (keys > S::KEYS - 8) {  // mostly
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      if (S::KEYS - 8 + first + e % 2 >= keys) s[S::TILES - 1][e] = 0;
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < S::TILES; j++)
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+      if (j * 8 + first + e % 2 >= keys) s[j][e] = 0;
 }
 
-// dS = scale P (dP - sum over keys of P dP), rounded: as the first factors of products with rows of keys.
+// The warp's 16 rows, rounded: first factors of products with rows of keys.
 template <typename S>
-__device__ __forceinline__ void few_score_gradients(const float (&p)[S::TILES][4], const float (&dp)[S::TILES][4],
-                                                    float scale, uint32_t (&ds)[S::TILES / 2][4]) {
+__device__ __forceinline__ void few_round(const float (&s)[S::TILES][4], uint32_t (&to)[S::TILES / 2][4]) {
+#pragma unroll
+  for (int j = 0; j < S::TILES; j++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) to[j / 2][j % 2 * 2 + half] = packed_pair(s[j][2 * half], s[j][2 * half + 1]);
+}
+template <typename S>
+__device__ __forceinline__ void few_store_scores(const uint32_t (&s)[S::TILES / 2][4], bf16 *to) {
+#pragma unroll
+  for (int j = 0; j < S::TILES / 2; j++) store_matrices(to + j * 16, S::SCORES_PITCH, s[j]);
+}
+
+// dp becomes dS = scale P (dP - sum over keys of P dP).
+template <typename S>
+__device__ __forceinline__ void few_score_gradients(const float (&p)[S::TILES][4], float scale,
+                                                    float (&dp)[S::TILES][4]) {
   float delta[2] = {};
 #pragma unroll
   for (int j = 0; j < S::TILES; j++)
 #pragma unroll
     for (int e = 0; e < 4; e++) delta[e / 2] = fmaf(p[j][e], dp[j][e], delta[e / 2]);
-  delta[0] = four_sum(delta[0]), delta[1] = four_sum(delta[1]);
+  delta[0] = scale * four_sum(delta[0]), delta[1] = scale * four_sum(delta[1]);
 #pragma unroll
   for (int j = 0; j < S::TILES; j++)
 #pragma unroll
-    for (int half = 0; half < 2; half++)
-      ds[j / 2][j % 2 * 2 + half] = packed_pair(scale * (p[j][2 * half] * (dp[j][2 * half] - delta[half])),
-                                                scale * (p[j][2 * half + 1] * (dp[j][2 * half + 1] - delta[half])));
+    for (int e = 0; e < 4; e++) dp[j][e] = p[j][e] * fmaf(scale, dp[j][e], -delta[e / 2]);
 }
 
-__device__ __forceinline__ void store_pair(bf16 *to, uint32_t pair) { *reinterpret_cast<uint32_t *>(to) = pair; }
+__device__ __forceinline__ void store_eight(const bf16 *from, bool accumulate, bf16 *to) {
+  if (!accumulate) {
+    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
+    return;
+  }
+  float values[8], sums[8];
+  load16(from, values);
+  load16(to, sums);
+#pragma unroll
+  for (int n = 0; n < 8; n++) sums[n] += values[n];
+  store16(to, sums);
+}
 
 // dq of the warp's 16 queries, `there` of which are: ds times the keys, through shared memory to 16 bytes a store.
 template <typename S>
@@ -125,28 +165,22 @@ __device__ __forceinline__ void few_store_dq(const uint32_t (&ds)[S::TILES / 2][
       multiply(sum[c + 1], ds[j], right[2], right[3]);
     }
 #pragma unroll
-  for (int c = 0; c < S::CHANNELS; c++)
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-      store_pair(staged + (lane / 4 + half * 8) * S::PITCH + c * 8 + lane % 4 * 2,
-                 packed_pair(sum[c][2 * half], sum[c][2 * half + 1]));
-  __syncwarp();
-#pragma unroll
-  for (int i = lane; i < 16 * S::CHANNELS; i += 32) {
-    const int row = i / S::CHANNELS, at = i % S::CHANNELS * 8;
-    if (row >= there || at >= dim) continue;
-    bf16 *place = to + row * stride + at;
-    if (accumulate) {
-      float values[8], old[8];
-      load16(staged + row * S::PITCH + at, values);
-      load16(place, old);
-#pragma unroll
-      for (int n = 0; n < 8; n++) old[n] += values[n];
-      store16(place, old);
-    } else {
-      *reinterpret_cast<uint4 *>(place) = *reinterpret_cast<const uint4 *>(staged + row * S::PITCH + at);
-    }
+  for (int c = 0; c < S::CHANNELS; c += 2) {
+    const uint32_t rounded[4] = {packed_pair(sum[c][0], sum[c][1]), packed_pair(sum[c][2], sum[c][3]),
+                                 packed_pair(sum[c + 1][0], sum[c + 1][1]), packed_pair(sum[c + 1][2], sum[c + 1][3])};
+    store_matrices(staged + c * 8, S::PITCH, rounded);
   }
+  __syncwarp();
+  const int first = lane / 8, at = lane % 8 * 8;
+  const bool whole = there >= 16 && dim == S::DIM;
+  staged += first * S::PITCH + at, to += first * stride + at;
+#pragma unroll
+  for (int row = 0; row < 16; row += 4, to += 4 * stride)
+#pragma unroll
+    for (int c = 0; c < S::DIM; c += 64) {
+      if (c + 64 > S::DIM && at + c >= S::DIM) continue;
+      if (whole || (first + row < there && at + c < dim)) store_eight(staged + row * S::PITCH + c, accumulate, to + c);
+    }
 }
 
 // sum[key][channel of the warp] += scores^T rows, over a tile of queries
@@ -231,22 +265,15 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) few_backward_kernel(con
     float s[S::TILES][4], dp[S::TILES][4];
     few_scores<S>(q_tile + own_row * S::PITCH, k, s);
     few_probabilities<S>(lse2, call.scale, call.keys, s);
-    bf16 *own_scores = p + (own_row + lane / 4) * S::SCORES_PITCH + lane % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < S::TILES; j++)
-#pragma unroll
-      for (int half = 0; half < 2; half++)
-        store_pair(own_scores + half * 8 * S::SCORES_PITCH + j * 8, packed_pair(s[j][2 * half], s[j][2 * half + 1]));
+    uint32_t rounded[S::TILES / 2][4];
+    few_round<S>(s, rounded);
+    few_store_scores<S>(rounded, p + own_row * S::SCORES_PITCH);
     few_scores<S>(dy_tile + own_row * S::PITCH, v, dp);
-    uint32_t of_ds[S::TILES / 2][4];
-    few_score_gradients<S>(s, dp, call.scale, of_ds);
-#pragma unroll
-    for (int j = 0; j < S::TILES; j++)
-#pragma unroll
-      for (int half = 0; half < 2; half++)
-        store_pair(own_scores + S::SCORES_VALUES + half * 8 * S::SCORES_PITCH + j * 8, of_ds[j / 2][j % 2 * 2 + half]);
+    few_score_gradients<S>(s, call.scale, dp);
+    few_round<S>(dp, rounded);
+    few_store_scores<S>(rounded, ds + own_row * S::SCORES_PITCH);
     if (call.dq != nullptr)
-      few_store_dq<S>(of_ds, k, staged + own_row * S::PITCH, there, call.dim, call.accumulate,
+      few_store_dq<S>(rounded, k, staged + own_row * S::PITCH, there, call.dim, call.accumulate,
                       call.dq + (token + first + own_row) * call.dq_stride + channel, call.dq_stride);
     if (call.partials == nullptr) continue;
     __syncthreads();

@@ -30,6 +30,21 @@ __device__ __forceinline__ void load_matrices_turned(uint32_t (&to)[4], const bf
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
                : "memory");
 }
+// 16 x 16 values as a first factor has them, to rows of shared memory that are `pitch` values apart.
+__device__ __forceinline__ void store_matrices(bf16 *to, int pitch, const uint32_t (&from)[4]) {
+  const int lane = threadIdx.x % 32;
+#if __CUDA_ARCH__ >= 900
+  const bf16 *row = to + lane % 16 * pitch + lane / 16 * 8;
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(row))),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+#else
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    memcpy(to + (lane / 4 + i % 2 * 8) * pitch + i / 2 * 8 + lane % 4 * 2, &from[i], sizeof from[i]);
+#endif
+}
 // 16 bytes to shared memory, of zeros where there is nothing; there when copies_done() and a barrier have been passed.
 __device__ __forceinline__ void copy16(bf16 *to, const bf16 *from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
