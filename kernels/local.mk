@@ -27,7 +27,7 @@ libkernels_a_SOURCES += \
 	kernels/cuda/activation.cu kernels/cuda/adamw.cu \
 	kernels/cuda/broadcast.cu \
 	kernels/cuda/attention.c kernels/cuda/attention.h \
-	kernels/cuda/attention_few.cu \
+	kernels/cuda/attention_few.cu kernels/cuda/attention_few.cuh kernels/cuda/attention_few_forward.cu \
 	kernels/cuda/attention_graph.c kernels/cuda/attention_graph.h \
 	kernels/cuda/attention_mma.cu \
 	kernels/cuda/attention_own.cu \

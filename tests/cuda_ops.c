@@ -231,14 +231,28 @@ static const cuda_ops_kind attention_any_order = {.name = "attention, any order"
                                                   .forward = attention_forward,
                                                   .backward = attention_backward_any_order};
 
-/* The kernel of few keys, whatever is faster, at the end of the workspace; where it does not take a size, as above. */
+/* The kernels of few keys, whatever is faster, backward at the end of the workspace; where they do not take a size, as
+ * above. */
 const ops_kind cuda_ops_few_keys = {.name = "attention, few keys"};
-static void attention_few_backward(const cuda_call *c) {
-  kern_attention s = attention_of(c->z);
-  void *in[3], *d[3];
-  if (s.q_stride == 0) s.q_stride = s.k_stride = s.v_stride = s.heads * s.head_dim;
+static kern_attention attention_few_of(const int64_t *z) {
+  kern_attention s = attention_of(z);
   s.y_stride = s.heads * s.head_dim;
-  if (!kern_attention_few_takes(c->c, &s)) {
+  if (s.q_stride == 0) s.q_stride = s.k_stride = s.v_stride = s.y_stride;
+  return s;
+}
+static void attention_few_forward(const cuda_call *c) {
+  const kern_attention s = attention_few_of(c->z);
+  void *in[3];
+  slices(c, c->in, in);
+  if (kern_attention_few_takes_forward(c->c, &s))
+    kern_attention_few_forward(c->c, &s, in[0], in[1], in[2], c->out, c->kept);
+  else
+    attention_forward(c);
+}
+static void attention_few_backward(const cuda_call *c) {
+  const kern_attention s = attention_few_of(c->z);
+  void *in[3], *d[3];
+  if (!kern_attention_few_takes_backward(c->c, &s)) {
     attention_backward(c);
     return;
   }
@@ -255,10 +269,11 @@ static const cuda_ops_kind attention_few = {.name = "attention, few keys",
                                             .cpu = &ops_attention,
                                             .subsets = {1, 2, 4, 5},
                                             .same_kept = true,
+                                            .no_kept = true,
                                             .between = 3,
                                             .between_back = 5,
                                             .workspace = attention_workspace,
-                                            .forward = attention_forward,
+                                            .forward = attention_few_forward,
                                             .backward = attention_few_backward};
 
 /* Two products lie between, each way; of a gradient of a matrix, those of x and those of dy. */

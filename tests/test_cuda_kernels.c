@@ -50,6 +50,7 @@ static const ops_row large_rows[] = {
     {&cuda_ops_few_keys, 4096, 0, {1, 8, 40, 4096, 77, 0}},
     {&cuda_ops_few_keys, 1024, 0, {1, 8, 80, 1000, 77, 0}},
     {&cuda_ops_few_keys, 1024, 0, {1, 20, 64, 1024, 120, 0}},
+    {&cuda_ops_few_keys, 256, 0, {2, 8, 160, 256, 77, 0}},
     {&ops_attention, 256, 0, {1, 8, 160, 256, 256, 0}},
     {&ops_attention, 1178, 0, {2, 24, 64, 1178, 1178, 1}},
     {&ops_attention, 1536, 0, {1, 24, 128, 1536, 1536, 0}},
@@ -83,7 +84,7 @@ static const ops_row large_rows[] = {
     {&ops_adamw, 64, 0, {3000017, 3}},
 };
 
-/* Sizes at which the kernel of few keys has its edges; z as attention's. */
+/* Sizes at which the kernels of few keys have their edges; z as attention's. */
 static const ops_row few_rows[] = {
     {&cuda_ops_few_keys, 64, 0, {1, 1, 64, 1, 1, 0}},     {&cuda_ops_few_keys, 64, 0, {2, 3, 64, 63, 77, 0}},
     {&cuda_ops_few_keys, 130, 0, {1, 2, 64, 130, 80, 0}}, {&cuda_ops_few_keys, 385, 0, {2, 2, 64, 385, 77, 0}},
@@ -91,6 +92,7 @@ static const ops_row few_rows[] = {
     {&cuda_ops_few_keys, 77, 0, {2, 2, 64, 77, 77, 1}},   {&cuda_ops_few_keys, 120, 0, {1, 2, 48, 120, 120, 1}},
     {&cuda_ops_few_keys, 200, 0, {1, 3, 40, 200, 77, 0}}, {&cuda_ops_few_keys, 129, 0, {2, 2, 8, 129, 5, 0}},
     {&cuda_ops_few_keys, 131, 0, {1, 3, 80, 131, 77, 0}}, {&cuda_ops_few_keys, 72, 0, {1, 2, 72, 64, 16, 0}},
+    {&cuda_ops_few_keys, 152, 0, {1, 2, 152, 99, 79, 0}},
 };
 
 /* ---- what is found, shared with the children ---- */

@@ -8,8 +8,8 @@
  * allowed and it is faster, or the other is not to be had, and kern_cuda_describe tells of it. Where any order is not
  * allowed, our own kernels do what has no deterministic plan.
  *
- * Backward to few keys has a kernel of our own, with one order of sums, that is timed against cuDNN's plan; wherever
- * cuDNN is not taken it goes before our others.
+ * To few keys there are kernels of our own, with one order of sums, that are timed against cuDNN's plan; wherever cuDNN
+ * is not taken they go before our others.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_graph.h"
@@ -150,6 +150,11 @@ void kern_attention_run(void *data) {
 void kern_attention_run_few(void *data) {
   attention_call *c = data;
   const attention_key *k = &c->entry->key;
+  if (!k->backward) {
+    kern_attention_few_forward(c->context, c->size, c->q, c->k, c->v, (void *)(uintptr_t)c->y,
+                               (float *)(uintptr_t)c->lse);
+    return;
+  }
   const kern_attention_few to = {.dq = c->dq,
                                  .dk = c->dk,
                                  .dv = c->dv,
@@ -269,13 +274,17 @@ void kern_cuda_attention_forward(kern_cuda *context, const kern_attention *size,
                                  const void *v, void *y, float *lse) {
   const kern_attention s = with_strides(size);
   if (kern_cuda_failed(context) || s.batch * s.heads * s.q_tokens * s.head_dim == 0 || is_too_wide(context, &s)) return;
-  if (is_for_cudnn(context, &s, false) && is_aligned(q) && is_aligned(k) && is_aligned(v) && is_aligned(y) &&
-      is_aligned(lse)) {
-    attention_call c = {.context = context, .size = &s, .q = q, .k = k, .v = v, .y = y, .lse = lse};
+  const bool aligned = is_aligned(q) && is_aligned(k) && is_aligned(v) && is_aligned(y) && is_aligned(lse);
+  const bool few = aligned && kern_attention_few_takes_forward(context, &s);
+  if (aligned && is_for_cudnn(context, &s, false)) {
+    attention_call c = {.context = context, .size = &s, .q = q, .k = k, .v = v, .y = y, .lse = lse, .few = few};
     const attention_key key = key_of(&s, lse != NULL);
     if (run_cudnn(&c, &key) || kern_cuda_failed(context)) return;
   }
-  kern_attention_own_forward(context, &s, q, k, v, y, lse);
+  if (few)
+    kern_attention_few_forward(context, &s, q, k, v, y, lse);
+  else
+    kern_attention_own_forward(context, &s, q, k, v, y, lse);
 }
 
 void kern_cuda_attention_backward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
@@ -288,7 +297,7 @@ void kern_cuda_attention_backward(kern_cuda *context, const kern_attention *size
   char *workspace = context->options.workspace;
   const bool aligned = is_aligned(q) && is_aligned(k) && is_aligned(v) && is_aligned(y) && is_aligned(lse) &&
                        is_aligned(dy) && is_aligned(dq) && is_aligned(dk) && is_aligned(dv);
-  const bool few = aligned && kern_attention_few_takes(context, &s);
+  const bool few = aligned && kern_attention_few_takes_backward(context, &s);
   if (aligned && is_for_cudnn(context, &s, true)) {
     /* What is added, or not wanted, is written beside. */
     const bool q_beside = !dq || accumulate, k_beside = !dk || accumulate, v_beside = !dv || accumulate;

@@ -30,7 +30,8 @@ void kern_attention_mma_backward(kern_cuda *context, const kern_attention *size,
                                  const void *v, const float *lse, const float *delta, const void *dy, void *dq,
                                  void *dk, void *dv, bool accumulate);
 
-/* ---- attention_few.cu: backward in one pass where all keys fit into shared memory; bf16. Sums have one order. ---- */
+/* ---- attention_few_forward.cu, attention_few.cu: where all keys fit into shared memory; bf16. Backward is one pass.
+ * Sums have one order, by the sizes. ---- */
 
 /* Where gradients go; NULL: not wanted. The workspace is on a boundary of 256 bytes. */
 typedef struct kern_attention_few {
@@ -40,9 +41,12 @@ typedef struct kern_attention_few {
   void *workspace;
 } kern_attention_few;
 
-/* Whether the sizes are for it, on this device. Strides and arrays, all but lse, must be multiples of 8 values. */
-bool kern_attention_few_takes(const kern_cuda *context, const kern_attention *size);
+/* Whether the sizes are for it, on this device. All arrays but lse must be on boundaries of 16 bytes. */
+bool kern_attention_few_takes_forward(const kern_cuda *context, const kern_attention *size);
+bool kern_attention_few_takes_backward(const kern_cuda *context, const kern_attention *size);
 size_t kern_attention_few_workspace(const kern_attention *size); /* of sizes that are not for it: 0 */
+void kern_attention_few_forward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
+                                const void *v, void *y, float *lse);
 void kern_attention_few_backward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
                                  const void *v, const float *lse, const void *dy, const kern_attention_few *to);
 

@@ -8,23 +8,20 @@
 // half dk = dS^T q, each its channels of them for all keys, in registers until the slab has ended. Slabs' sums lie in
 // the workspace, and a second kernel adds them in their order. How many slabs there are goes by the sizes alone, so
 // every sum has one order on any device and any part of one.
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/attention_few.cuh"
 
 namespace kern {
 namespace {
 
-// Dim, Keys: head_dim and k_tokens, rounded up.
 template <int Dim, int Keys, int Warps>
-struct few_shape {
-  static constexpr int DIM = Dim, KEYS = Keys, WARPS = Warps, THREADS = Warps * 32, ROWS = Warps * 16;
-  static constexpr int PITCH = Dim + 8, SCORES_PITCH = Keys + 8;
-  static constexpr int TILES = Keys / 8, CHANNELS = Dim / 8;  // products of 8 keys, of 8 channels
-  static constexpr int OWN = CHANNELS / (Warps / 2);          // of a gradient's channels, a warp's
-  static constexpr int KEY_VALUES = Keys * PITCH, ROW_VALUES = ROWS * PITCH, SCORES_VALUES = ROWS * SCORES_PITCH;
+struct few_shape : few_tile<Dim, Keys> {
+  using few_tile<Dim, Keys>::PITCH, few_tile<Dim, Keys>::CHANNELS, few_tile<Dim, Keys>::KEY_VALUES;
+  static constexpr int WARPS = Warps, THREADS = Warps * 32, ROWS = Warps * 16, SCORES_PITCH = Keys + 8;
+  static constexpr int OWN = CHANNELS / (Warps / 2);  // of a gradient's products of 8 channels, a warp's
+  static constexpr int ROW_VALUES = ROWS * PITCH, SCORES_VALUES = ROWS * SCORES_PITCH;
   static constexpr int BYTES = (2 * KEY_VALUES + 5 * ROW_VALUES + 2 * SCORES_VALUES) * 2;
   static constexpr int BLOCKS = Warps == 4 ? 2 : 1;  // on a multiprocessor
-  static_assert(Dim % 16 == 0 && Keys % 16 == 0 && CHANNELS % (Warps / 2) == 0, "whole products, equal shares");
+  static_assert(CHANNELS % (Warps / 2) == 0, "equal shares");
 };
 
 struct few_call {
@@ -38,81 +35,18 @@ struct few_call {
   bool accumulate;
 };
 
-// Tokens [0, there) of a head to ROWS rows of shared memory; the others, and channels from dim on, are 0. 8 threads
-// have a row, 64 channels at a time.
-template <typename S, int ROWS>
-__device__ __forceinline__ void load_rows(const bf16 *from, int64_t stride, int there, int dim, bf16 *to) {
-  constexpr int STEP = S::THREADS / 8;
-  static_assert(ROWS % STEP == 0, "all threads have as many rows");
-  const int row = threadIdx.x / 8, at = threadIdx.x % 8 * 8;
-  const bf16 *place = from + row * stride + at;
-  const bool whole = there >= ROWS && dim == S::DIM;
-  to += row * S::PITCH + at;
-#pragma unroll
-  for (int i = 0; i < ROWS; i += STEP, place += STEP * stride)
-#pragma unroll
-    for (int c = 0; c < S::DIM; c += 64) {
-      if (c + 64 > S::DIM && at + c >= S::DIM) continue;
-      const bool is = whole || (row + i < there && at + c < dim);
-      copy16(to + i * S::PITCH + c, is ? place + c : from, is);
-    }
-}
-
-// s = the warp's rows of a times the keys' rows of b
-template <typename S>
-__device__ __forceinline__ void few_scores(const bf16 *a, const bf16 *b, float (&s)[S::TILES][4]) {
-  const int lane = threadIdx.x % 32;
-  const bf16 *of_a = a + lane % 16 * S::PITCH + lane / 16 * 8;
-  const bf16 *of_b = b + (lane % 8 + lane / 16 * 8) * S::PITCH + lane / 8 % 2 * 8;
-#pragma unroll
-  for (int j = 0; j < S::TILES; j++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) s[j][e] = 0;
-#pragma unroll
-  for (int c = 0; c < S::DIM; c += 16) {
-    uint32_t left[4];
-    load_matrices(left, of_a + c);
-#pragma unroll
-    for (int j = 0; j < S::TILES; j += 2) {
-      uint32_t right[4];
-      load_matrices(right, of_b + j * 8 * S::PITCH + c);
-      multiply(s[j], left, right[0], right[1]);
-      multiply(s[j + 1], left, right[2], right[3]);
-    }
-  }
-}
-
 // The warp's 16 rows of P, not rounded: exp(scale s - lse), 0 where there is no key. lse2: in powers of 2, of the
 // lane's two rows, infinite where there is no query.
 template <typename S>
 __device__ __forceinline__ void few_probabilities(const float (&lse2)[2], float scale, int keys,
                                                   float (&s)[S::TILES][4]) {
-  const int first = threadIdx.x % 4 * 2;
 #pragma unroll
   for (int j = 0; j < S::TILES; j++)
 #pragma unroll
     for (int e = 0; e < 4; e++) s[j][e] = power_of_2(fmaf(s[j][e], scale * LOG2_E, -lse2[e / 2]));
-  if (keys > S::KEYS - 8) {  // mostly
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-      if (S::KEYS - 8 + first + e % 2 >= keys) s[S::TILES - 1][e] = 0;
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < S::TILES; j++)
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-      if (j * 8 + first + e % 2 >= keys) s[j][e] = 0;
+  few_mask<S>(keys, 0, s);
 }
 
-// The warp's 16 rows, rounded: first factors of products with rows of keys.
-template <typename S>
-__device__ __forceinline__ void few_round(const float (&s)[S::TILES][4], uint32_t (&to)[S::TILES / 2][4]) {
-#pragma unroll
-  for (int j = 0; j < S::TILES; j++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) to[j / 2][j % 2 * 2 + half] = packed_pair(s[j][2 * half], s[j][2 * half + 1]);
-}
 template <typename S>
 __device__ __forceinline__ void few_store_scores(const uint32_t (&s)[S::TILES / 2][4], bf16 *to) {
 #pragma unroll
@@ -133,54 +67,6 @@ __device__ __forceinline__ void few_score_gradients(const float (&p)[S::TILES][4
   for (int j = 0; j < S::TILES; j++)
 #pragma unroll
     for (int e = 0; e < 4; e++) dp[j][e] = p[j][e] * fmaf(scale, dp[j][e], -delta[e / 2]);
-}
-
-__device__ __forceinline__ void store_eight(const bf16 *from, bool accumulate, bf16 *to) {
-  if (!accumulate) {
-    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
-    return;
-  }
-  float values[8], sums[8];
-  load16(from, values);
-  load16(to, sums);
-#pragma unroll
-  for (int n = 0; n < 8; n++) sums[n] += values[n];
-  store16(to, sums);
-}
-
-// dq of the warp's 16 queries, `there` of which are: ds times the keys, through shared memory to 16 bytes a store.
-template <typename S>
-__device__ __forceinline__ void few_store_dq(const uint32_t (&ds)[S::TILES / 2][4], const bf16 *k, bf16 *staged,
-                                             int there, int dim, bool accumulate, bf16 *to, int64_t stride) {
-  const int lane = threadIdx.x % 32;
-  const bf16 *of_k = k + lane % 16 * S::PITCH + lane / 16 * 8;
-  float sum[S::CHANNELS][4] = {};
-#pragma unroll
-  for (int j = 0; j < S::TILES / 2; j++)
-#pragma unroll
-    for (int c = 0; c < S::CHANNELS; c += 2) {
-      uint32_t right[4];
-      load_matrices_turned(right, of_k + j * 16 * S::PITCH + c * 8);
-      multiply(sum[c], ds[j], right[0], right[1]);
-      multiply(sum[c + 1], ds[j], right[2], right[3]);
-    }
-#pragma unroll
-  for (int c = 0; c < S::CHANNELS; c += 2) {
-    const uint32_t rounded[4] = {packed_pair(sum[c][0], sum[c][1]), packed_pair(sum[c][2], sum[c][3]),
-                                 packed_pair(sum[c + 1][0], sum[c + 1][1]), packed_pair(sum[c + 1][2], sum[c + 1][3])};
-    store_matrices(staged + c * 8, S::PITCH, rounded);
-  }
-  __syncwarp();
-  const int first = lane / 8, at = lane % 8 * 8;
-  const bool whole = there >= 16 && dim == S::DIM;
-  staged += first * S::PITCH + at, to += first * stride + at;
-#pragma unroll
-  for (int row = 0; row < 16; row += 4, to += 4 * stride)
-#pragma unroll
-    for (int c = 0; c < S::DIM; c += 64) {
-      if (c + 64 > S::DIM && at + c >= S::DIM) continue;
-      if (whole || (first + row < there && at + c < dim)) store_eight(staged + row * S::PITCH + c, accumulate, to + c);
-    }
 }
 
 // sum[key][channel of the warp] += scores^T rows, over a tile of queries
@@ -239,11 +125,15 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) few_backward_kernel(con
   const int64_t begin = slab * call.slab_tokens, end = min(begin + call.slab_tokens, call.q_tokens);
   const auto load_queries = [&](int64_t first, int into) {
     const int there = static_cast<int>(min(end - first, static_cast<int64_t>(S::ROWS)));
-    load_rows<S, S::ROWS>(of_q + first * call.q_stride, call.q_stride, there, call.dim, q + into * S::ROW_VALUES);
-    load_rows<S, S::ROWS>(of_dy + first * call.y_stride, call.y_stride, there, call.dim, dy + into * S::ROW_VALUES);
+    few_load<S, S::ROWS, S::THREADS>(threadIdx.x, of_q + first * call.q_stride, call.q_stride, there, call.dim,
+                                     q + into * S::ROW_VALUES);
+    few_load<S, S::ROWS, S::THREADS>(threadIdx.x, of_dy + first * call.y_stride, call.y_stride, there, call.dim,
+                                     dy + into * S::ROW_VALUES);
   };
-  load_rows<S, S::KEYS>(call.k + batch * call.keys * call.k_stride + channel, call.k_stride, call.keys, call.dim, k);
-  load_rows<S, S::KEYS>(call.v + batch * call.keys * call.v_stride + channel, call.v_stride, call.keys, call.dim, v);
+  few_load<S, S::KEYS, S::THREADS>(threadIdx.x, call.k + batch * call.keys * call.k_stride + channel, call.k_stride,
+                                   call.keys, call.dim, k);
+  few_load<S, S::KEYS, S::THREADS>(threadIdx.x, call.v + batch * call.keys * call.v_stride + channel, call.v_stride,
+                                   call.keys, call.dim, v);
   load_queries(begin, 0);
 
   float sum[S::KEYS / 16][S::OWN][4] = {};
@@ -272,9 +162,12 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) few_backward_kernel(con
     few_score_gradients<S>(s, call.scale, dp);
     few_round<S>(dp, rounded);
     few_store_scores<S>(rounded, ds + own_row * S::SCORES_PITCH);
-    if (call.dq != nullptr)
-      few_store_dq<S>(rounded, k, staged + own_row * S::PITCH, there, call.dim, call.accumulate,
-                      call.dq + (token + first + own_row) * call.dq_stride + channel, call.dq_stride);
+    if (call.dq != nullptr) {
+      float of_dq[S::CHANNELS][4] = {};
+      few_product<S>(rounded, k, of_dq);
+      few_store<S>(of_dq, staged + own_row * S::PITCH, there, call.dim, call.accumulate,
+                   call.dq + (token + first + own_row) * call.dq_stride + channel, call.dq_stride);
+    }
     if (call.partials == nullptr) continue;
     __syncthreads();
     few_add_up<S>(makes_dk ? ds : p, makes_dk ? q_tile : dy_tile, own_channel, sum);
@@ -325,7 +218,7 @@ __global__ void __launch_bounds__(SUM_THREADS) few_sum_kernel(const __grid_const
 // Calls f(shape) with the smallest that holds the size, and says whether there is one.
 template <typename F>
 bool with_few_shape(const kern_attention *s, F f) {
-  if (s->head_dim % 8 != 0 || s->k_tokens < 1 || s->q_tokens < 1 || s->batch * s->heads < 1) return false;
+  if (!few_is_something(s)) return false;
   if (s->k_tokens <= 80 && s->head_dim <= 48)
     f(few_shape<48, 80, 4>());
   else if (s->k_tokens <= 80 && s->head_dim <= 64)
@@ -380,13 +273,10 @@ size_t kern_attention_few_workspace(const kern_attention *size) {
       static_cast<size_t>(size->batch * size->heads * slabs * 2 * size->k_tokens * size->head_dim) * sizeof(float));
 }
 
-bool kern_attention_few_takes(const kern_cuda *context, const kern_attention *size) {
-  int least = 0, most = 0;
-  return context->options.dtype == KERN_BF16 &&
-         kern::with_few_shape(size, [&](auto shape) { least = decltype(shape)::BYTES; }) && size->q_stride % 8 == 0 &&
-         size->k_stride % 8 == 0 && size->v_stride % 8 == 0 && size->y_stride % 8 == 0 &&
-         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context->device) == cudaSuccess &&
-         least <= most;
+bool kern_attention_few_takes_backward(const kern_cuda *context, const kern_attention *size) {
+  int bytes = 0;
+  return kern::with_few_shape(size, [&](auto shape) { bytes = decltype(shape)::BYTES; }) &&
+         kern::few_may_take(context, size, bytes);
 }
 
 void kern_attention_few_backward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,

@@ -46,7 +46,7 @@ typedef struct attention_call {
   const float *lse;
   void *dq, *dk, *dv;
   size_t rest; /* where the plan's part of the workspace begins */
-  bool few;    /* backward: our kernel of few keys takes it */
+  bool few;    /* our kernel of few keys takes it */
   const entry *entry;
   cudnnStatus_t status;
 } attention_call;

@@ -128,7 +128,7 @@ void kern_cuda_conv2d_input_gradient(kern_cuda *context, const kern_conv2d *size
 void kern_cuda_conv2d_weight_gradient(kern_cuda *context, const kern_conv2d *size, const void *x, const void *dy,
                                       void *dw, void *dbias);
 
-/* ---- attention: attention.c (cuDNN), attention_own.cu, attention_few.cu (few keys) ---- */
+/* ---- attention: attention.c (cuDNN), attention_own.cu, attention_few*.cu (few keys) ---- */
 
 size_t kern_cuda_attention_workspace(const kern_attention *size, kern_dtype dtype);
 void kern_cuda_attention_forward(kern_cuda *context, const kern_attention *size, const void *q, const void *k,
