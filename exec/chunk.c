@@ -193,6 +193,38 @@ static void run_forward_pair(const exec_chunk *chunk, const exec_memory *memory,
   math_of(chunk)->fused[group->kind](&c);
 }
 
+static void *bias_gradient(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                           uint32_t action) {
+  return action > 0 ? call_of(chunk, memory, pass, &pass->actions[action]).dw[1] : NULL;
+}
+
+/* The gradient of a gated activation's input, and of the bias that it had added. */
+static void run_gated_bias(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass, uint32_t a,
+                           const exec_group *group) {
+  exec_call c = call_of(chunk, memory, pass, &pass->actions[a]);
+  const plan_place *gradients = gradients_of(pass, &pass->actions[a], c.op);
+  if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return;
+  look_up_inputs(memory, gradients, &c);
+  c.dbias = bias_gradient(chunk, memory, pass, group->bias);
+  if (c.dbias)
+    math_of(chunk)->fused[group->kind](&c);
+  else /* not trained */
+    math_of(chunk)->rows[c.op->kind].backward_input(&c);
+  begin_inputs(memory, &c);
+}
+
+/* The gradients of that linear's weights but for the bias'. */
+static void run_without_bias(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                             const plan_action *action) {
+  exec_call c = call_of(chunk, memory, pass, action);
+  if (!look_up_outputs(memory, gradients_of(pass, action, c.op) + c.op->input_count, &c)) {
+    begin_weights(chunk, memory, pass, action);
+    return;
+  }
+  c.dw[1] = NULL;
+  math_of(chunk)->rows[c.op->kind].backward_weight(&c);
+}
+
 /* A gated activation made again, and the gradient of its input, where one has come that far. */
 static void run_gated_both(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass, uint32_t a,
                            const exec_group *group) {
@@ -206,6 +238,7 @@ static void run_gated_both(const exec_chunk *chunk, const exec_memory *memory, c
   }
   look_up_inputs(memory, gradients, &c);
   c.y[0] = again.y[0];
+  c.dbias = bias_gradient(chunk, memory, pass, group->bias);
   math_of(chunk)->fused[group->kind](&c);
   begin_inputs(memory, &c);
 }
@@ -220,7 +253,9 @@ static void run_group(const exec_chunk *chunk, const exec_memory *memory, const 
     return;
   }
   if (group->kind == EXEC_FUSION_GATED_BOTH) run_gated_both(chunk, memory, pass, a, group);
-  if (group->kind == EXEC_FUSION_GATED_BOTH || group->kind == EXEC_FUSION_GATED_DONE) return;
+  if (group->kind == EXEC_FUSION_GATED_BIAS) run_gated_bias(chunk, memory, pass, a, group);
+  if (group->kind == EXEC_FUSION_BIAS_DONE) run_without_bias(chunk, memory, pass, actions);
+  if (group->kind >= EXEC_FUSION_GATED_BOTH) return;
   /* by whose output's gradient; a norm made again for a SiLU's is read by nobody else */
   const int again = actions[0].kind == PLAN_ACTION_AGAIN;
   const int skipped = again + (group->kind == EXEC_FUSION_SILU_NORM_BACKWARD);

@@ -209,13 +209,38 @@ static bool can_come_early(const finder *f, uint32_t a, uint32_t gradient) {
   return true;
 }
 
+enum { NEAR = 8 }; /* actions between which gradients of a gated activation and of the linear before it lie */
+
+static bool is_gated(const finder *f, uint32_t a, plan_action_kind kind) {
+  return is(f, a, kind, GRAPH_GEGLU) || is(f, a, kind, GRAPH_SWIGLU);
+}
+
+/* The input's gradient of a gated activation, of action `gradient`, is begun by action `a` and is all that the linear
+ * whose output the input is will have: the action of the gradients of that one's weights, with a bias; 0: none. */
+static uint32_t bias_of(const finder *f, uint32_t a, uint32_t gradient) {
+  const int linear = f->graph->tensors.items[plan_places_root(f->graph, op_at(f, gradient)->inputs[0])].producer_op;
+  const spot dx = input_gradient_of(f, gradient, 0);
+  if (linear == GRAPH_NONE || f->graph->ops.items[linear].kind != GRAPH_LINEAR ||
+      f->graph->ops.items[linear].weight_count < 2 || dx.place.block != PLAN_BLOCK_WORKSPACE || dx.begin != a)
+    return 0;
+  for (uint32_t b = gradient + 1; b < gradient + NEAR && are_together(f, a, b); b++) {
+    if (is_of(f, b, PLAN_ACTION_WEIGHT_GRADIENT, linear)) return are_same(output_gradient_of(f, b), dx) ? b : 0;
+    if (may_write(f, b, dx)) return 0;
+  }
+  return 0;
+}
+
 static exec_group gated_both(const finder *f, uint32_t a) {
-  enum { NEAR = 8 };
-  if (!is(f, a, PLAN_ACTION_AGAIN, GRAPH_GEGLU) && !is(f, a, PLAN_ACTION_AGAIN, GRAPH_SWIGLU)) return alone;
+  if (!is_gated(f, a, PLAN_ACTION_AGAIN)) return alone;
   for (uint32_t b = a + 1; b < a + NEAR && are_together(f, a, b); b++)
     if (is_of(f, b, PLAN_ACTION_INPUT_GRADIENT, action_at(f, a)->op) && can_come_early(f, a, b))
-      return (exec_group){.kind = EXEC_FUSION_GATED_BOTH, .count = 1, .other = b};
+      return (exec_group){.kind = EXEC_FUSION_GATED_BOTH, .count = 1, .other = b, .bias = bias_of(f, a, b)};
   return alone;
+}
+
+static exec_group gated_bias(const finder *f, uint32_t a) {
+  const uint32_t bias = is_gated(f, a, PLAN_ACTION_INPUT_GRADIENT) ? bias_of(f, a, a) : 0;
+  return bias ? (exec_group){.kind = EXEC_FUSION_GATED_BIAS, .count = 1, .bias = bias} : alone;
 }
 
 static void mark_by_sum(const finder *f, uint32_t a, int input, exec_group *groups) {
@@ -225,8 +250,8 @@ static void mark_by_sum(const finder *f, uint32_t a, int input, exec_group *grou
 }
 
 static exec_group group_at(const finder *f, uint32_t a) {
-  static exec_group (*const kinds[])(const finder *f, uint32_t a) = {norm_silu,    product_add,   silu_norm_backward,
-                                                                     sum_backward, norm_backward, gated_both};
+  static exec_group (*const kinds[])(const finder *f, uint32_t a) = {
+      norm_silu, product_add, silu_norm_backward, sum_backward, norm_backward, gated_both, gated_bias};
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     const exec_group group = kinds[k](f, a);
     if (group.kind != EXEC_FUSION_NONE && are_together(f, a, a + group.count - 1)) return group;
@@ -241,10 +266,14 @@ dp_status exec_fusion_of(const graph *g, const plan_places *places, dp_arena *ar
     exec_group *groups = DP_ARENA_NEW(arena, exec_group, f.pass->action_count);
     if (!groups) return dp_fail_memory(error);
     for (uint32_t a = 0; a < f.pass->action_count; a += groups[a].count) {
-      if (groups[a].kind == EXEC_FUSION_BY_SUM || groups[a].kind == EXEC_FUSION_GATED_DONE) continue;
+      if (groups[a].kind == EXEC_FUSION_BY_SUM || groups[a].kind == EXEC_FUSION_GATED_DONE ||
+          groups[a].kind == EXEC_FUSION_BIAS_DONE)
+        continue;
       groups[a] = group_at(&f, a);
       if (groups[a].kind == EXEC_FUSION_GATED_BOTH)
         groups[groups[a].other] = (exec_group){.kind = EXEC_FUSION_GATED_DONE, .count = 1, .other = a};
+      if (groups[a].bias > 0)
+        groups[groups[a].bias] = (exec_group){.kind = EXEC_FUSION_BIAS_DONE, .count = 1, .other = a};
       if (groups[a].kind == EXEC_FUSION_SUM_BACKWARD) mark_by_sum(&f, a, groups[a].input, groups);
     }
     fusion->groups[p] = groups;

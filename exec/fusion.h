@@ -7,7 +7,8 @@
  * value between them would have done. Groups end with their unit.
  *
  * Of the 215 GB that all but products and attention read and write in a training step of SDXL (8 samples of 1024 x 1024
- * in bf16) this leaves out 45: 20 of group norms and SiLUs, 12 of sums behind products, 12 of sums' gradients.
+ * in bf16) this leaves out 58: 20 of group norms and SiLUs, 12 of sums behind products, 12 of sums' gradients, 13 of
+ * biases' gradients.
  */
 #ifndef DP_EXEC_FUSION_H
 #define DP_EXEC_FUSION_H
@@ -28,6 +29,8 @@ typedef enum exec_fusion_kind {
   EXEC_FUSION_BY_SUM,             /* gradients of a product that the sum adds, by the sum's, not a copy of it; alone */
   EXEC_FUSION_GATED_BOTH,         /* a gated activation made again and its input's gradient, where it is made; alone */
   EXEC_FUSION_GATED_DONE,         /* that gradient, which is there already; alone */
+  EXEC_FUSION_GATED_BIAS,         /* a gated activation's gradient and its linear's bias'; alone */
+  EXEC_FUSION_BIAS_DONE,          /* gradients of that linear's weights but for the bias'; alone */
   EXEC_FUSION_COUNT
 } exec_fusion_kind;
 
@@ -37,6 +40,7 @@ typedef struct exec_group {
   uint8_t count;  /* actions; 0: it is in the group of one before it */
   uint8_t input;  /* of a sum: what the product makes */
   uint32_t other; /* BY_SUM: the action of the sum; GATED_BOTH: that of the gradient */
+  uint32_t bias;  /* GATED_BOTH, GATED_BIAS: the action whose bias' gradient is made as well; 0: none */
 } exec_group;
 
 struct exec_fusion {

@@ -201,6 +201,11 @@ static void gated_backward(const exec_call *c) {
                              c->dy[0], c->dx[0], c->add[0]);
 }
 
+static size_t gated_workspace(const exec_call *c, int threads) {
+  (void)threads;
+  return kern_cuda_gated_bias_workspace(exec_rows(c->out[0]), exec_channels(c->out[0]), dtype_of(c));
+}
+
 /* ---- sums ---- */
 
 /* What lies there already is not moved. */
@@ -385,8 +390,8 @@ const exec_op_row exec_cuda_rows[GRAPH_OP_KIND_COUNT] = {
                         rms_norm_again},
     [GRAPH_SILU] = {activation_forward, activation_backward, NULL, NULL, NULL},
     [GRAPH_GELU] = {activation_forward, activation_backward, NULL, NULL, NULL},
-    [GRAPH_GEGLU] = {gated_forward, gated_backward, NULL, NULL, NULL},
-    [GRAPH_SWIGLU] = {gated_forward, gated_backward, NULL, NULL, NULL},
+    [GRAPH_GEGLU] = {gated_forward, gated_backward, NULL, gated_workspace, NULL},
+    [GRAPH_SWIGLU] = {gated_forward, gated_backward, NULL, gated_workspace, NULL},
     [GRAPH_ADD] = {add_forward, add_backward, NULL, broadcast_workspace, NULL},
     [GRAPH_CONCAT] = {concat_forward, concat_backward, NULL, NULL, NULL},
     [GRAPH_SPLIT] = {split_forward, split_backward, NULL, NULL, NULL},
@@ -433,9 +438,18 @@ static void norm_backward(const exec_call *c) {
                                 c->dw[0]);
 }
 
+static void gated_bias(const exec_call *c) {
+  kern_cuda_gated_bias(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0],
+                       c->dx[0], NULL, c->dbias);
+}
+
 static void gated_both(const exec_call *c) {
-  kern_cuda_gated_both(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0],
-                       c->dx[0], c->y[0]);
+  if (c->dbias)
+    kern_cuda_gated_bias(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0],
+                         c->dx[0], c->y[0], c->dbias);
+  else
+    kern_cuda_gated_both(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0],
+                         c->dx[0], c->y[0]);
 }
 
 void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
@@ -445,4 +459,5 @@ void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
     [EXEC_FUSION_GATED_BOTH] = gated_both,
+    [EXEC_FUSION_GATED_BIAS] = gated_bias,
 };

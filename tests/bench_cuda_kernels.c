@@ -44,6 +44,8 @@ static const row rows[] = {
     {"activation", "Flux GELU", {KERN_GELU_TANH, 4608 * 12288}},
     {"gated", "SDXL GEGLU", {KERN_GEGLU, 32768, 2560}},
     {"gated", "SDXL GEGLU", {KERN_GEGLU, 8192, 5120}},
+    {"gated again + bias", "SDXL GEGLU", {KERN_GEGLU, 32768, 2560}},
+    {"gated again + bias", "SDXL GEGLU", {KERN_GEGLU, 8192, 5120}},
     {"add", "SDXL", {8 * 16384 * 320}},
     {"add_vector", "SDXL", {8, 16384, 320, 0}},
     {"add_vector", "SDXL", {8, 1024, 1280, 0}},
@@ -142,11 +144,31 @@ static void adamw_forward(const cuda_call *c) {
 static const ops_kind adamw_arrays_of = {.name = "adamw, bf16 gradients and weights", .arrays = adamw_arrays};
 static const cuda_ops_kind adamw = {.cpu = &adamw_arrays_of, .forward = adamw_forward, .out_bytes = adamw_bytes};
 
+/* A gated activation made again, its input's gradient and that of the bias before it. */
+static void gated_arrays(const int64_t *z, ops_arrays *a) {
+  ops_add_array(a, z[1] * 2 * z[2], OPS_INPUT);
+  ops_add_array(a, 2 * z[2], OPS_WEIGHT);
+  a->out = z[1] * z[2];
+}
+static size_t gated_workspace(const int64_t *z, kern_dtype dtype) {
+  return kern_cuda_gated_bias_workspace(z[1], z[2], dtype);
+}
+static void gated_forward(const cuda_call *c) {
+  kern_cuda_gated_forward(c->c, (kern_gated)c->z[0], c->z[1], c->z[2], c->in[0], c->out);
+}
+static void gated_backward(const cuda_call *c) {
+  kern_cuda_gated_bias(c->c, (kern_gated)c->z[0], c->z[1], c->z[2], c->in[0], c->dy, c->d[0], c->out, c->d[1]);
+}
+static const ops_kind gated_arrays_of = {.name = "gated again + bias", .arrays = gated_arrays};
+static const cuda_ops_kind gated_bias = {
+    .cpu = &gated_arrays_of, .workspace = gated_workspace, .forward = gated_forward, .backward = gated_backward};
+
 static const cuda_ops_kind *kind_of(const char *name) {
   const cuda_ops_kind *const *const lists[] = {cuda_ops_products, cuda_ops_moves};
   for (int l = 0; l < 2; l++)
     for (const cuda_ops_kind *const *k = lists[l]; *k; k++)
       if (strcmp(cuda_ops_name(*k), name) == 0) return *k;
+  if (strcmp(name, gated_bias.cpu->name) == 0) return &gated_bias;
   return strcmp(name, adamw.cpu->name) == 0 ? &adamw : NULL;
 }
 
@@ -322,7 +344,7 @@ static void run_row(const row *r, part p, double budget_s) {
     touched += d[i] + (p == FORWARD || reads(k, i) ? in[i] : 0);
   }
   touched += p == FORWARD ? (k == &adamw ? 2 * out : out) : (size_t)a.out * 2; /* AdamW reads what it writes */
-  if (is_attention(r) && p != FORWARD) touched += out;
+  if ((is_attention(r) || k == &gated_bias) && p != FORWARD) touched += out;
   bytes += (out + 2 * kept + (size_t)a.out * 2 + 1024) / 256 * 256;
   int sets = (int)(((size_t)200 << 20) / touched) + 1;
   if (sets > MAX_SETS) sets = MAX_SETS;

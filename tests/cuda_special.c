@@ -315,6 +315,51 @@ static void special_gated_both(void) {
   }
 }
 
+/* dbias[2 channels] of a row: += that of a bias that x had added. */
+static void add_gated_bias(kern_gated kind, int64_t channels, const float *x, const float *dy, double *dbias) {
+  for (int64_t c = 0; c < channels; c++) {
+    const double z = x[channels + c], s = 1 / (1 + exp(-z)), phi = 0.5 * erfc(-z * sqrt(0.5));
+    const double value = kind == KERN_GEGLU ? z * phi : z * s;
+    const double slope = kind == KERN_GEGLU ? phi + z * exp(-0.5 * z * z) / sqrt(2 * acos(-1)) : s * (1 + z * (1 - s));
+    dbias[c] += dy[c] * value;
+    dbias[channels + c] += dy[c] * x[c] * slope;
+  }
+}
+
+/* A gated activation's gradient with that of a bias, with y and without, added and overwriting: several strips of
+ * columns, several slabs of rows, less than one, rows that are not of whole accesses. */
+static void special_gated_bias(void) {
+  static const int64_t sizes[][2] = {{300, 128}, {77, 20}, {5, 7}, {1, 64}, {333, 1096}, {97, 1030}};
+  for (int which = 0; which < 48; which++) {
+    const kern_dtype dtype = which & 1 ? KERN_FP32 : KERN_BF16, gradient = which & 2 ? KERN_FP32 : dtype;
+    const kern_gated kind = which & 2 ? KERN_GEGLU : KERN_SWIGLU;
+    const bool overwrites = which & 4, both = (which >> 1 & 1) == (which >> 2 & 1);
+    const int64_t rows = sizes[which / 8][0], channels = sizes[which / 8][1], n = rows * channels;
+    kern_cuda *c = context(dtype, gradient, kern_cuda_gated_bias_workspace(rows, channels, dtype));
+    if (c == NULL) return;
+    array x = draw(dtype, 2 * n), dy = draw(dtype, n), y[2] = {empty(dtype, n), empty(dtype, n)};
+    array dx[2] = {empty(dtype, 2 * n), empty(dtype, 2 * n)};
+    array dbias = overwrites ? empty(gradient, 2 * channels) : draw(gradient, 2 * channels);
+    double *want = cuda_suite_host((size_t)(2 * channels) * sizeof *want);
+    for (int64_t i = 0; i < 2 * channels; i++) want[i] = overwrites ? 0 : dbias.host[i];
+    for (int64_t r = 0; r < rows; r++)
+      add_gated_bias(kind, channels, x.host + r * 2 * channels, dy.host + r * channels, want);
+    kern_cuda_overwrite(c, overwrites);
+    kern_cuda_gated_both(c, kind, rows, channels, x.device, dy.device, dx[0].device, y[0].device);
+    kern_cuda_gated_bias(c, kind, rows, channels, x.device, dy.device, dx[1].device, both ? y[1].device : NULL,
+                         dbias.device);
+    kern_cuda_overwrite(c, false);
+    if (cuda_suite_went_well(c, stream(), "gated, bias")) {
+      if (both) hold_like("gated, bias: y", &y[1], &y[0]);
+      hold_like("gated, bias: dx", &dx[1], &dx[0]);
+      hold("gated, bias: dbias", &dbias, want, dtype == KERN_BF16 ? 1e-4 : 1e-5);
+    }
+    free(want);
+    drop(&x), drop(&dy), drop(&dbias);
+    for (int i = 0; i < 2; i++) drop(&y[i]), drop(&dx[i]);
+  }
+}
+
 /* A failure is kept and told once, and the context goes on. */
 static void special_status(void) {
   kern_cuda *c = context(KERN_BF16, KERN_BF16, 0);
@@ -338,5 +383,6 @@ const cuda_special cuda_specials[] = {{"gemm", special_gemm},
                                       {"remembered", cuda_special_remember},
                                       {"conv2d's weights by products", cuda_special_shifts},
                                       {"gated, both", special_gated_both},
+                                      {"gated, bias", special_gated_bias},
                                       {"status", special_status},
                                       {NULL, NULL}};

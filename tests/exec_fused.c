@@ -62,10 +62,22 @@ static void silu_norm_backward(const exec_call *c) {
   free(gradient);
 }
 
+static void gated_bias(const exec_call *c) {
+  const int64_t channels = exec_channels(c->in[0]);
+  const kern_linear linear = {.rows = exec_rows(c->in[0]), .in = 1, .out = channels};
+  ck_assert(!c->add[0]);
+  exec_op_rows[c->op->kind].backward_input(c);
+  if (overwrites) clear(c->kern, channels, c->dbias);
+  kern_linear_weight_gradient(c->kern, &linear, NULL, c->dx[0], NULL, c->dbias);
+}
+
 static void gated_both(const exec_call *c) {
   ck_assert(!c->add[0]);
   exec_op_rows[c->op->kind].forward(c);
-  exec_op_rows[c->op->kind].backward_input(c);
+  if (c->dbias)
+    gated_bias(c);
+  else
+    exec_op_rows[c->op->kind].backward_input(c);
 }
 
 static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
@@ -75,6 +87,7 @@ static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
     [EXEC_FUSION_GATED_BOTH] = gated_both,
+    [EXEC_FUSION_GATED_BIAS] = gated_bias,
 };
 
 static void move_values(void *kern, int64_t n, const void *from, void *to, bool add) {

@@ -62,15 +62,15 @@ static const struct {
   how how;
   int counts[EXEC_FUSION_COUNT]; /* over all passes, as exec_fusion_kind orders them */
 } cases[] = {
-    {"sd15", TRAINED, {0, 29, 29, 54, 40, 29, 50, 100, 10, 10}},
-    {"sd15", RECOMPUTED, {0, 58, 0, 84, 40, 29, 50, 100}},
+    {"sd15", TRAINED, {0, 29, 29, 54, 40, 29, 50, 100, 10, 10, 0, 10}},
+    {"sd15", RECOMPUTED, {0, 58, 0, 84, 40, 29, 50, 100, 0, 0, 10, 10}},
     {"sd15", APART, {0, 29, 29, 54, 0, 0, 0, 0}},
-    {"sd15", ADAPTED, {0, 29, 0, 54, 0, 28, 50, 80, 10, 10}},
+    {"sd15", ADAPTED, {0, 29, 0, 54, 0, 28, 50, 80, 10, 10, 0, 10}},
     {"sd15", EVALUATED, {0, 29, 0, 54, 0, 0, 0, 0}},
-    {"sdxl", TRAINED, {0, 35, 35, 80, 62, 35, 74, 148, 17, 17}},
-    {"sdxl", RECOMPUTED, {0, 70, 0, 125, 62, 35, 74, 148}},
+    {"sdxl", TRAINED, {0, 35, 35, 80, 62, 35, 74, 148, 17, 17, 0, 17}},
+    {"sdxl", RECOMPUTED, {0, 70, 0, 125, 62, 35, 74, 148, 0, 0, 17, 17}},
     {"sdxl", APART, {0, 35, 35, 80, 0, 0, 0, 0}},
-    {"sdxl", ADAPTED, {0, 35, 0, 80, 0, 34, 73, 135, 17, 17}},
+    {"sdxl", ADAPTED, {0, 35, 0, 80, 0, 34, 73, 135, 17, 17, 0, 17}},
     {"sdxl", EVALUATED, {0, 35, 0, 79, 0, 0, 0, 0}},
     {"sd3", TRAINED, {0, 0, 0, 1, 0, 0, 1, 2}},
     {"sd3", RECOMPUTED, {0, 0, 0, 1, 0, 0, 1, 2}},
@@ -93,9 +93,9 @@ START_TEST(kinds_are_counted) {
       counts[fusion.groups[p][a].kind] += fusion.groups[p][a].kind != EXEC_FUSION_NONE;
     }
   for (int k = 0; k < EXEC_FUSION_COUNT; k++)
-    ck_assert_msg(counts[k] == cases[_i].counts[k], "%s (%d): {0, %d, %d, %d, %d, %d, %d, %d, %d, %d}", cases[_i].model,
-                  (int)cases[_i].how, counts[1], counts[2], counts[3], counts[4], counts[5], counts[6], counts[7],
-                  counts[8], counts[9]);
+    ck_assert_msg(counts[k] == cases[_i].counts[k], "%s (%d): {0, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d}",
+                  cases[_i].model, (int)cases[_i].how, counts[1], counts[2], counts[3], counts[4], counts[5], counts[6],
+                  counts[7], counts[8], counts[9], counts[10], counts[11]);
 }
 END_TEST
 
@@ -157,6 +157,31 @@ static void check_gated(int p, uint32_t a) {
   }
 }
 
+/* What the bias' gradient is made of is begun by action `a`, whole when it is made, and what the linear reads. */
+static void check_bias(int p, uint32_t a) {
+  const plan_pass_places *pass = &places.passes[p];
+  const exec_group *group = &fusion.groups[p][a];
+  const uint32_t gradient = group->kind == EXEC_FUSION_GATED_BOTH ? group->other : a, linear = group->bias;
+  const plan_place dx = place_of(pass, gradient, 2); /* of x, y, dx, dy */
+  if (linear == 0) return;
+  ck_assert_uint_eq(fusion.groups[p][linear].kind, EXEC_FUSION_BIAS_DONE);
+  ck_assert_int_eq(pass->actions[linear].kind, PLAN_ACTION_WEIGHT_GRADIENT);
+  ck_assert_int_eq(g.ops.items[pass->actions[linear].op].kind, GRAPH_LINEAR);
+  ck_assert_int_eq(g.ops.items[pass->actions[linear].op].weight_count, 2);
+  ck_assert_int_eq(g.ops.items[pass->actions[linear].op].unit, g.ops.items[pass->actions[a].op].unit);
+  const plan_place dy = place_of(pass, linear, 3);
+  ck_assert(dy.block == dx.block && dy.at == dx.at);
+  ck_assert_uint_eq(pass->lives[life_at(pass, gradient, dx)].begin, a);
+  ck_assert_int_eq(life_at(pass, gradient, dx), life_at(pass, linear, dy));
+  for (uint32_t b = gradient + 1; b < linear; b++) { /* gradients of inputs are all that is written */
+    const graph_op *op = &g.ops.items[pass->actions[b].op];
+    for (int i = 0; i < op->input_count; i++) {
+      const plan_place other = place_of(pass, b, op->input_count + op->output_count + i);
+      ck_assert(other.block != dx.block || other.at != dx.at);
+    }
+  }
+}
+
 static void check_group(int p, uint32_t a) {
   const plan_pass_places *pass = &places.passes[p];
   const exec_group *group = &fusion.groups[p][a];
@@ -181,6 +206,14 @@ static void check_group(int p, uint32_t a) {
       return;
     case EXEC_FUSION_GATED_BOTH:
       check_gated(p, a);
+      check_bias(p, a);
+      return;
+    case EXEC_FUSION_GATED_BIAS:
+      ck_assert_uint_gt(group->bias, a);
+      check_bias(p, a);
+      return;
+    case EXEC_FUSION_BIAS_DONE:
+      ck_assert_uint_eq(fusion.groups[p][group->other].bias, a);
       return;
     case EXEC_FUSION_BY_SUM:
       ck_assert_int_eq(fusion.groups[p][group->other].kind, EXEC_FUSION_SUM_BACKWARD);

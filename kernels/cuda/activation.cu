@@ -1,4 +1,6 @@
-// Activations, plain and gated, and sums of two tensors: one pass over memory each.
+// Activations, plain and gated, and sums of two tensors: one pass over memory each. A gated activation's gradient can
+// form its sums over rows on the way.
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/stream.cuh"
 
 namespace kern {
@@ -169,19 +171,25 @@ struct gated_backward_job {
   int64_t channels;
   divider packs_a_row;
   bool accumulate;
-  __device__ __forceinline__ item load(int64_t i) const {
+  __device__ __forceinline__ item load(int64_t i) const { return load_of(packs_a_row.divide(i), i, accumulate); }
+  __device__ __forceinline__ void store(int64_t i, const item &from) const {
+    float sums[2][N] = {};
+    store_and_sum(i, from.at, from, accumulate, sums);
+  }
+  __device__ __forceinline__ item load_of(int64_t row, int64_t i, bool add) const {
     item to;
-    to.at = (i + packs_a_row.divide(i) * packs_a_row.by) * N;
+    to.at = (i + row * packs_a_row.by) * N;
     to.first = load_packed<N>(x + to.at);
     to.gate = load_packed<N>(x + to.at + channels);
     to.dy = load_packed<N>(dy + i * N);
-    if (accumulate) {
+    if (add) {
       to.old_first = load_packed<N>(dx + to.at);
       to.old_gate = load_packed<N>(dx + to.at + channels);
     }
     return to;
   }
-  __device__ __forceinline__ void store(int64_t i, const item &from) const {
+  __device__ __forceinline__ void store_and_sum(int64_t i, int64_t at, const item &from, bool add,
+                                                float (&sums)[2][N]) const {
     float first[N], gate[N], d[N], again[N];
     unpack(from.first, first);
     unpack(from.gate, gate);
@@ -192,9 +200,11 @@ struct gated_backward_job {
       if (BOTH) again[k] = first[k] * c.value;
       gate[k] = d[k] * first[k] * c.slope;
       first[k] = d[k] * c.value;
+      sums[0][k] += first[k];
+      sums[1][k] += gate[k];
     }
     if (BOTH) store_rounded<N>(y + i * N, again);
-    if (accumulate) {
+    if (add) {
       unpack(from.old_first, d);
 #pragma unroll
       for (int k = 0; k < N; k++) first[k] += d[k];
@@ -202,10 +212,67 @@ struct gated_backward_job {
 #pragma unroll
       for (int k = 0; k < N; k++) gate[k] += d[k];
     }
-    store_rounded<N>(dx + from.at, first);
-    store_rounded<N>(dx + from.at + channels, gate);
+    store_rounded<N>(dx + at, first);
+    store_rounded<N>(dx + at + channels, gate);
   }
 };
+
+// Blocks that form sums over rows: each has `width` packs of columns, times as many rows as there are threads, of a
+// slab of the rows; the same on every device.
+struct slabs_shape {
+  int64_t slabs, slab_rows, strips;
+  int width;
+};
+constexpr int SLAB_THREADS = 256, SLAB_BLOCKS = 3;  // of a multiprocessor at a time
+slabs_shape slabs_shape_of(int64_t rows, int64_t channels, int n) {
+  constexpr int64_t BLOCKS = 3 * 132 * SLAB_BLOCKS, ROWS = 32, WIDTH = 64; /* three rounds on a large device */
+  const int64_t packs = divide_up(channels, n), strips = divide_up(packs, WIDTH);
+  const int64_t most = strips < BLOCKS ? BLOCKS / strips : 1, parts = divide_up(rows, ROWS);
+  const int64_t slab_rows = divide_up(rows, parts < most ? parts : most);
+  return {divide_up(rows, slab_rows), slab_rows, strips, static_cast<int>(divide_up(packs, strips))};
+}
+
+// gated_backward_job's work, and partial[slab][2 channels]: sums of dx over the slab's rows.
+template <typename T, int N, typename Curve, bool BOTH>
+__global__ void __launch_bounds__(SLAB_THREADS, SLAB_BLOCKS)
+    gated_slabs(int64_t rows, int64_t slab_rows, int width, const gated_backward_job<T, N, Curve, BOTH> job,
+                float *partial) {
+  using item = typename gated_backward_job<T, N, Curve, BOTH>::item;
+  constexpr int PITCH = SLAB_THREADS + 32 / N, UNROLL = 2;  // a pitch so that a warp reads from all banks
+  __shared__ float shared[2 * N * PITCH];
+  const int lanes = SLAB_THREADS / width, lane = threadIdx.x / width;
+  const int64_t first_pack = static_cast<int64_t>(blockIdx.x) * width, pack = first_pack + threadIdx.x % width;
+  const int64_t packs = job.packs_a_row.by;
+  float sums[2][N] = {};
+  if (lane < lanes && pack < packs) {
+    const int64_t first = blockIdx.y * slab_rows, end = first + slab_rows < rows ? first + slab_rows : rows;
+    for (int64_t row = first + lane; row < end; row += UNROLL * lanes) {
+      item items[UNROLL];
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        const int64_t r = row + u * lanes;
+        if (r < end) items[u] = job.load_of(r, r * packs + pack, false);
+      }
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        const int64_t r = row + u * lanes;
+        if (r < end) job.store_and_sum(r * packs + pack, (2 * r * packs + pack) * N, items[u], false, sums);
+      }
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; half++)
+#pragma unroll
+    for (int k = 0; k < N; k++) shared[(half * N + k) * PITCH + threadIdx.x] = sums[half][k];
+  __syncthreads();
+  float *const to = partial + blockIdx.y * 2 * job.channels + first_pack * N;
+  for (int half = 0; half < 2; half++)
+    for (int c = threadIdx.x; c < width * N && first_pack * N + c < job.channels; c += SLAB_THREADS) {
+      float total = 0;
+      for (int l = 0; l < lanes; l++) total += shared[(half * N + c % N) * PITCH + l * width + c / N];
+      to[half * job.channels + c] = total;
+    }
+}
 
 template <typename T, int N>
 struct add_job {
@@ -309,6 +376,53 @@ void kern_cuda_gated_backward(kern_cuda *context, kern_gated kind, int64_t rows,
 void kern_cuda_gated_both(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                           const void *dy, void *dx, void *y) {
   gated_backward<true>(context, kind, rows, channels, x, dy, dx, false, y);
+}
+
+size_t kern_cuda_gated_bias_workspace(int64_t rows, int64_t channels, kern_dtype dtype) {
+  if (rows <= 0 || channels <= 0) return 0;
+  const int64_t one = slabs_shape_of(rows, channels, 1).slabs;
+  const int64_t wide = slabs_shape_of(rows, channels, static_cast<int>(16 / kern_dtype_bytes(dtype))).slabs;
+  return static_cast<size_t>((one > wide ? one : wide) * 2 * channels) * sizeof(float);
+}
+
+void kern_cuda_gated_bias(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
+                          const void *dy, void *dx, void *y, void *dbias) {
+  if (kern_cuda_failed(context) || rows <= 0 || channels <= 0) return;
+  const size_t bytes = kern_cuda_gated_bias_workspace(rows, channels, context->options.dtype);
+  float *const partial = static_cast<float *>(workspace_of(context, bytes, "gated backward and bias"));
+  if (partial == nullptr) return;
+  with_dtype(context->options.dtype, [&](auto value) {
+    using T = decltype(value);
+    const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y);
+    with_kind(kind, [&](auto of) {
+      const auto launch = [&](auto w, auto both) {
+        constexpr int N = decltype(w)::value;
+        constexpr bool BOTH = decltype(both)::value;
+        const slabs_shape s = slabs_shape_of(rows, channels, N);
+        const gated_backward_job<T, N, decltype(of), BOTH> job = {static_cast<const T *>(x),
+                                                                  static_cast<const T *>(dy),
+                                                                  static_cast<T *>(dx),
+                                                                  static_cast<T *>(y),
+                                                                  channels,
+                                                                  divider_of(channels / N),
+                                                                  false};
+        gated_slabs<<<dim3(static_cast<unsigned>(s.strips), static_cast<unsigned>(s.slabs)), SLAB_THREADS, 0,
+                      context->stream>>>(rows, s.slab_rows, s.width, job, partial);
+        launched(context, "gated backward and bias");
+        kern_cuda_sum_slabs(context, s.slabs, 2 * channels, partial, context->options.gradient, !context->overwrites,
+                            dbias);
+      };
+      constexpr int WIDE = pack<T>::count;
+      if (aligned && channels % WIDE == 0 && y != nullptr)
+        launch(width<WIDE>(), std::true_type());
+      else if (aligned && channels % WIDE == 0)
+        launch(width<WIDE>(), std::false_type());
+      else if (y != nullptr)
+        launch(width<1>(), std::true_type());
+      else
+        launch(width<1>(), std::false_type());
+    });
+  });
 }
 
 void kern_cuda_add(kern_cuda *context, int64_t n, const void *x, const void *y, void *z) {

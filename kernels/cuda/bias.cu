@@ -229,6 +229,17 @@ void kern_cuda_column_sums(kern_cuda *context, int64_t rows, int64_t columns, in
   });
 }
 
+void kern_cuda_sum_slabs(kern_cuda *context, int64_t slabs, int64_t columns, const float *partial, kern_dtype out_dtype,
+                         bool accumulate, void *out) {
+  if (kern_cuda_failed(context) || slabs <= 0 || columns <= 0) return;
+  kern::with_dtype(out_dtype, [&](auto value) {
+    using O = decltype(value);
+    kern::sum_partials<O><<<static_cast<unsigned>(kern::divide_up(columns, 32)), dim3(32, 32), 0, context->stream>>>(
+        columns, static_cast<int>(slabs), accumulate, partial, static_cast<O *>(out));
+  });
+  kern::launched(context, "sums of slabs");
+}
+
 void kern_cuda_add_bias(kern_cuda *context, int64_t rows, int64_t columns, int64_t stride, const void *x,
                         const void *bias, const void *residual, void *y) {
   if (kern_cuda_failed(context) || rows <= 0 || columns <= 0) return;

@@ -178,6 +178,11 @@ void kern_cuda_gated_backward(kern_cuda *context, kern_gated kind, int64_t rows,
 /* Forward's y and backward's dx, which overwrites, in one pass over x. */
 void kern_cuda_gated_both(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                           const void *dy, void *dx, void *y);
+/* Likewise, but y may be NULL, and dbias[2 channels], the sums of dx over rows before it is rounded: the gradient of a
+ * bias that x had added last, a gradient of a weight as others are. */
+size_t kern_cuda_gated_bias_workspace(int64_t rows, int64_t channels, kern_dtype dtype);
+void kern_cuda_gated_bias(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
+                          const void *dy, void *dx, void *y, void *dbias);
 /* z = x + y; in place on either. */
 void kern_cuda_add(kern_cuda *context, int64_t n, const void *x, const void *y, void *z);
 size_t kern_cuda_broadcast_workspace(const kern_broadcast *size, kern_dtype dtype); /* of backward, for all three */

@@ -31,6 +31,9 @@ bool kern_cuda_product_with_sums(kern_cuda *context, const kern_cuda_gemm *size,
 size_t kern_cuda_column_sums_workspace(int64_t rows, int64_t columns);
 void kern_cuda_column_sums(kern_cuda *context, int64_t rows, int64_t columns, int64_t stride, kern_dtype x_dtype,
                            const void *x, kern_dtype out_dtype, bool accumulate, void *out, void *workspace);
+/* out[columns] = or += sum over slabs of partial[slabs, columns]. */
+void kern_cuda_sum_slabs(kern_cuda *context, int64_t slabs, int64_t columns, const float *partial, kern_dtype out_dtype,
+                         bool accumulate, void *out);
 /* y[rows, columns] = x + bias + residual, all of y's stride and of the context's dtype; bias and residual may each be
  * NULL; in place on x or residual. */
 void kern_cuda_add_bias(kern_cuda *context, int64_t rows, int64_t columns, int64_t stride, const void *x,
