@@ -52,6 +52,8 @@ have_inject=no
 AS_IF([test "x$have_cupti" = xyes],[
   AC_CHECK_TYPE([CUpti_ActivityKernel10],[AC_CHECK_HEADER([nvtx3/nvToolsExt.h],[have_inject=yes])],[],[#include <cupti.h>])
 ])
+AS_IF([test "x$have_inject" = xyes],
+  [AC_DEFINE_UNQUOTED([DP_CUPTI_LIBDIR],["$cuda_path/extras/CUPTI/lib64"],[Where CUPTI is looked for last])])
 AM_CONDITIONAL([HAVE_INJECT],[test "x$have_inject" = xyes])
 CPPFLAGS=$save_CPPFLAGS; LDFLAGS=$save_LDFLAGS; LIBS=$save_LIBS
 NVCC_GENCODE=

@@ -39,17 +39,21 @@ static struct {
 #undef POINTER
 
 static const char *const library_name = "libcupti.so.13"; /* whose records profiler/cupti_convert.h knows */
-enum { LEAST_VERSION = 130000, ALIGNMENT = 8 };
+enum { LEAST_VERSION = 130000, LEAST_RECORDS = 512, FIRST_RECORDS = 1024 };
 
 /* The one that the program has loaded, as PyTorch brings its own; else the system's; else that of the toolkit. */
 static void *find_library(void) {
+  static const char *const places[] = {
+#ifdef DP_CUPTI_LIBDIR
+      DP_CUPTI_LIBDIR "/libcupti.so.13",
+#endif
+#ifdef DP_CUDA_LIBDIR
+      DP_CUDA_LIBDIR "/libcupti.so.13",
+#endif
+      "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13", "/usr/local/cuda/lib64/libcupti.so.13"};
   void *library = dlopen(library_name, RTLD_NOW | RTLD_NOLOAD);
   if (!library) library = dlopen(library_name, RTLD_NOW);
-#ifdef DP_CUDA_LIBDIR
-  static const char *const places[] = {DP_CUDA_LIBDIR "/libcupti.so.13",
-                                       DP_CUDA_LIBDIR "/../extras/CUPTI/lib64/libcupti.so.13"};
-  for (int i = 0; !library && i < 2; i++) library = dlopen(places[i], RTLD_NOW);
-#endif
+  for (size_t i = 0; !library && i < sizeof places / sizeof places[0]; i++) library = dlopen(places[i], RTLD_NOW);
   return library;
 }
 
@@ -106,8 +110,10 @@ static struct {
   buffer *idle;          /* zeroed */
   buffer *first, **last; /* done, in their order */
   bool started;          /* in this process: CUPTI may be called */
+  size_t most;           /* records of a buffer, where its bytes hold more */
+  uint64_t taken;        /* records since the last flush; of the pump alone */
   prof_cupti convert;
-} capture = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &capture.first};
+} capture = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &capture.first, .most = FIRST_RECORDS};
 
 /* With `lock`. Whole pages, so that what is never used takes no memory; zeroed, as CUPTI was told. */
 static buffer *take_idle(void) {
@@ -126,10 +132,10 @@ static buffer *take_idle(void) {
 static void CUPTIAPI on_request(uint8_t **bytes, size_t *size, size_t *records) {
   (void)pthread_mutex_lock(&capture.lock);
   buffer *b = take_idle();
+  *records = capture.most;
   (void)pthread_mutex_unlock(&capture.lock);
   *bytes = b ? b->bytes : NULL;
   *size = b ? PROF_CUPTI_BUFFER_BYTES : 0;
-  *records = 0;
 }
 
 static void CUPTIAPI on_complete(CUcontext context, uint32_t stream, uint8_t *bytes, size_t size, size_t valid) {
@@ -247,8 +253,10 @@ static bool is_started(void) {
 
 static void convert(buffer *b) {
   CUpti_Activity *record = NULL;
-  while (b->valid > 0 && cupti.cuptiActivityGetNextRecord(b->bytes, b->valid, &record) == CUPTI_SUCCESS)
+  while (b->valid > 0 && cupti.cuptiActivityGetNextRecord(b->bytes, b->valid, &record) == CUPTI_SUCCESS) {
     prof_cupti_take(&capture.convert, record);
+    capture.taken++;
+  }
 }
 
 static void pump(void) {
@@ -265,10 +273,20 @@ static void pump(void) {
     prof_writer_lost(capture.convert.writer, dropped);
 }
 
+/* A buffer comes back when all its records are complete, and where a device is never idle one that is being filled
+ * never is. So a buffer gets no more records than came in between two flushes, and is full in about that time. */
+static void limit_buffers(void) {
+  (void)pthread_mutex_lock(&capture.lock);
+  capture.most = capture.taken > LEAST_RECORDS ? (size_t)capture.taken : LEAST_RECORDS;
+  (void)pthread_mutex_unlock(&capture.lock);
+  capture.taken = 0;
+}
+
 void prof_capture_pump(bool flush) {
   if (!is_started()) return;
   if (flush) (void)cupti.cuptiActivityFlushAll(0);
   pump();
+  if (flush) limit_buffers();
 }
 
 void prof_capture_finish(void) {

@@ -13,7 +13,7 @@
 
 #include "profiler/writer.h"
 
-enum { PROF_CUPTI_BUFFERS = 128, PROF_CUPTI_BUFFER_BYTES = 1 << 20 };
+enum { PROF_CUPTI_BUFFERS = 256, PROF_CUPTI_BUFFER_BYTES = 1 << 20 };
 
 /* CLOCK_MONOTONIC. */
 int64_t prof_capture_now_ns(void);

@@ -2,9 +2,8 @@
  * the records of it come as CUPTI brings them, through buffers that are asked for and given back. Loaded by
  * tests/traced.sh.
  *
- * FAKE_CUPTI=busy: another tool has it. forbidden: kernels are. old: an older version. held: records stay incomplete
- * until a forced flush, or until 20 steps later. lost: the kernels of each step have no time, and 3 records were
- * dropped.
+ * FAKE_CUPTI=busy: another tool has it. forbidden: kernels are. old: an older version. held: no buffer is complete
+ * before it is full, but by a forced flush. lost: the kernels of each step have no time, and 3 records were dropped.
  */
 #define _GNU_SOURCE
 #include <cupti.h>
@@ -13,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAUNCH = 211, COPY = 41, SET = 51, WAIT = 131, ALLOCATE = 20, QUERY = 12, DRIVER_LAUNCH = 307, HELD_STEPS = 20 };
+enum { LAUNCH = 211, COPY = 41, SET = 51, WAIT = 131, ALLOCATE = 20, QUERY = 12, DRIVER_LAUNCH = 307 };
 
-void fake_step(int number, int graph);
+void fake_step(int graph);
 
 static struct {
   pthread_mutex_t lock;
@@ -23,7 +22,7 @@ static struct {
   CUpti_BuffersCallbackCompleteFunc complete;
   CUpti_TimestampCallbackFunc clock;
   uint8_t *bytes;
-  size_t size, used, dropped;
+  size_t size, used, records, most, dropped;
   bool enabled[64], denied[1024], driver_call[1024];
   uint32_t correlation;
   int steps;
@@ -133,7 +132,7 @@ static void complete(void) {
   if (!fake.bytes) return;
   fake.complete(NULL, 0, fake.bytes, fake.size, fake.used);
   fake.bytes = NULL;
-  fake.used = 0;
+  fake.used = fake.records = 0;
 }
 
 CUptiResult cuptiActivityFlushAll(uint32_t flag) {
@@ -148,11 +147,8 @@ static void add(const void *record, CUpti_ActivityKind kind) {
   const bool of_driver = kind == CUPTI_ACTIVITY_KIND_DRIVER;
   if (of_driver ? !fake.driver_call[((const CUpti_ActivityAPI *)record)->cbid] : !fake.enabled[kind]) return;
   if (kind == CUPTI_ACTIVITY_KIND_RUNTIME && fake.denied[((const CUpti_ActivityAPI *)record)->cbid]) return;
-  if (fake.bytes && fake.size - fake.used < bytes) complete();
-  if (!fake.bytes) {
-    size_t most = 0;
-    fake.request(&fake.bytes, &fake.size, &most);
-  }
+  if (fake.bytes && (fake.size - fake.used < bytes || (fake.most && fake.records == fake.most))) complete();
+  if (!fake.bytes) fake.request(&fake.bytes, &fake.size, &fake.most);
   if (!fake.bytes) {
     fake.dropped++;
     return;
@@ -161,6 +157,7 @@ static void add(const void *record, CUpti_ActivityKind kind) {
     if (fake.bytes[fake.used + i]) abort(); /* it was said that they are zeroed */
   memcpy(fake.bytes + fake.used, record, bytes);
   fake.used += bytes;
+  fake.records++;
 }
 
 static uint64_t now;
@@ -213,7 +210,7 @@ static void first(void) {
 
 /* A copy, a memset, three kernels and the optimizer's: 6 pieces of work, 6 calls (3 with `graph`, whose nodes the three
  * kernels are), a driver's call below one of them, a wait, and a query that is not wanted. */
-void fake_step(int number, int graph) {
+void fake_step(int graph) {
   (void)pthread_mutex_lock(&fake.lock);
   const uint64_t clock = fake.clock ? fake.clock() : 0;
   if (clock > now) now = clock; /* steps never overlap */
@@ -247,6 +244,5 @@ void fake_step(int number, int graph) {
   call(CUPTI_ACTIVITY_KIND_DRIVER, DRIVER_LAUNCH);
   fake.correlation++;
   call(CUPTI_ACTIVITY_KIND_RUNTIME, WAIT);
-  if (is("held") && number % HELD_STEPS == HELD_STEPS - 1) complete();
   (void)pthread_mutex_unlock(&fake.lock);
 }

@@ -66,14 +66,19 @@ one "a folder with records" refuses 'records: it holds records of an earlier run
 one "nodes of a graph, which no call launched" ends 0 $((2 + 13 * 20 + 8)) true "$program" 20 graph
 one "more buffers than one" whole 1500
 
-one "_exit" ends 3 $((2 + 16 * 30 + 8)) false "$program" 30 _exit 900
-one "SIGKILL" ends 137 $((2 + 16 * 30 + 8)) false "$program" 30 kill 900
+one "_exit" ends 3 $((2 + 16 * 30 + 8)) false "$program" 30 _exit 1500
+one "SIGKILL" ends 137 $((2 + 16 * 30 + 8)) false "$program" 30 kill 1500
 one "SIGTERM" ends 143 $((2 + 16 * 30 + 8)) false "$program" 30 term
 export FAKE_CUPTI=held
 one "SIGTERM leaves what was on its way, too" ends 143 $((2 + 16 * 30 + 8)) false "$program" 30 term
 one "as a return does" whole 30
+# buffers of 512 records are full and come back before the end, though none is ever complete
+slow() {
+  fresh 137 'are in ' -- "$program" 200 kill 1500 && [ "$(sed -n 's/.*"records": \([0-9]*\),.*/\1/p' out)" -gt 2000 ]
+}
+one "SIGKILL of a program whose device is never idle" slow
 unset FAKE_CUPTI
-one "exec" ends 0 $((2 + 16 * 30 + 8)) false "$program" 30 exec 900
+one "exec" ends 0 $((2 + 16 * 30 + 8)) false "$program" 30 exec 1500
 forked() {
   fresh 0 'are in ' -- "$program" 10 fork && has "\"records\": $((2 + 16 * 10 + 8))," '"records": 2,' &&
     [ "$(grep -c '"ended": true' out)" -eq 2 ]
@@ -104,7 +109,7 @@ one "signals are handed on" signalled
 
 watched() { # its last look sees all, and its exit status comes back
   rm -rf records
-  says 3 'the records are in .*/records: ' "$diffpipe" top -o records -- "$program" 30 _exit 900 && grep -q 'of 30); 0:0 ' out
+  says 3 'the records are in .*/records: ' "$diffpipe" top -o records -- "$program" 30 _exit 1500 && grep -q 'of 30); 0:0 ' out
 }
 one "a program that is watched" watched
 

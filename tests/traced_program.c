@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void (*fake_step)(int number, int graph);
+static void (*fake_step)(int graph);
 
 /* What cuInit does with CUDA_INJECTION64_PATH. */
 static int initialise(void) {
@@ -35,8 +35,8 @@ static int initialise(void) {
 static void do_steps(int count, int graph) {
   for (int i = 0; i < count; i++) {
     nvtxRangePushA("step");
-    fake_step(i, graph);
-    if (count <= 100) (void)usleep(300); /* longer than the step's work, so that its calls lie in its range */
+    fake_step(graph);
+    if (count <= 200) (void)usleep(count <= 100 ? 300 : 10000); /* as long as the step's work, in its range */
     nvtxRangePop();
   }
 }
