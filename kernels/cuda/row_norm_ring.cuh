@@ -14,17 +14,12 @@ template <typename T, int V>
 constexpr int RING_WARPS = V > 32 / pack<T>::count ? 12 : 16;
 constexpr int RING_STAGES = 4;  // at most; 2 at least
 
-// 16 bytes into shared memory, on their way; they are the first to leave the cache of the device.
-__device__ __forceinline__ void ring_fetch(uint4 *to, const void *from, uint64_t policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(to))),
-               "l"(__cvta_generic_to_global(from)), "l"(policy)
+// 16 bytes into shared memory, on their way. Without a hint for the device's cache: with one ptxas 13.0 addresses some of
+// these copies by registers that are no descriptor, which the device calls an illegal instruction.
+__device__ __forceinline__ void ring_fetch(uint4 *to, const void *from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+               "l"(__cvta_generic_to_global(from))
                : "memory");
-}
-__device__ __forceinline__ uint64_t ring_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
 }
 __device__ __forceinline__ void ring_close() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until all but the newest stages - 1 rows have come.
@@ -58,16 +53,15 @@ __global__ void __launch_bounds__((RING_WARPS<T, V> * 32), 1)
   uint4 *const ring = kept_rows + warp * stages * row_packs + lane;
   const int64_t first = (int64_t)warp * gridDim.x + blockIdx.x, step = (int64_t)warps * gridDim.x;
   const float share = 1.0f / (float)job.channels;
-  const uint64_t policy = ring_policy();
   const auto fetch = [&](int64_t row, uint4 *to) {
     if (row < job.rows) {
       const int64_t at = row * job.channels + lane * N;
 #pragma unroll
       for (int v = 0; v < V; v++)
         if (lane + 32 * v < packs) {
-          ring_fetch(to + 32 * v, x + at + 32 * N * v, policy);
-          ring_fetch(to + packs + 32 * v, dy + at + 32 * N * v, policy);
-          if (accumulate) ring_fetch(to + 2 * packs + 32 * v, dx + at + 32 * N * v, policy);
+          ring_fetch(to + 32 * v, x + at + 32 * N * v);
+          ring_fetch(to + packs + 32 * v, dy + at + 32 * N * v);
+          if (accumulate) ring_fetch(to + 2 * packs + 32 * v, dx + at + 32 * N * v);
         }
     }
     ring_close(); /* of none, too, so that all rows are counted */
