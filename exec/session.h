@@ -87,6 +87,15 @@ dp_status exec_session_save(exec_session *session, dp_error *error);
 /* Writes FOLDER/model: a folder of diffusers, or its adapters; with means FOLDER/model-ema, too. */
 dp_status exec_session_export(exec_session *session, dp_error *error);
 
+/* All that a checkpoint has, by the same names, in memory of the host: for a session of another plan of the same
+ * training, which then goes on with the same losses but for the rounding of sums. Of one process alone (DP_UNSUPPORTED).
+ * A session that went on so writes its checkpoints as the first one's: that plan resumes from them. */
+typedef struct exec_session_copy exec_session_copy;
+dp_status exec_session_take(exec_session *session, exec_session_copy **copy, dp_error *error);
+/* Into a session that was just made. A failure leaves it without weights that could be trusted. */
+dp_status exec_session_put(exec_session *session, const exec_session_copy *copy, dp_error *error);
+void exec_session_copy_free(exec_session_copy *copy); /* NULL is fine */
+
 /* The rate of a step, from 0, of `steps`. */
 double exec_learning_rate(const plan_train *train, int64_t step, int64_t steps);
 

@@ -4,6 +4,8 @@
 
 #include "exec/session.h"
 
+enum { EXEC_SESSION_PLAN = 512 }; /* bytes of what tells plans apart in a checkpoint */
+
 /* A size of images at work. */
 typedef struct exec_session_lane {
   exec_objective objective;
@@ -29,6 +31,9 @@ struct exec_session {
   double *psnr;       /* [skip] */
   const char **skip_names;
   dp_str checkpoint; /* the last one's path */
+  /* Of the session that this one goes on from (exec_session_put): its checkpoints are that plan's. 0 workers: its own. */
+  int first_workers;
+  char first_plan[EXEC_SESSION_PLAN];
   dp_arena arena;
 };
 
@@ -36,6 +41,9 @@ struct exec_session {
 dp_status exec_session_fill(exec_session *session, dp_error *error);
 /* The running means begin as what is trained now. */
 dp_status exec_session_begin_means(exec_session *session, dp_error *error);
+
+/* What differs between plans, cut to fit. exec/session_state.c */
+void exec_session_fingerprint(const exec_session *session, char out[EXEC_SESSION_PLAN]);
 
 /* A worker's parameters where it is here, else NULL. The workers of a process are a run. */
 exec_parameters *exec_session_parameters(exec_session *session, int worker);

@@ -1,134 +1,32 @@
-/* Checkpoints of a session: every trained array by its name in diffusers, written by who has it, once of all replicas.
+/* Checkpoints of a session: what of it lasts (exec/session_stock.h), written by who has it, once of all replicas.
  * Frozen weights are those that the scenario begins from; they are not saved. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "exec/checkpoint.h"
-#include "exec/session_parts.h"
-#include "graph/op_table.h"
-
-/* ---- what a worker saves ---- */
-
-static const char *const kinds[] = {"weight", "adamw_m", "adamw_v", "ema"};
-enum { KINDS = 4 };
-
-static const exec_array arrays[KINDS] = {EXEC_VALUES, EXEC_FIRST, EXEC_SECOND, EXEC_MEANS};
-
-/* A saved array: a weight, or factor a or b of an op's adapter. */
-typedef struct item {
-  int kind, weight; /* weight -1: a factor */
-  int64_t at;       /* of a factor: in the arrays */
-} item;
-
-typedef struct inventory {
-  exec_session *session;
-  int worker;
-  exec_checkpoint_array *arrays;
-  item *items;
-  size_t count;
-  int64_t largest; /* floats */
-} inventory;
-
-static int64_t floats_of(const exec_checkpoint_array *array) {
-  int64_t n = 1;
-  for (int d = 0; d < array->rank; d++) n *= array->dims[d];
-  return n;
-}
-
-static dp_status add(inventory *list, const char *name, item what, int rank, const int64_t *dims, dp_arena *arena,
-                     dp_error *error) {
-  exec_checkpoint_array *array = &list->arrays[list->count];
-  *array = (exec_checkpoint_array){.rank = rank, .dims = dims};
-  array->name = dp_arena_printf(arena, "%s/%s", kinds[what.kind], name);
-  if (!array->name) return dp_fail_memory(error);
-  if (floats_of(array) > list->largest) list->largest = floats_of(array);
-  list->items[list->count++] = what;
-  return DP_OK;
-}
-
-static dp_status add_factors(inventory *list, int kind, int op_index, const exec_parameters *p, dp_arena *arena,
-                             dp_error *error) {
-  const graph_op *op = &list->session->graph->ops.items[op_index];
-  const int64_t rank = p->lora[op_index].rank, in = op->attributes.in_channels, out = op->attributes.out_channels;
-  int64_t *dims = DP_ARENA_NEW(arena, int64_t, 4);
-  const char *a = dp_arena_printf(arena, "%s.lora_A.weight", op->name),
-             *b = dp_arena_printf(arena, "%s.lora_B.weight", op->name);
-  if (!dims || !a || !b) return dp_fail_memory(error);
-  dims[0] = dims[3] = rank;
-  dims[1] = in;
-  dims[2] = out;
-  const int64_t at = p->lora_offset[op_index];
-  DP_TRY(add(list, a, (item){kind, -1, at}, 2, dims, arena, error));
-  return add(list, b, (item){kind, -1, at + rank * in}, 2, dims + 2, arena, error);
-}
-
-/* The ends of compressed skips that are here: their matrices, one behind the other. */
-static dp_status add_skips(inventory *list, int kind, dp_arena *arena, dp_error *error) {
-  static const char *const ends_names[] = {"down", "up"};
-  exec_session *s = list->session;
-  for (int i = 0; i < exec_pipeline_skips(s->pipeline); i++) {
-    const exec_skip ends = exec_pipeline_skip(s->pipeline, i, plan_worker_replica(s->plan, list->worker));
-    for (int e = 0; e < 2; e++) {
-      if (ends.worker[e] != list->worker || (kind > 0 && !ends.compressor->trained)) continue;
-      const char *name = dp_arena_printf(arena, "skip.%s.%s", s->skip_names[i], ends_names[e]);
-      if (!name) return dp_fail_memory(error);
-      DP_TRY(add(list, name, (item){kind, -1, ends.offset[e]}, 1, &ends.compressor->parameters, arena, error));
-    }
-  }
-  return DP_OK;
-}
-
-static dp_status take_stock(exec_session *s, int worker, dp_arena *arena, inventory *list, dp_error *error) {
-  const graph *g = s->graph;
-  const exec_parameters *p = exec_session_parameters(s, worker);
-  const size_t skips = (size_t)exec_pipeline_skips(s->pipeline);
-  const size_t most = KINDS * (g->weights.count + 2 * g->ops.count + 2 * skips);
-  *list = (inventory){.session = s, .worker = worker, .largest = 1};
-  list->arrays = DP_ARENA_NEW(arena, exec_checkpoint_array, most);
-  list->items = DP_ARENA_NEW(arena, item, most);
-  if (!list->arrays || !list->items) return dp_fail_memory(error);
-  for (int k = 0; k < KINDS; k++) {
-    if (arrays[k] == EXEC_MEANS && !p->means) continue;
-    for (size_t w = 0; w < g->weights.count; w++) {
-      const graph_weight *weight = &g->weights.items[w];
-      if (p->offset[w] >= 0 && p->trained[w])
-        DP_TRY(add(list, weight->name, (item){k, (int)w, 0}, weight->rank, weight->dims, arena, error));
-    }
-    for (size_t o = 0; p->lora && o < g->ops.count; o++)
-      if (p->lora[o].rank > 0) DP_TRY(add_factors(list, k, (int)o, p, arena, error));
-    DP_TRY(add_skips(list, k, arena, error));
-  }
-  return DP_OK;
-}
+#include "exec/session_stock.h"
 
 /* ---- saving ---- */
 
 typedef struct giver {
-  const inventory *list;
+  const exec_stock *list;
   float *buffer; /* of the largest array, in the layout of files */
 } giver;
 
 static dp_status give(void *context, size_t index, const float **values, dp_error *error) {
   const giver *g = context;
-  const item *what = &g->list->items[index];
-  exec_session *s = g->list->session;
-  const int worker = g->list->worker;
   *values = g->buffer;
-  if (what->weight >= 0)
-    return exec_pipeline_read_weight(s->pipeline, worker, arrays[what->kind], what->weight, g->buffer, error);
-  return exec_pipeline_read(s->pipeline, worker, arrays[what->kind], what->at, floats_of(&g->list->arrays[index]),
-                            g->buffer, error);
+  return exec_stock_read(g->list, index, g->buffer, error);
 }
 
 static dp_status write_part(exec_session *s, int worker, const exec_checkpoint_output *output,
                             exec_checkpoint_part *part, dp_error *error) {
   dp_arena arena = {0};
-  inventory list;
+  exec_stock list;
   char name[32];
   (void)snprintf(name, sizeof name, "worker-%04d", worker);
-  dp_status status = take_stock(s, worker, &arena, &list, error);
+  dp_status status = exec_stock_take(s, worker, &arena, &list, error);
   giver g = {.list = &list};
   if (status == DP_OK) {
     g.buffer = DP_ARENA_NEW(&arena, float, (size_t)list.largest);
@@ -155,16 +53,16 @@ static dp_status write_parts(exec_session *s, const exec_checkpoint_output *outp
 }
 
 /* Cut to fit a message; what differs between plans first. */
-static void fingerprint(const exec_session *s, char out[512]) {
+void exec_session_fingerprint(const exec_session *s, char out[EXEC_SESSION_PLAN]) {
   const plan_plan *plan = s->plan;
   size_t length = (size_t)snprintf(
-      out, 512, "%s, stages %d x %d, batch %d x %d x %d, skips %s %lld; %s of %lld, %lld trained, %lld x %lld; cut at",
+      out, EXEC_SESSION_PLAN, "%s, stages %d x %d, batch %d x %d x %d, skips %s %lld; %s of %lld, %lld trained, %lld x %lld; cut at",
       plan_schedule_names[plan->schedule], plan->ranks, plan->chunks_per_rank, plan->replicas, plan->microbatches,
       plan->microbatch_size, plan_skip_policy_names[plan->skip_policy], (long long)plan->k, s->graph->class_name,
       (long long)s->graph->parameters, (long long)s->graph->trainable_parameters, (long long)s->graph->height,
       (long long)s->graph->width);
   for (int c = 1; c < plan->chunk_count && length < 500; c++)
-    length += (size_t)snprintf(out + length, 512 - length, " %d", plan->chunks[c].first_unit);
+    length += (size_t)snprintf(out + length, EXEC_SESSION_PLAN - length, " %d", plan->chunks[c].first_unit);
 }
 
 /* Of the data set's identity what a counter takes. */
@@ -175,14 +73,14 @@ static int64_t identity_of(const exec_session *s) {
 static dp_status commit(exec_session *s, exec_checkpoint_output *output, const exec_checkpoint_part *all,
                         dp_error *error) {
   const int workers = s->program->worker_count;
-  char plan[512];
-  fingerprint(s, plan);
+  char plan[EXEC_SESSION_PLAN];
+  exec_session_fingerprint(s, plan);
   const exec_checkpoint_counter counters[] = {
       {"samples", s->done * s->global_batch}, {"job_steps", s->options.steps}, {"data", identity_of(s)}};
   const exec_checkpoint_state state = {.step = s->done,
                                        .seed = s->seed,
-                                       .world = workers,
-                                       .plan = plan,
+                                       .world = s->first_workers > 0 ? s->first_workers : workers,
+                                       .plan = s->first_workers > 0 ? s->first_plan : plan,
                                        .counters = counters,
                                        .counter_count = sizeof counters / sizeof *counters};
   exec_checkpoint_part *parts = calloc((size_t)workers, sizeof *parts);
@@ -251,19 +149,14 @@ dp_status exec_session_save(exec_session *s, dp_error *error) {
 
 static dp_status read_worker(exec_session *s, int worker, const exec_checkpoint *checkpoint, dp_error *error) {
   dp_arena arena = {0};
-  inventory list;
-  dp_status status = take_stock(s, worker, &arena, &list, error);
+  exec_stock list;
+  dp_status status = exec_stock_take(s, worker, &arena, &list, error);
   float *buffer = status == DP_OK ? DP_ARENA_NEW(&arena, float, (size_t)list.largest) : NULL;
   if (status == DP_OK && !buffer) status = dp_fail_memory(error);
   for (size_t i = 0; status == DP_OK && i < list.count; i++) {
     const exec_checkpoint_array *array = &list.arrays[i];
-    const item *what = &list.items[i];
     status = exec_checkpoint_read(checkpoint, array->name, array->rank, array->dims, buffer, error);
-    if (status != DP_OK) break;
-    status =
-        what->weight < 0
-            ? exec_pipeline_write(s->pipeline, worker, arrays[what->kind], what->at, floats_of(array), buffer, error)
-            : exec_pipeline_write_weight(s->pipeline, worker, arrays[what->kind], what->weight, buffer, error);
+    if (status == DP_OK) status = exec_stock_write(&list, i, buffer, error);
   }
   dp_arena_free(&arena);
   return status;
@@ -284,8 +177,8 @@ static void note_changes(const exec_session *s, const exec_checkpoint *checkpoin
 }
 
 static dp_status take(exec_session *s, const exec_checkpoint *checkpoint, dp_str *notes, dp_error *error) {
-  char plan[512];
-  fingerprint(s, plan);
+  char plan[EXEC_SESSION_PLAN];
+  exec_session_fingerprint(s, plan);
   const exec_checkpoint_state run = {.seed = s->seed, .world = s->program->worker_count, .plan = plan};
   DP_TRY(exec_checkpoint_check(checkpoint, &run, error));
   if (exec_process(s->options.transport) == 0) note_changes(s, checkpoint, notes);
