@@ -85,6 +85,13 @@ typedef struct plan_link_classes {
   plan_link_class parts_nccl;
 } plan_link_classes;
 
+/* A way from one device to another that a live run has found to be slow (plan/slow.h). */
+typedef struct plan_slow_way {
+  int from, to;  /* devices */
+  double factor; /* of the time that a transfer takes; > 1 */
+  int links[PLAN_MAX_HOPS], count; /* what of it is to blame, too, where others cross it */
+} plan_slow_way;
+
 typedef struct plan_cluster {
   dp_arena arena;
   const char *name, *file;
@@ -99,6 +106,8 @@ typedef struct plan_cluster {
   int *first_link;        /* adjacency, CSR over vertices: for the route search */
   int *adjacent_links;
   plan_link_classes classes;
+  const plan_slow_way *slow; /* borrowed; NULL: nothing is known to be slow */
+  int slow_count;
   struct plan_topology *topology; /* what routes are found with: plan/topology.h */
 } plan_cluster;
 

@@ -20,6 +20,7 @@ libplan_a_SOURCES += \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
 	plan/scenario.c plan/scenario_monitor.c plan/scenario_monitor.h plan/scenario_plan.c plan/scenario_reader.h plan/scenario_train.c plan/scenario_train.h plan/scenario_whatif.c \
+	plan/slow.c plan/slow.h \
 	plan/topology.h \
 	plan/transport.c plan/transport.h
 libplan_a_SOURCES += \

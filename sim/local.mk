@@ -7,6 +7,7 @@ libsim_a_SOURCES = \
 	sim/efficiency.c sim/efficiency.h \
 	sim/engine.c sim/engine.h \
 	sim/engine_prepare.c sim/engine_state.h \
+	sim/fallback.c sim/fallback.h \
 	sim/fit.c sim/fit.h \
 	sim/heap.h \
 	sim/issue.c \

@@ -6,6 +6,7 @@
 
 #include "plan/compressor.h"
 #include "plan/nccl.h"
+#include "plan/slow.h"
 #include "plan/transport.h"
 
 /* Time to project and restore compressed skips, per chunk and direction. A message may carry a boundary tensor beside
@@ -174,6 +175,13 @@ static void cost_measured(const plan_profile *profile, plan_profile_point point,
   transfer->compute_slowdown = profile->copy_slowdown;
 }
 
+static void slow_down(double factor, sim_transfer *transfer) {
+  transfer->latency_s *= factor;
+  transfer->busy_latency_s *= factor;
+  transfer->cap_bytes_per_s /= factor;
+  transfer->busy_cap_bytes_per_s /= factor;
+}
+
 static dp_status route_messages(sim_predictor *p) {
   const plan_program *program = &p->out->program;
   const plan_plan *plan = &p->out->plan;
@@ -190,8 +198,11 @@ static dp_status route_messages(sim_predictor *p) {
     const plan_profile *profile = shared_profile(p, (int)message->from_worker, (int)message->to_worker);
     const plan_profile_points *copies =
         profile ? copies_of(p, profile, (int)message->from_worker, (int)message->to_worker) : NULL;
+    const double slow = plan_slow_factor(cluster, sim_worker_device(plan, (int)message->from_worker),
+                                         sim_worker_device(plan, (int)message->to_worker), &route);
     if (copies && copies->count && message->bytes) {
       cost_measured(profile, plan_profile_at(copies->items, copies->count, transfer->bytes), transfer);
+      slow_down(slow, transfer);
       continue;
     }
     int *links = SIM_SCRATCH(p, int, route.count);
@@ -205,6 +216,7 @@ static dp_status route_messages(sim_predictor *p) {
     transfer->busy_latency_s = fmax(route.latency_s, plan_link_busy_latency_s(link));
     transfer->busy_cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_busy_factor(link, transfer->bytes);
     transfer->compute_slowdown = link->nccl_sms ? 0 : link->compute_slowdown; /* its SMs are not compute's anyway */
+    slow_down(slow, transfer);
   }
   return DP_OK;
 }
@@ -234,6 +246,7 @@ static void add_in_memory(const plan_collective *collective, const plan_link_mod
 typedef struct ring {
   int *links, hops, *devices, count;
   double slowest_bytes_per_s;
+  double slow; /* the largest factor of a way of it */
   const plan_link_model *limiting; /* NULL: nothing is crossed */
   int from, to;                    /* devices at the ends of the slowest */
 } ring;
@@ -248,6 +261,7 @@ static dp_status find_ring(const sim_predictor *p, const plan_collective *collec
   for (int i = 0; i < n; i++) r->devices[i] = sim_worker_device(plan, (int)members[i]);
   r->count = n;
   r->slowest_bytes_per_s = INFINITY;
+  r->slow = 1;
   for (int i = 0; i < n; i++) {
     const int from = r->devices[i], to = r->devices[(i + 1) % n];
     const bool parts = cluster->devices.items[from].card == cluster->devices.items[to].card;
@@ -256,6 +270,7 @@ static dp_status find_ring(const sim_predictor *p, const plan_collective *collec
                ? plan_cluster_route(cluster, from, to, &route, p->error)
                : plan_transport_route_by(plan, cluster, transport, from, to, &route, p->error));
     for (int h = 0; h < route.count; h++) r->links[r->hops++] = route.links[h];
+    r->slow = fmax(r->slow, plan_slow_factor(cluster, from, to, &route));
     if (route.count == 0 || route.bandwidth_bytes_per_s >= r->slowest_bytes_per_s) continue;
     r->slowest_bytes_per_s = route.bandwidth_bytes_per_s;
     r->limiting = route.limiting;
@@ -327,9 +342,11 @@ static dp_status route_collectives(sim_predictor *p) {
     if (transport != PLAN_TRANSPORT_LOCAL && transport != PLAN_TRANSPORT_HOST &&
         !share_memory(cluster, r.devices, (int)n)) {
       DP_TRY(add_by_nccl(p, collective, &r, transfer));
+      slow_down(r.slow, transfer);
       continue;
     }
     add_in_memory(collective, r.limiting, r.slowest_bytes_per_s, transfer);
+    if (!share_memory(cluster, r.devices, (int)n)) slow_down(r.slow, transfer);
     const plan_profile *profile = p->kinds[p->kind_of_worker[members[0]]].context.profile;
     if (profile && profile->sums.count && share_memory(cluster, r.devices, (int)n)) {
       plan_profile_point point = plan_profile_at(profile->sums.items, profile->sums.count, (double)collective->bytes);
