@@ -11,8 +11,8 @@
 #include "cli/command.h"
 #include "cli/efficiency.h"
 #include "cli/run_algorithms.h"
+#include "cli/run_degrade.h"
 #include "cli/run_memory.h"
-#include "cli/run_monitor.h"
 #include "cli/run_plan.h"
 #include "cli/run_processes.h"
 #include "cli/run_report.h"
@@ -41,8 +41,8 @@ enum {
 
 enum { BACKEND_AUTO, BACKEND_CPU, BACKEND_CUDA };
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
-enum { ANOMALY_ALARM, ANOMALY_OFF };
-static const char *const anomalies[] = {"alarm", "off", NULL};
+enum { ANOMALY_ALARM, ANOMALY_ADVISE, ANOMALY_DEGRADE, ANOMALY_OFF };
+static const char *const anomalies[] = {"alarm", "advise", "degrade", "off", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_SET(SLOT_SET),
@@ -154,12 +154,15 @@ typedef struct run {
   plan_timeline_samples samples;
   cli_run_units units;
   cli_run_monitor monitor;
+  cli_run_degrade degrade;
+  exec_session_options how; /* the session */
   dp_progress bar;
 } run;
 
 /* Only process 0 talks and writes what there is one of. */
 static bool speaks(const run *r) { return cli_processes_speak(r->processes); }
 static bool given(const run *r, int slot) { return r->values->slots[slot].given; }
+static int64_t on_anomaly(const cli_values *values) { return values->slots[SLOT_ON_ANOMALY].integer; }
 
 static void note_lines(const dp_str *lines) {
   for (const char *line = dp_str_text(lines), *end; (end = strchr(line, '\n')); line = end + 1)
@@ -195,7 +198,7 @@ static bool is_due(int64_t every, int64_t step) { return every > 0 && step % eve
 
 static dp_status note_step(run *r, const exec_session_report *report, const plan_timeline *timeline, double step_s,
                            bool observed, dp_error *error) {
-  const plan_plan *plan = r->predicted->run.program->plan;
+  const plan_plan *plan = exec_session_plan(r->session);
   const double samples_per_s = (double)(plan->replicas * plan->microbatches * plan->microbatch_size) / step_s;
   char note[96], duration[32];
   if (!speaks(r)) return DP_OK;
@@ -207,9 +210,11 @@ static dp_status note_step(run *r, const exec_session_report *report, const plan
                  dp_format_seconds(step_s, duration), samples_per_s);
   dp_progress_update(&r->bar, (uint64_t)(report->step - r->first), note);
   DP_TRY(cli_run_log_step(&r->log, r->session, report, plan->ranks, step_s, samples_per_s, error));
-  return cli_run_monitor_step(&r->monitor, report->step, step_s, report->timed ? timeline : NULL, observed, error);
+  DP_TRY(cli_run_monitor_step(&r->monitor, report->step, step_s, report->timed ? timeline : NULL, observed, error));
+  return cli_run_degrade_step(&r->degrade, &r->monitor, report->step, &r->session, error);
 }
 
+/* `timeline`: of the program that the run began with. */
 static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   const plan_train *train = &r->scenario->train;
   exec_session_report report;
@@ -217,7 +222,7 @@ static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   cli_processes_note(r->processes, r->session);
   const bool observed = cli_run_units_begin(&r->units, exec_session_done(r->session) + 1);
   const double from_s = dp_clock_s();
-  DP_TRY(exec_session_step(r->session, &report, timeline, error));
+  DP_TRY(exec_session_step(r->session, &report, r->degrade.degraded ? NULL : timeline, error));
   DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, observed, error), error));
   if (is_due(train->evaluate_every, report.step)) DP_TRY(evaluate(r, error));
   DP_TRY(wish(r->transport, &wished, error));
@@ -229,9 +234,13 @@ static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
 /* Where the timelines are: on process 0. */
 static dp_status begin_monitor(run *r, dp_error *error) {
   const report_run *predicted = &r->predicted->run;
-  if (!speaks(r) || r->values->slots[SLOT_ON_ANOMALY].integer == ANOMALY_OFF) return DP_OK;
-  return cli_run_monitor_init(predicted->program, &r->scenario->monitor, predicted->timeline, &r->log, &r->bar,
-                              &r->monitor, error);
+  const int64_t what = on_anomaly(r->values);
+  if (!speaks(r) || what == ANOMALY_OFF) return DP_OK;
+  DP_TRY(cli_run_monitor_init(predicted->program, &r->scenario->monitor, predicted->timeline, &r->log, &r->bar,
+                              &r->monitor, error));
+  if (what == ANOMALY_ALARM) return DP_OK;
+  return cli_run_degrade_begin(r->scenario, r->efficiency, &r->how, what == ANOMALY_DEGRADE, &r->monitor, &r->degrade,
+                               error);
 }
 
 static dp_status train(run *r, dp_error *error) {
@@ -306,8 +315,9 @@ static dp_status tell(const run *r, const cli_run_report *report, dp_error *erro
 static dp_status report_run_of(const run *r, int64_t peak_rss_bytes, dp_error *error) {
   cli_run_report report;
   if (r->samples.count == 0) return tell(r, NULL, error);
-  DP_TRY(cli_run_report_make(r->predicted, &r->samples, exec_session_pipeline(r->session), &r->log, peak_rss_bytes,
-                             &report, error));
+  /* the buffers of another plan are not what was predicted */
+  const exec_pipeline *pipeline = r->degrade.degraded ? NULL : exec_session_pipeline(r->session);
+  DP_TRY(cli_run_report_make(r->predicted, &r->samples, pipeline, &r->log, peak_rss_bytes, &report, error));
   dp_status status = cli_run_report_write(&report, &r->samples, r->unit_costs, &r->units.times, r->folder,
                                           !given(r, SLOT_NO_PLOTS), error);
   if (status == DP_OK) status = tell(r, &report, error);
@@ -361,7 +371,7 @@ static dp_status write_algorithms(run *r, dp_error *error) {
 static dp_status open_and_work(run *r, dp_error *error) {
   const report_run *predicted = &r->predicted->run;
   exec_shortage shortage = {0};
-  exec_session_options how = {
+  r->how = (exec_session_options){
       .scenario = r->scenario,
       .sizes = r->sizes->sizes,
       .size_count = r->sizes->count,
@@ -375,10 +385,10 @@ static dp_status open_and_work(run *r, dp_error *error) {
   dp_status status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
   if (status == DP_OK) status = cli_run_units_init(predicted->graph, predicted->program, &r->units, error);
   if (status == DP_OK) status = read_algorithms(r, error);
-  how.algorithms = r->algorithms;
+  r->how.algorithms = r->algorithms;
   status = exec_agree(r->transport, status, error);
   if (status == DP_OK) {
-    status = exec_session_create(&how, &r->session, error);
+    status = exec_session_create(&r->how, &r->session, error);
     if (status != DP_OK) advise(r, &shortage, error);
   }
   if (status == DP_OK) status = exec_agree(r->transport, write_algorithms(r, error), error);
@@ -389,6 +399,7 @@ static dp_status open_and_work(run *r, dp_error *error) {
     cli_processes_follow(r->processes, NULL);
   }
   exec_session_free(r->session);
+  cli_run_degrade_free(&r->degrade);
   exec_algorithms_free(r->algorithms);
   cli_run_log_close(&r->log);
   plan_timeline_samples_free(&r->samples);
@@ -478,6 +489,9 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   as_read.sets = source->sets;
   as_read.set_count = source->set_count;
   plan_unit_times unit_costs = {0};
+  if (on_anomaly(values) == ANOMALY_DEGRADE)
+    DP_TRY(cli_run_degrade_check(scenario, &prediction->plan, &prediction->graph,
+                                 exec_process_count(processes->transport), error));
   DP_TRY(note_differences(source, scenario, prediction, cli_processes_speak(processes), error));
   if (cli_processes_speak(processes)) DP_TRY(note_profile(values, scenario, error));
   if (cuda) cli_processes_note_transport(processes, &prediction->plan);

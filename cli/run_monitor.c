@@ -6,7 +6,7 @@
 
 dp_status cli_run_monitor_init(const plan_program *program, const plan_monitor *rule, const plan_timeline *predicted,
                                cli_run_log *log, dp_progress *bar, cli_run_monitor *monitor, dp_error *error) {
-  cli_run_monitor made = {.log = log, .bar = bar, .hook = {.command = rule->hook}};
+  cli_run_monitor made = {.log = log, .bar = bar, .hook = {.command = rule->hook}, .cold = CLI_RUN_COLD_STEPS};
   DP_TRY(prof_monitor_init(program, rule, predicted, &made.monitor, error));
   made.events = calloc(prof_monitor_most(&made.monitor), sizeof *made.events);
   if (!made.events) {
@@ -31,6 +31,11 @@ dp_status cli_run_monitor_tell(cli_run_monitor *m, json_t *row, dp_error *error)
           json_string_value(json_object_get(row, "line")));
   cli_run_hook_start(&m->hook, row);
   return cli_run_log_row(m->log, row, error);
+}
+
+void cli_run_monitor_begin_again(cli_run_monitor *m) {
+  if (m->monitor.program) prof_monitor_forgive(&m->monitor);
+  m->cold = CLI_RUN_COLD_STEPS;
 }
 
 static json_t *drift_row(const prof_monitor *monitor, const prof_event *e) {
@@ -73,6 +78,10 @@ dp_status cli_run_monitor_step(cli_run_monitor *m, int64_t step, double step_s, 
   m->event_count = 0;
   if (!m->monitor.program) return DP_OK;
   cli_run_hook_look(&m->hook);
+  if (m->cold > 0) {
+    m->cold--;
+    return DP_OK;
+  }
   m->event_count = prof_monitor_step(&m->monitor, step, step_s, timeline, disturbed, m->events);
   for (uint32_t i = 0; i < m->event_count; i++) DP_TRY(tell_event(m, &m->events[i], error));
   return DP_OK;

@@ -17,6 +17,7 @@ typedef struct cli_run_monitor {
   prof_monitor monitor; /* of the program that the run began with; program NULL: nothing is watched */
   prof_event *events;   /* of the last step */
   uint32_t event_count;
+  int cold; /* steps that are not judged any more */
   cli_run_hook hook;
   cli_run_log *log;
   dp_progress *bar; /* cleared before a line */
@@ -30,6 +31,10 @@ void cli_run_monitor_free(cli_run_monitor *monitor); /* a zeroed one is fine */
 /* Judges a step, as prof_monitor_step, and tells of it; `events` say the same. */
 dp_status cli_run_monitor_step(cli_run_monitor *monitor, int64_t step, double step_s, const plan_timeline *timeline,
                                bool disturbed, dp_error *error);
+/* What lasts is taken to be over; the next steps, in which caches are filled and CUDA's instructions recorded, are not
+ * judged: so it begins. */
+enum { CLI_RUN_COLD_STEPS = 3 };
+void cli_run_monitor_begin_again(cli_run_monitor *monitor);
 /* Tells of something else: takes the object, which has "step", "event" and "line"; NULL: no memory. */
 dp_status cli_run_monitor_tell(cli_run_monitor *monitor, json_t *row, dp_error *error);
 

@@ -49,11 +49,11 @@ dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timel
   cli_run_report made = {.predicted = predicted,
                          .measured = predicted->run,
                          .peak_rss_bytes = peak_rss_bytes,
-                         .device_bytes = exec_pipeline_device_bytes(pipeline)};
+                         .device_bytes = pipeline ? exec_pipeline_device_bytes(pipeline) : 0};
   DP_TRY(plan_timeline_samples_median(samples, &made.timeline, error));
   dp_status status = plan_timeline_samples_spread(samples, &made.spread, error);
   if (status == DP_OK) status = take_skips(log->psnr, &made, error);
-  if (status == DP_OK) status = take_memory(pipeline, samples->program->worker_count, &made.memory, error);
+  if (status == DP_OK && pipeline) status = take_memory(pipeline, samples->program->worker_count, &made.memory, error);
   if (status == DP_OK) status = plan_metrics_of(&made.timeline, &made.metrics, error);
   if (status != DP_OK) {
     plan_timeline_free(&made.timeline);
@@ -69,7 +69,7 @@ dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timel
   run->metrics = &report->metrics;
   run->steps = &report->spread;
   run->skips = report->skips;
-  run->memory = &report->memory;
+  if (pipeline) run->memory = &report->memory;
   run->bounds = report->bounds;
   report_bounds_of(&report->metrics, report->bounds, &run->bound_count);
   run->error_band = 0;

@@ -25,7 +25,8 @@ typedef struct cli_run_report {
 
 /* The most that the processes had in memory, together; on process 0. */
 dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *error);
-/* From the steps that were kept; at least one. The log and the session's pipeline outlive the report. */
+/* From the steps that were kept; at least one. The log and the session's pipeline outlive the report. pipeline NULL: it
+ * is gone, and the memory that is reported is the predicted one. */
 dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timeline_samples *samples,
                               const exec_pipeline *pipeline, const cli_run_log *log, int64_t peak_rss_bytes,
                               cli_run_report *report, dp_error *error);

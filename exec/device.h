@@ -23,6 +23,14 @@ typedef struct exec_piece { /* of a message: a tensor */
   size_t bytes;
 } exec_piece;
 
+/* For a probe of a link (exec/probe.h). */
+enum { EXEC_PROBES = 3 };
+typedef struct exec_probe_copy {
+  int from_gpu, to_gpu;
+  bool staged; /* through pinned memory of the host */
+  size_t bytes;
+} exec_probe_copy;
+
 typedef struct exec_device_kind {
   const char *name; /* "cpu", "cuda" */
   bool deferred;
@@ -48,6 +56,9 @@ typedef struct exec_device_kind {
 
   int64_t (*taken)(
       const struct exec_pipeline *p); /* of the memory of the devices here; NULL: the host's memory it is */
+
+  /* The least of EXEC_PROBES copies, apart from any worker. */
+  dp_status (*probe)(const exec_probe_copy *copy, double *seconds, dp_error *error);
 
   /* ---- between the host and the device, at once; n values of a dtype, fp32 on the host ---- */
   dp_status (*read)(struct exec_worker *w, graph_dtype dtype, int64_t n, const void *from, float *to, dp_error *error);

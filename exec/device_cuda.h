@@ -108,6 +108,9 @@ void exec_cuda_forget(exec_worker *w);
 void exec_cuda_strew(exec_worker *w, int64_t bytes, void *at);
 void exec_cuda_free_marks(exec_cuda *device); /* and all else that measuring took */
 
+/* device_cuda_probe.c */
+dp_status exec_cuda_probe(const exec_probe_copy *copy, double *seconds, dp_error *error);
+
 /* device_cuda_lanes.c */
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error);
 void exec_cuda_close_lanes(exec_pipeline *p);

@@ -31,7 +31,7 @@ libexec_a_SOURCES += exec/objective.c exec/objective.h
 libexec_a_SOURCES += exec/compress.c exec/compress.h exec/skips.c
 libexec_a_SOURCES += exec/run_lock.c exec/run_lock.h
 libexec_a_SOURCES += exec/session.c exec/session.h exec/session_parts.h exec/session_copy.c exec/session_state.c exec/session_stock.c exec/session_stock.h exec/session_weights.c
-libexec_a_SOURCES += exec/transfer.c exec/throttle.c exec/throttle.h
+libexec_a_SOURCES += exec/probe.c exec/probe.h exec/transfer.c exec/throttle.c exec/throttle.h
 libexec_a_SOURCES += exec/place.c exec/place.h exec/align.c exec/align.h
 libexec_a_SOURCES += exec/transport.c exec/transport.h
 libexec_a_SOURCES += exec/transport_mpi.c exec/transport_mpi.h
@@ -41,7 +41,7 @@ libexec_a_SOURCES += exec/worker.c exec/worker.h exec/worker_skips.c
 libexec_a_SOURCES += exec/device.h exec/device_cpu.c
 if HAVE_CUDA_BACKEND
 libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_part.c exec/device_cuda_values.c exec/ops_cuda.c
-libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_math.c exec/device_cuda_part.c exec/ops_cuda.c
+libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_math.c exec/device_cuda_part.c exec/device_cuda_probe.c exec/ops_cuda.c
 libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_nccl.c exec/device_cuda_nccl.h exec/device_cuda_part.c exec/device_cuda_stage.c exec/device_cuda_stage.h exec/device_cuda_traffic.c exec/device_cuda_wire.c exec/device_cuda_wire.h exec/device_cuda_values.c exec/ops_cuda.c
 libexec_a_SOURCES += exec/device_cuda_measure.c
 else

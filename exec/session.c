@@ -266,6 +266,7 @@ void exec_session_free(exec_session *s) {
 }
 
 int64_t exec_session_done(const exec_session *s) { return s->done; }
+const plan_plan *exec_session_plan(const exec_session *s) { return s->plan; }
 exec_pipeline *exec_session_pipeline(exec_session *s) { return s->pipeline; }
 int exec_session_skips(const exec_session *s) { return exec_pipeline_skips(s->pipeline); }
 const char *exec_session_skip_name(const exec_session *s, int skip) { return s->skip_names[skip]; }

@@ -51,6 +51,7 @@ void exec_session_free(exec_session *session); /* NULL is fine */
  * workers. */
 dp_status exec_session_resume(exec_session *session, dp_str *notes, dp_error *error);
 int64_t exec_session_done(const exec_session *session); /* steps */
+const plan_plan *exec_session_plan(const exec_session *session);
 /* Of the model's own size; it owns the parameters. */
 exec_pipeline *exec_session_pipeline(exec_session *session);
 /* Compressed skips: how many, and what each is called, "TENSOR to UNIT". */

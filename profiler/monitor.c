@@ -87,6 +87,25 @@ static void sum_passes(const prof_monitor *m, const plan_timeline *t, double *su
   }
 }
 
+/* What one instruction counts for. */
+static double seconds_of(const prof_monitor *m, const plan_timeline *t, uint32_t i) {
+  const plan_instruction *at = &m->program->instructions[i];
+  double start_s = t->start_s[i];
+  if (at->opcode == PLAN_RECV) start_s = fmax(start_s, t->start_s[at->peer]);
+  return is_norm(m->program, at) ? 0 : fmax(0, t->end_s[i] - start_s);
+}
+
+static void measure(prof_monitor *m, double step_s, const plan_timeline *t) {
+  for (uint32_t i = 0; i < m->watched_count; i++) m->watched[i].now_s = 0;
+  m->watched[0].now_s = step_s;
+  for (uint32_t l = 0; l < m->program->lane_count; l++) {
+    const plan_lane *lane = &m->program->lanes[l];
+    prof_watched *of = &m->watched[m->lane_watched[l]];
+    if (m->lane_watched[l] == 0) continue;
+    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) of->now_s += seconds_of(m, t, i);
+  }
+}
+
 static dp_status make(prof_monitor *m, const plan_timeline *predicted, dp_error *error) {
   const plan_program *program = m->program;
   const size_t passes = (size_t)program->plan->chunk_count * PLAN_PASS_COUNT;
@@ -100,7 +119,10 @@ static dp_status make(prof_monitor *m, const plan_timeline *predicted, dp_error 
   for (int k = 0; k < 3; k++)
     for (uint32_t l = 0; l < program->lane_count; l++)
       if (program->lanes[l].kind == order[k]) DP_TRY(watch_lane(m, l, error));
-  if (!predicted || m->rule->drift <= 0) return DP_OK;
+  if (!predicted) return DP_OK;
+  measure(m, predicted->step_s, predicted);
+  for (uint32_t i = 0; i < m->watched_count; i++) m->watched[i].predicted_s = m->watched[i].now_s;
+  if (m->rule->drift <= 0) return DP_OK;
   m->drifts = DP_ARENA_NEW(&m->arena, prof_drift, passes);
   m->predicted_s = DP_ARENA_NEW(&m->arena, double, passes);
   if (!m->drifts || !m->predicted_s) return dp_fail_memory(error);
@@ -123,25 +145,6 @@ void prof_monitor_free(prof_monitor *m) {
 }
 
 /* ---- a step ---- */
-
-/* What one instruction counts for. */
-static double seconds_of(const prof_monitor *m, const plan_timeline *t, uint32_t i) {
-  const plan_instruction *at = &m->program->instructions[i];
-  double start_s = t->start_s[i];
-  if (at->opcode == PLAN_RECV) start_s = fmax(start_s, t->start_s[at->peer]);
-  return is_norm(m->program, at) ? 0 : fmax(0, t->end_s[i] - start_s);
-}
-
-static void measure(prof_monitor *m, double step_s, const plan_timeline *t) {
-  for (uint32_t i = 0; i < m->watched_count; i++) m->watched[i].now_s = 0;
-  m->watched[0].now_s = step_s;
-  for (uint32_t l = 0; l < m->program->lane_count; l++) {
-    const plan_lane *lane = &m->program->lanes[l];
-    prof_watched *of = &m->watched[m->lane_watched[l]];
-    if (m->lane_watched[l] == 0) continue;
-    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) of->now_s += seconds_of(m, t, i);
-  }
-}
 
 static prof_event event_of(const prof_watched *of, prof_verdict verdict, int64_t step) {
   const double parts = of->parts > 0 ? of->parts : 1;
@@ -210,6 +213,14 @@ uint32_t prof_monitor_step(prof_monitor *m, int64_t step, double step_s, const p
   count += judge_step(m, step, part_alarmed, events + count);
   if (m->drifts) count += judge_drift(m, step, timeline, events + count);
   return count;
+}
+
+void prof_monitor_forgive(prof_monitor *m) {
+  for (uint32_t i = 0; i < m->watched_count; i++) {
+    m->watched[i].series.alarmed = false;
+    m->watched[i].series.slow = m->watched[i].series.well = 0;
+  }
+  m->step_told = false;
 }
 
 /* ---- words ---- */

@@ -28,6 +28,7 @@ typedef struct prof_watched {
   uint32_t worker, peer; /* peer: of a link the receiver, else PLAN_NO_PEER */
   uint32_t parts;        /* messages or all-reduces of a step; else 1 */
   double now_s;          /* of the last step */
+  double predicted_s;    /* of a step; 0: without a prediction */
   prof_series series;
 } prof_watched;
 
@@ -56,8 +57,8 @@ typedef struct prof_event {
   double reference; /* of a drift: measured / predicted at first */
 } prof_event;
 
-/* `predicted`: a timeline of the program for the drift; NULL: nobody looks. Program and rule must outlive the monitor;
- * the prediction need not. */
+/* `predicted`: a timeline of the program, for the drift and predicted_s; NULL: there is none. Program and rule must
+ * outlive the monitor; the prediction need not. */
 dp_status prof_monitor_init(const plan_program *program, const plan_monitor *rule, const plan_timeline *predicted,
                             prof_monitor *monitor, dp_error *error);
 void prof_monitor_free(prof_monitor *monitor); /* a zeroed one is fine */
@@ -70,6 +71,9 @@ static inline uint32_t prof_monitor_most(const prof_monitor *m) {
  * all. `disturbed`: its ops were timed. Events go to `events`, of prof_monitor_most; how many is returned. */
 uint32_t prof_monitor_step(prof_monitor *monitor, int64_t step, double step_s, const plan_timeline *timeline,
                            bool disturbed, prof_event *events);
+
+/* All that lasts is taken to be over, and nothing is told of it. Baselines stay. */
+void prof_monitor_forgive(prof_monitor *monitor);
 
 /* "link worker 0 > worker 1", "stage 2", "stage 2 of replica 1", "gradients of stage 1", "step" */
 const char *prof_watched_show(const prof_monitor *monitor, const prof_watched *watched, char out[64]);

@@ -97,6 +97,8 @@ fails() {
 one 'three processes for two workers' fails 2 '2 workers' 3 --out none
 one 'a scenario that is wrong is told once' fails 2 'train: unknown key "rate"' 2 --out none --set train.rate=1
 one 'data that is missing is told once' fails 2 'nowhere", which cannot be opened' 2 --out none --set data.path=nowhere
+one 'another plan in the middle of a run' fails 2 '"degrade" on 2 processes, allowed: alarm, advise or off' 2 --out none \
+  --on-anomaly degrade
 one 'a folder in use' fails 2 'threads: found the checkpoints of a run' 2 --out threads
 one 'a loss that is not finite' fails 1 'not finite.*; step [0-9]+, last good checkpoint: wild/checkpoints/step-[0-9]+$' 2 \
   --out wild --set train.learning_rate=100 --set train.weight_decay=100 --set train.checkpoint_every=1 \
