@@ -29,15 +29,15 @@ static bool add_processes(json_t *array, const cli_recorded *p) {
     const prof_process *process = &p->session.processes.items[i];
     const prof_process_steps *steps = &p->steps.processes[i];
     static const char *const hows[] = {"auto", "range", "marks"};
-    json_t *row =
-        json_pack("{s:s, s:i, s:i, s:s, s:I, s:b, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:{s:s, s:I, s:I, s:f, s:s}}",
-                  "host", process->header.host, "pid", (int)process->header.pid, "rank", (int)process->header.rank,
-                  "command", process->header.command, "records", (json_int_t)process->records, "ended", process->ended,
-                  "cut", process->cut, "lost", "no_buffer", (json_int_t)process->counts.no_buffer, "rotated",
-                  (json_int_t)process->counts.rotated, "not_written", (json_int_t)process->counts.not_written,
-                  "unnamed", (json_int_t)process->counts.unnamed, "source", (json_int_t)process->counts.source, "steps",
-                  "from", hows[steps->how], "count", (json_int_t)steps->count, "period_kernels",
-                  (json_int_t)steps->period, "confidence", steps->confidence, "why", steps->why);
+    json_t *row = json_pack(
+        "{s:s, s:i, s:i, s:s, s:I, s:b, s:b, s:f, s:{s:I, s:I, s:I, s:I, s:I}, s:{s:s, s:I, s:I, s:f, s:s}}", "host",
+        process->header.host, "pid", (int)process->header.pid, "rank", (int)process->header.rank, "command",
+        process->header.command, "records", (json_int_t)process->records, "ended", process->ended, "cut", process->cut,
+        "recording_s", cli_recorded_recording_s(p, i), "lost", "no_buffer", (json_int_t)process->counts.no_buffer,
+        "rotated", (json_int_t)process->counts.rotated, "not_written", (json_int_t)process->counts.not_written,
+        "unnamed", (json_int_t)process->counts.unnamed, "source", (json_int_t)process->counts.source, "steps", "from",
+        hows[steps->how], "count", (json_int_t)steps->count, "period_kernels", (json_int_t)steps->period, "confidence",
+        steps->confidence, "why", steps->why);
     if (!append(array, row)) return false;
   }
   return true;

@@ -53,8 +53,19 @@ static uint64_t lost(const prof_counts *counts) {
   return counts->no_buffer + counts->rotated + counts->not_written + counts->source;
 }
 
+double cli_recorded_recording_s(const cli_recorded *p, size_t process) {
+  double sum_s = 0;
+  for (size_t i = 0; i < p->session.records.count; i++) {
+    const prof_record *r = &p->session.records.items[i];
+    if (r->kind == PROF_OVERHEAD && r->process == process) sum_s += (double)(r->end_ns - r->start_ns) * 1e-9;
+  }
+  return sum_s;
+}
+
 static dp_status print_processes(const cli_recorded *p, FILE *out, dp_error *error) {
   static const char *const heads[] = {"process", "rank", "records", "lost", "files end", "steps", "sure", NULL};
+  double recording_s = 0;
+  char text[32];
   report_table table = {.title = NULL};
   report_table_title(&table, "Processes");
   columns(&table, heads);
@@ -74,7 +85,9 @@ static dp_status print_processes(const cli_recorded *p, FILE *out, dp_error *err
     report_table_cell(&table, "%" PRIu64, steps->count);
     report_table_cell(&table, "%.2f", steps->confidence);
     report_table_cell(&table, "%s", steps->why);
+    recording_s += cli_recorded_recording_s(p, i);
   }
+  if (recording_s > 0) report_table_note(&table, "recording itself took %s of their threads", dp_format_seconds(recording_s, text));
   return finish(&table, out, error);
 }
 

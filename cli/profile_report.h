@@ -55,6 +55,9 @@ dp_status cli_recorded_read(const char *folder, const cli_recorded_how *how, cli
 dp_status cli_recorded_find(cli_recorded *recorded, const cli_recorded_how *how, dp_error *error);
 void cli_recorded_free(cli_recorded *recorded);
 
+/* How long recording itself took of a process' threads, as CUPTI says. */
+double cli_recorded_recording_s(const cli_recorded *recorded, size_t process);
+
 /* Tables. */
 dp_status cli_profile_print(const cli_recorded *recorded, FILE *out, dp_error *error);
 /* Format `diffpipe-profile-summary`; NULL: no memory. */

@@ -140,36 +140,30 @@ static void take_memory(prof_cupti *cupti, const CUpti_ActivityMemory4 *m) {
   add(cupti, &record, m->timestamp, m->timestamp);
 }
 
-static const char *overhead_name(CUpti_ActivityOverheadKind kind) {
-  switch (kind) {
-    case CUPTI_ACTIVITY_OVERHEAD_DRIVER_COMPILER:
-      return "compiler of the driver";
-    case CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH:
-      return "CUPTI: flush";
-    case CUPTI_ACTIVITY_OVERHEAD_CUPTI_INSTRUMENTATION:
-      return "CUPTI: instrumentation";
-    case CUPTI_ACTIVITY_OVERHEAD_CUPTI_RESOURCE:
-      return "CUPTI: resources";
-    case CUPTI_ACTIVITY_OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING:
-      return "loading of modules";
-    case CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING:
-      return "loading of functions";
-    case CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL:
-      return "command buffer is full";
-    case CUPTI_ACTIVITY_OVERHEAD_ACTIVITY_BUFFER_REQUEST:
-      return "CUPTI: buffer";
-    default:
-      return "other";
-  }
-}
+/* CUPTI's own is what recording takes; the driver's is part of the call that had to wait for it. */
+static const struct {
+  CUpti_ActivityOverheadKind kind;
+  const char *name;
+  prof_kind becomes;
+} overheads[] = {{CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH, "CUPTI: flush", PROF_OVERHEAD},
+                 {CUPTI_ACTIVITY_OVERHEAD_CUPTI_INSTRUMENTATION, "CUPTI: instrumentation", PROF_OVERHEAD},
+                 {CUPTI_ACTIVITY_OVERHEAD_CUPTI_RESOURCE, "CUPTI: resources", PROF_OVERHEAD},
+                 {CUPTI_ACTIVITY_OVERHEAD_ACTIVITY_BUFFER_REQUEST, "CUPTI: buffer", PROF_OVERHEAD},
+                 {CUPTI_ACTIVITY_OVERHEAD_DRIVER_COMPILER, "compiler of the driver", PROF_CALL},
+                 {CUPTI_ACTIVITY_OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING, "loading of modules", PROF_CALL},
+                 {CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING, "loading of functions", PROF_CALL},
+                 {CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL, "command buffer is full", PROF_CALL}};
 
 static void take_overhead(prof_cupti *cupti, const CUpti_ActivityOverhead3 *o) {
-  prof_record record = {.kind = PROF_OVERHEAD,
-                        .device = PROF_NO_DEVICE,
-                        .name = prof_writer_string(cupti->writer, overhead_name(o->overheadKind)),
-                        .thread = o->objectKind == CUPTI_ACTIVITY_OBJECT_THREAD ? o->objectId.pt.threadId : 0,
-                        .correlation = o->correlationId};
+  const size_t count = sizeof overheads / sizeof overheads[0];
+  size_t row = 0;
   free(o->overheadData);
+  while (row < count && overheads[row].kind != o->overheadKind) row++;
+  if (row == count) return;
+  prof_record record = {.kind = (uint8_t)overheads[row].becomes,
+                        .device = PROF_NO_DEVICE,
+                        .name = prof_writer_string(cupti->writer, overheads[row].name),
+                        .thread = o->objectKind == CUPTI_ACTIVITY_OBJECT_THREAD ? o->objectId.pt.threadId : 0};
   add(cupti, &record, o->start, o->end);
 }
 

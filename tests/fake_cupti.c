@@ -112,6 +112,8 @@ static size_t size_of(CUpti_ActivityKind kind) {
       return sizeof(CUpti_ActivityMemory4);
     case CUPTI_ACTIVITY_KIND_DEVICE:
       return sizeof(CUpti_ActivityDevice5);
+    case CUPTI_ACTIVITY_KIND_OVERHEAD:
+      return sizeof(CUpti_ActivityOverhead3);
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER:
       return sizeof(CUpti_ActivityAPI);
@@ -205,6 +207,13 @@ static void first(void) {
                                    .bytes = 2000000000,
                                    .timestamp = now};
   add(&m, CUPTI_ACTIVITY_KIND_MEMORY2);
+  const CUpti_ActivityOverhead3 o = {.kind = CUPTI_ACTIVITY_KIND_OVERHEAD,
+                                     .overheadKind = CUPTI_ACTIVITY_OVERHEAD_CUPTI_INSTRUMENTATION,
+                                     .objectKind = CUPTI_ACTIVITY_OBJECT_THREAD,
+                                     .objectId.pt.threadId = 77,
+                                     .start = now,
+                                     .end = now + 250000};
+  add(&o, CUPTI_ACTIVITY_KIND_OVERHEAD);
   fake.dropped += is("lost") ? 3 : 0;
 }
 

@@ -244,6 +244,9 @@ START_TEST(others) {
   prof_cupti_take(&convert, &g);
   prof_cupti_take(&convert, &o);
   o.overheadData = NULL;
+  o.overheadKind = CUPTI_ACTIVITY_OVERHEAD_UNKNOWN;
+  prof_cupti_take(&convert, &o);
+  o.overheadKind = CUPTI_ACTIVITY_OVERHEAD_CUPTI_INSTRUMENTATION;
   o.objectKind = CUPTI_ACTIVITY_OBJECT_DEVICE;
   o.start = 4000;
   o.end = 4001;
@@ -254,10 +257,10 @@ START_TEST(others) {
   ck_assert_uint_eq(s.records.count, 3);
   ck_assert(r[0].kind == PROF_GRAPH && r[0].device == 1 && r[0].stream == 5 && r[0].correlation == 3 &&
             r[0].value == 44 && r[0].end_ns - r[0].start_ns == 7000);
-  ck_assert(r[1].kind == PROF_OVERHEAD && r[1].device == PROF_NO_DEVICE && r[1].thread == 12345 &&
-            r[1].end_ns - r[1].start_ns == 500 && r[1].correlation == 7);
+  ck_assert(r[1].kind == PROF_CALL && r[1].device == PROF_NO_DEVICE && r[1].thread == 12345 &&
+            r[1].end_ns - r[1].start_ns == 500 && r[1].correlation == 0);
   ck_assert_str_eq(name_of(&s, 1), "command buffer is full");
-  ck_assert_uint_eq(r[2].thread, 0);
+  ck_assert(r[2].kind == PROF_OVERHEAD && r[2].thread == 0);
   ck_assert_uint_eq(s.devices.count, 1);
   ck_assert_str_eq(s.devices.items[0].name, "NVIDIA H200");
   ck_assert_uint_eq(s.devices.items[0].multiprocessors, 132);

@@ -43,13 +43,14 @@ ends() { # STATUS RECORDS ENDED COMMAND...
   fresh "$1" 'report.txt and summary.json are in ' -- "${@:4}" && has "\"records\": $2," "\"ended\": $3," '"cut": false,'
 }
 
-# a device's, an allocation and its call; of each step 6 pieces of work, 6 calls, the driver's and a wait, 2 of a range; then 8
-whole() { ends 0 $((2 + 16 * $1 + 8)) true "$program" "$1" return; }
+# an allocation, its call, overhead; of each step 6 pieces of work, 6 calls, the driver's and a wait, 2 of a range; then 8
+whole() { ends 0 $((3 + 16 * $1 + 8)) true "$program" "$1" return; }
 one "a program that returns" whole 30
 one "what it did" has '"rank": 2,' '"count": 30,' '"period_kernels": 4,' '"command": ".*traced_program 30 return"'
 one "tables in the folder" grep -q 'optimizer *30 ' records/report.txt
 one "figures in the folder" cmp -s out records/summary.json
 one "memory and its device" grep -qE '0:0 .* 2(\.00)? GB' records/report.txt
+one "what recording took" grep -q 'recording itself took 250.0 us of their threads' records/report.txt
 one "the device's name" grep -q '0:0 NVIDIA H200' records/report.txt
 one "steps of a range" fresh 0 'are in ' --steps-from nvtx:step -- "$program" 10 return
 one "as many" has '"from": "range",' '"count": 10,'
@@ -63,14 +64,14 @@ one "no folder to look at" refuses 'none: No such file or directory' top none
 one "two folders" refuses 'top: found 2 arguments, allowed: a folder of records, or -- PROGRAM' top records records
 one "no such range, and the records stay" fresh 2 'found no NVTX range "other"' --steps-from nvtx:other -- "$program" 3 return
 one "a folder with records" refuses 'records: it holds records of an earlier run' profile -o records -- true
-one "nodes of a graph, which no call launched" ends 0 $((2 + 13 * 20 + 8)) true "$program" 20 graph
+one "nodes of a graph, which no call launched" ends 0 $((3 + 13 * 20 + 8)) true "$program" 20 graph
 one "more buffers than one" whole 1500
 
-one "_exit" ends 3 $((2 + 16 * 30 + 8)) false "$program" 30 _exit 1500
-one "SIGKILL" ends 137 $((2 + 16 * 30 + 8)) false "$program" 30 kill 1500
-one "SIGTERM" ends 143 $((2 + 16 * 30 + 8)) false "$program" 30 term
+one "_exit" ends 3 $((3 + 16 * 30 + 8)) false "$program" 30 _exit 1500
+one "SIGKILL" ends 137 $((3 + 16 * 30 + 8)) false "$program" 30 kill 1500
+one "SIGTERM" ends 143 $((3 + 16 * 30 + 8)) false "$program" 30 term
 export FAKE_CUPTI=held
-one "SIGTERM leaves what was on its way, too" ends 143 $((2 + 16 * 30 + 8)) false "$program" 30 term
+one "SIGTERM leaves what was on its way, too" ends 143 $((3 + 16 * 30 + 8)) false "$program" 30 term
 one "as a return does" whole 30
 # buffers of 512 records are full and come back before the end, though none is ever complete
 slow() {
@@ -78,14 +79,14 @@ slow() {
 }
 one "SIGKILL of a program whose device is never idle" slow
 unset FAKE_CUPTI
-one "exec" ends 0 $((2 + 16 * 30 + 8)) false "$program" 30 exec 1500
+one "exec" ends 0 $((3 + 16 * 30 + 8)) false "$program" 30 exec 1500
 forked() {
-  fresh 0 'are in ' -- "$program" 10 fork && has "\"records\": $((2 + 16 * 10 + 8))," '"records": 2,' &&
+  fresh 0 'are in ' -- "$program" 10 fork && has "\"records\": $((3 + 16 * 10 + 8))," '"records": 2,' &&
     [ "$(grep -c '"ended": true' out)" -eq 2 ]
 }
 one "a child has files of its own" forked
 worked() {
-  fresh 0 'are in ' -- "$program" 10 worker && has "\"records\": $((2 + 16 * 10 + 8))," '"records": 2,' '"count": 10,'
+  fresh 0 'are in ' -- "$program" 10 worker && has "\"records\": $((3 + 16 * 10 + 8))," '"records": 2,' '"count": 10,'
 }
 one "a child may be the one that uses CUDA" worked
 rotates() { # 8 files of 500 kB at most, of 6 MB
