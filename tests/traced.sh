@@ -50,7 +50,7 @@ one "what it did" has '"rank": 2,' '"count": 30,' '"period_kernels": 4,' '"comma
 one "tables in the folder" grep -q 'optimizer *30 ' records/report.txt
 one "figures in the folder" cmp -s out records/summary.json
 one "memory and its device" grep -qE '0:0 .* 2(\.00)? GB' records/report.txt
-one "what recording took" grep -q 'recording itself took 250.0 us of their threads' records/report.txt
+one "what recording took" grep -q 'recording itself took 250 us of their threads' records/report.txt
 one "the device's name" grep -q '0:0 NVIDIA H200' records/report.txt
 one "steps of a range" fresh 0 'are in ' --steps-from nvtx:step -- "$program" 10 return
 one "as many" has '"from": "range",' '"count": 10,'
