@@ -288,11 +288,11 @@ static dp_status calibrate(calibration *c, const cli_values *values) {
 /* ---- a GPU ---- */
 
 static dp_status print_units_json(const plan_profile *profile, const char *path, dp_error *error) {
-  json_t *root =
-      json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:s, s:s, s:[]}", "profile", path, "measurements",
-                (json_int_t)profile->units.count, "held_out", (json_int_t)profile->held_out, "held_out_error",
-                profile->held_out_error, "repeat_error", profile->repeat_error, "device", profile->device, "processor",
-                profile->processor, "driver", profile->driver, "libraries", profile->libraries, "parts");
+  json_t *root = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:s, s:s, s:s, s:s, s:[]}", "profile", path, "measurements",
+                           (json_int_t)profile->units.count, "held_out", (json_int_t)profile->held_out,
+                           "held_out_error", profile->held_out_error, "repeat_error", profile->repeat_error,
+                           "links_error", profile->links_error, "device", profile->device, "processor",
+                           profile->processor, "driver", profile->driver, "libraries", profile->libraries, "parts");
   json_t *list = root ? json_object_get(root, "parts") : NULL;
   for (size_t i = 0; list && i < profile->parts.count; i++) {
     const plan_profile_part *part = &profile->parts.items[i];
@@ -310,6 +310,29 @@ static dp_status print_units_json(const plan_profile *profile, const char *path,
   const dp_status status = cli_json_print(root, error);
   json_decref(root);
   return status;
+}
+
+static void print_links(const plan_profile *profile) {
+  const struct {
+    const char *name;
+    const plan_profile_points *points;
+    double together;
+  } ways[] = {{"copies", &profile->copies, profile->copies_bytes_per_s},
+              {"staged", &profile->staged, profile->staged_bytes_per_s}};
+  if (profile->copies.count == 0) return;
+  printf("\n  messages between parts of the card, alone and beside compute (between sizes to %.1f %%)\n",
+         100 * profile->links_error);
+  for (size_t w = 0; w < DP_COUNT_OF(ways); w++) {
+    printf("    %s", ways[w].name);
+    for (size_t i = 0; i < ways[w].points->count; i++) {
+      const plan_profile_point *point = &ways[w].points->items[i];
+      printf("%s %.0f KiB %.1f / %.1f us", i ? "," : "", point->bytes / 1024, 1e6 * point->alone_s,
+             1e6 * point->busy_s);
+    }
+    printf("; together %.0f GB/s\n", ways[w].together / 1e9);
+  }
+  printf("    hand-over %.1f us; compute takes %.1f %% longer beside one\n", 1e6 * profile->handover_s,
+         100 * profile->copy_slowdown);
 }
 
 static void print_units(const plan_profile *profile, const char *path, const char *scenario) {
@@ -334,6 +357,7 @@ static void print_units(const plan_profile *profile, const char *path, const cha
            dp_format_seconds(part->issue_s, other));
     printf("    a worker takes %.3f GB beside its layout\n", (double)part->runtime_bytes / 1e9);
   }
+  print_links(profile);
   printf("\n  diffpipe simulate %s --profile %s\n", scenario, path);
 }
 

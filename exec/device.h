@@ -109,6 +109,15 @@ typedef struct exec_device_kind {
   /* Puts `bytes` of arbitrary finite values of the graph's dtype in place, in the compute queue. */
   void (*strew)(struct exec_worker *w, int64_t bytes, void *at);
 
+  /* Between the ends of RECV lanes whose ends are both here: room for copies of so many bytes, also through the host's
+   * memory; then what one message takes that goes on each of the lanes at once, alone or while workers compute. And
+   * from the end of what a message waits for to the start of what waits for it, without the message. */
+  dp_status (*open_copies)(struct exec_pipeline *p, const uint32_t *lanes, int count, int64_t bytes, dp_error *error);
+  void (*close_copies)(struct exec_pipeline *p);
+  dp_status (*time_copies)(struct exec_pipeline *p, int count, bool host, int64_t bytes, double *seconds,
+                           dp_error *error);
+  dp_status (*time_handover)(struct exec_pipeline *p, double *seconds, dp_error *error); /* NULL: not known */
+
   /* ---- between workers, in a lane's queue ---- */
   void (*copy)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
                uint32_t to_worker, void *to);

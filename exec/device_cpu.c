@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "exec/worker.h"
+#include "exec/lanes.h"
 
 /* ---- memory ---- */
 
@@ -188,6 +188,43 @@ static void strew(exec_worker *w, int64_t bytes, void *at) {
   }
 }
 
+typedef struct copies {
+  char *from, *to;
+} copies;
+
+static void close_copies(struct exec_pipeline *p) {
+  copies *c = p->copies;
+  if (!c) return;
+  free(c->from);
+  free(c->to);
+  free(c);
+  p->copies = NULL;
+}
+
+static dp_status open_copies(struct exec_pipeline *p, const uint32_t *lanes, int count, int64_t bytes,
+                             dp_error *error) {
+  copies *c = calloc(1, sizeof *c);
+  (void)lanes, (void)count;
+  if (!c) return dp_fail_memory(error);
+  p->copies = c;
+  c->from = calloc((size_t)bytes, 1);
+  c->to = calloc((size_t)bytes, 1);
+  if (c->from && c->to) return DP_OK;
+  close_copies(p);
+  return dp_fail_memory(error);
+}
+
+/* All memory is the host's. */
+static dp_status time_copies(struct exec_pipeline *p, int count, bool host, int64_t bytes, double *seconds,
+                             dp_error *error) {
+  const copies *c = p->copies;
+  (void)host, (void)error;
+  const double began_s = dp_clock_s();
+  for (int i = 0; i < count; i++) memcpy(c->to, c->from, (size_t)bytes);
+  *seconds = dp_clock_s() - began_s;
+  return DP_OK;
+}
+
 /* ---- between workers ---- */
 
 static void copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
@@ -233,6 +270,9 @@ const exec_device_kind exec_device_cpu = {.name = "cpu",
                                           .mark = mark,
                                           .read_mark = read_mark,
                                           .strew = strew,
+                                          .open_copies = open_copies,
+                                          .close_copies = close_copies,
+                                          .time_copies = time_copies,
                                           .copy = copy,
                                           .clear = clear,
                                           .add_gradients = add_gradients};

@@ -111,6 +111,13 @@ void exec_cuda_free_marks(exec_cuda *device); /* and all else that measuring too
 /* device_cuda_probe.c */
 dp_status exec_cuda_probe(const exec_probe_copy *copy, double *seconds, dp_error *error);
 
+/* device_cuda_copies.c */
+dp_status exec_cuda_open_copies(exec_pipeline *p, const uint32_t *lanes, int count, int64_t bytes, dp_error *error);
+void exec_cuda_close_copies(exec_pipeline *p);
+dp_status exec_cuda_time_copies(exec_pipeline *p, int count, bool host, int64_t bytes, double *seconds,
+                                dp_error *error);
+dp_status exec_cuda_time_handover(exec_pipeline *p, double *seconds, dp_error *error);
+
 /* device_cuda_lanes.c */
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error);
 void exec_cuda_close_lanes(exec_pipeline *p);

@@ -10,14 +10,11 @@ struct exec_cuda_stage {
 
 static exec_cuda *device_of(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
 
-dp_status exec_cuda_open_stage(exec_pipeline *p, uint32_t lane, dp_error *error) {
+dp_status exec_cuda_make_stage(exec_pipeline *p, uint32_t lane, exec_cuda_stage **stage, dp_error *error) {
   const plan_lane *of = &p->work.program->lanes[lane];
-  if (of->kind != PLAN_LANE_RECV || !exec_is_here(p, of->peer) ||
-      plan_transport_of(p->work.plan, p->work.options.cluster, (int)of->peer, (int)of->worker) != PLAN_TRANSPORT_HOST)
-    return DP_OK;
   exec_cuda_stage *s = DP_ARENA_NEW(&p->arena, exec_cuda_stage, 1);
   if (!s) return dp_fail_memory(error);
-  exec_cuda_lanes_of(p)->stages[lane] = s;
+  *stage = s;
   EXEC_CUDA_TRY(cudaSetDevice(device_of(p, of->worker)->gpu), error);
   EXEC_CUDA_TRY(cudaEventCreateWithFlags(&s->begun, cudaEventDisableTiming), error);
   for (int i = 0; i < 2; i++) {
@@ -30,17 +27,29 @@ dp_status exec_cuda_open_stage(exec_pipeline *p, uint32_t lane, dp_error *error)
   return DP_OK;
 }
 
+dp_status exec_cuda_open_stage(exec_pipeline *p, uint32_t lane, dp_error *error) {
+  const plan_lane *of = &p->work.program->lanes[lane];
+  if (of->kind != PLAN_LANE_RECV || !exec_is_here(p, of->peer) ||
+      plan_transport_of(p->work.plan, p->work.options.cluster, (int)of->peer, (int)of->worker) != PLAN_TRANSPORT_HOST)
+    return DP_OK;
+  return exec_cuda_make_stage(p, lane, &exec_cuda_lanes_of(p)->stages[lane], error);
+}
+
+void exec_cuda_close_stage(exec_cuda_stage *s) {
+  if (!s) return;
+  if (s->fetch) (void)cudaStreamDestroy(s->fetch);
+  if (s->begun) (void)cudaEventDestroy(s->begun);
+  for (int i = 0; i < 2; i++) {
+    if (s->pinned[i]) (void)cudaFreeHost(s->pinned[i]);
+    if (s->full[i]) (void)cudaEventDestroy(s->full[i]);
+    if (s->empty[i]) (void)cudaEventDestroy(s->empty[i]);
+  }
+  *s = (exec_cuda_stage){.fetch = NULL};
+}
+
 void exec_cuda_close_stages(exec_pipeline *p) {
   for (uint32_t lane = p->first_lane; exec_cuda_lanes_of(p)->stages && lane < p->end_lane; lane++) {
-    exec_cuda_stage *s = exec_cuda_lanes_of(p)->stages[lane];
-    if (!s) continue;
-    if (s->fetch) (void)cudaStreamDestroy(s->fetch);
-    if (s->begun) (void)cudaEventDestroy(s->begun);
-    for (int i = 0; i < 2; i++) {
-      if (s->pinned[i]) (void)cudaFreeHost(s->pinned[i]);
-      if (s->full[i]) (void)cudaEventDestroy(s->full[i]);
-      if (s->empty[i]) (void)cudaEventDestroy(s->empty[i]);
-    }
+    exec_cuda_close_stage(exec_cuda_lanes_of(p)->stages[lane]);
     exec_cuda_lanes_of(p)->stages[lane] = NULL;
   }
 }

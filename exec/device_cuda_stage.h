@@ -8,6 +8,9 @@
 /* For a RECV lane that wants it, else nothing. In exec_cuda_lanes. */
 dp_status exec_cuda_open_stage(exec_pipeline *p, uint32_t lane, dp_error *error);
 void exec_cuda_close_stages(exec_pipeline *p);
+/* For any RECV lane whose ends are here; and ended. */
+dp_status exec_cuda_make_stage(exec_pipeline *p, uint32_t lane, exec_cuda_stage **stage, dp_error *error);
+void exec_cuda_close_stage(exec_cuda_stage *stage); /* NULL is fine */
 /* In the lane's queue. */
 void exec_cuda_stage_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
                           void *to);

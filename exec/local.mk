@@ -43,7 +43,7 @@ if HAVE_CUDA_BACKEND
 libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_part.c exec/device_cuda_values.c exec/ops_cuda.c
 libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_math.c exec/device_cuda_part.c exec/device_cuda_probe.c exec/ops_cuda.c
 libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_nccl.c exec/device_cuda_nccl.h exec/device_cuda_part.c exec/device_cuda_stage.c exec/device_cuda_stage.h exec/device_cuda_traffic.c exec/device_cuda_wire.c exec/device_cuda_wire.h exec/device_cuda_values.c exec/ops_cuda.c
-libexec_a_SOURCES += exec/device_cuda_measure.c
+libexec_a_SOURCES += exec/device_cuda_copies.c exec/device_cuda_measure.c
 else
 libexec_a_SOURCES += exec/device_none.c
 endif
@@ -51,5 +51,5 @@ EXTRA_DIST += exec/device_none.c
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 libexec_a_SOURCES += exec/machine.c exec/machine.h
 libexec_a_SOURCES += exec/measure.c exec/measure.h exec/measure_machine.c exec/measure_store.c exec/measure_store.h
-libexec_a_SOURCES += exec/measure_units.c exec/measure_units.h exec/measure_units_store.c exec/measure_units_store.h
+libexec_a_SOURCES += exec/measure_units.c exec/measure_units.h exec/measure_units_store.c exec/measure_units_store.h exec/measure_links.c
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(CUDA_BACKEND_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(MPI_LIBS) $(ZLIB_LIBS)

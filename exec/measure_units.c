@@ -300,6 +300,26 @@ static dp_status take_steps(run *r) {
   return DP_OK;
 }
 
+/* ---- links ---- */
+
+static dp_status compute(void *data, double *seconds, dp_error *error) {
+  run *r = data;
+  DP_TRY(exec_pipeline_step_only(r->pipeline, &r->step, r->only, error));
+  *seconds = 0;
+  for (uint32_t i = 0; i < r->program->instruction_count; i++)
+    if (r->only[i]) *seconds += span_s(r, i);
+  return DP_OK;
+}
+
+/* The same whatever is computed beside: once. */
+static dp_status take_links(run *r) {
+  double compute_s = 0;
+  if (r->units->links.measured || r->how->sharers < 2) return DP_OK;
+  choose(r, true, 0, 1, r->program->worker_count, -1);
+  for (uint32_t i = 0; i < r->program->instruction_count; i++) compute_s += r->only[i] ? r->bare_s[i] : 0;
+  return exec_units_measure_links(r->units, r->pipeline, compute, r, compute_s, r->error);
+}
+
 /* ---- a program ---- */
 
 static dp_status make_rows(run *r) {
@@ -389,6 +409,7 @@ static dp_status measure(run *r) {
   DP_TRY(take_optimizers(r));
   DP_TRY(take_bare(r, r->how->seconds * 0.2));
   DP_TRY(take_steps(r));
+  DP_TRY(take_links(r));
   return exec_units_end_run(r->units, r->error);
 }
 

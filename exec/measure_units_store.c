@@ -21,6 +21,7 @@ void exec_units_free(exec_units *u) {
   dp_array_free(&u->parts);
   dp_array_free(&u->programs);
   dp_array_free(&u->optimizers);
+  for (int way = 0; way < EXEC_UNITS_WAYS; way++) dp_array_free(&u->links.copies[way]);
   dp_array_free(&u->gaps);
   dp_array_free(&u->rests);
   dp_array_free(&u->issues);
@@ -86,6 +87,11 @@ double exec_units_between(double alone_s, double half_s, double busy_s, double c
   return alone_s + fmin(2 * crowd, 1) * (half_s - alone_s) + fmax(2 * crowd - 1, 0) * (busy_s - half_s);
 }
 
+/* Without its mark, which is the smaller part of it where anything is known. */
+static double own_s(const exec_units_sample *sample, double mark_s) {
+  return fmax(fmax(1e-9, sample->seconds / 2), sample->seconds - mark_s);
+}
+
 static bool is_aside(const exec_units_samples *samples, size_t i) {
   return samples->count >= LEAST && i % ASIDE == ASIDE - 1;
 }
@@ -95,7 +101,7 @@ static double middle_of(const exec_units_samples *samples, exec_units_phase phas
   *count = 0;
   for (size_t i = 0; i < samples->count; i++)
     if (samples->items[i].phase == phase && !is_aside(samples, i))
-      scratch[(*count)++] = fmax(1e-9, samples->items[i].seconds - mark_s);
+      scratch[(*count)++] = own_s(&samples->items[i], mark_s);
   return dp_median(scratch, *count);
 }
 
@@ -108,7 +114,7 @@ static double reach(const exec_units_samples *samples, exec_units_phase phase, d
     const exec_units_sample *s = &samples->items[i];
     const double way = fmin(2 * (s->crowd - from), 1);
     if (s->phase != phase || is_aside(samples, i) || way < least) continue;
-    scratch[(*count)++] = known_s + fmax(0, s->seconds - mark_s - known_s) / way;
+    scratch[(*count)++] = known_s + fmax(0, own_s(s, mark_s) - known_s) / way;
   }
   return dp_median(scratch, *count);
 }
@@ -125,7 +131,7 @@ bool exec_units_solve(const exec_units_samples *samples, double mark_s, double *
     for (size_t i = 0; i < samples->count; i++)
       if (samples->items[i].phase == EXEC_UNITS_BUSY && samples->items[i].crowd > 0.2 && !is_aside(samples, i))
         scratch[busy++] =
-            alone_at + fmax(0, samples->items[i].seconds - mark_s - alone_at) / fmin(samples->items[i].crowd, 1);
+            alone_at + fmax(0, own_s(&samples->items[i], mark_s) - alone_at) / fmin(samples->items[i].crowd, 1);
     busy_at = busy ? dp_median(scratch, busy) : alone_at;
     half_at = (alone_at + busy_at) / 2;
   } else if (!busy) {
@@ -148,8 +154,8 @@ static dp_status look_aside(const exec_units_samples *samples, double mark_s, do
                             double busy_s, check *c, dp_error *error) {
   for (size_t i = 0; i < samples->count; i++) {
     const exec_units_sample *s = &samples->items[i];
-    const double measured_s = s->seconds - mark_s;
-    if (!is_aside(samples, i) || measured_s <= 0) continue;
+    const double measured_s = own_s(s, mark_s);
+    if (!is_aside(samples, i)) continue;
     if (!dp_array_push(&c->errors, fabs(exec_units_between(alone_s, half_s, busy_s, s->crowd) / measured_s - 1)))
       return dp_fail_memory(error);
   }
@@ -172,7 +178,7 @@ static double scaled_alone_s(const exec_units_row_data *row, double mark_s, doub
   size_t first, later;
   const double first_busy_s = middle_of(&row->samples[1], EXEC_UNITS_BUSY, mark_s, scratch, &first);
   const double later_busy_s = middle_of(&row->samples[0], EXEC_UNITS_BUSY, mark_s, scratch, &later);
-  return first && later ? first_s * later_busy_s / first_busy_s : first_s;
+  return first && later ? first_s * fmin(2, fmax(0.5, later_busy_s / first_busy_s)) : first_s;
 }
 
 static dp_status add_unit(const exec_units *u, const exec_units_row_data *row, double *scratch, check *c,
@@ -266,6 +272,7 @@ static dp_status add_all(const exec_units *u, double *scratch, check *c, plan_pr
   profile->repeat_error = dp_median(c->halves.items, c->halves.count);
   profile->held_out_error = dp_median(c->errors.items, c->errors.count);
   profile->held_out = (int64_t)c->errors.count;
+  if (u->links.measured) DP_TRY(exec_units_add_links(u, profile, error));
   return plan_profile_finish_units(profile, error);
 }
 

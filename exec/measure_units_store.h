@@ -29,6 +29,21 @@ typedef struct exec_units_optimizer {
 
 typedef DP_ARRAY(double) exec_units_series;
 
+/* Messages of one size, one at a time. */
+typedef struct exec_units_copy {
+  double bytes, alone_s, busy_s;
+  bool aside; /* not for the profile, but to see what that says of it */
+} exec_units_copy;
+enum { EXEC_UNITS_LOCAL, EXEC_UNITS_HOST, EXEC_UNITS_WAYS };
+
+/* How workers of one device exchange data. */
+typedef struct exec_units_links {
+  bool measured;
+  DP_ARRAY(exec_units_copy) copies[EXEC_UNITS_WAYS]; /* ascending */
+  double together_bytes_per_s[EXEC_UNITS_WAYS];      /* of messages between all neighbours at once, beside compute */
+  double slowdown, handover_s;
+} exec_units_links;
+
 struct exec_units {
   dp_arena arena;
   DP_ARRAY(exec_units_row_data) rows;
@@ -37,6 +52,7 @@ struct exec_units {
   DP_ARRAY(exec_units_optimizer) optimizers;
   double mark_s;      /* the least of all programs */
   const char *device; /* in the arena; NULL: none yet */
+  exec_units_links links;
   /* the program under way */
   size_t part;
   exec_units_series gaps, rests, issues, marks, begins, runtimes;
@@ -49,6 +65,13 @@ dp_status exec_units_keep(exec_units *units, size_t row, bool first, const exec_
 /* A program begins, on parts of so many multiprocessors; and ends. */
 dp_status exec_units_part(exec_units *units, int64_t sms, int sharers, dp_error *error);
 dp_status exec_units_end_run(exec_units *units, dp_error *error);
+
+/* exec/measure_links.c: of a pipeline whose workers share a device. `compute` has all of them compute for a while,
+ * again and again, and says how long they did, all together; alone they did for compute_s. */
+typedef dp_status (*exec_units_compute)(void *data, double *seconds, dp_error *error);
+dp_status exec_units_measure_links(exec_units *units, struct exec_pipeline *pipeline, exec_units_compute compute,
+                                   void *data, double compute_s, dp_error *error);
+dp_status exec_units_add_links(const exec_units *units, plan_profile *profile, dp_error *error);
 
 /* Between none, half and all of the others computing. */
 double exec_units_between(double alone_s, double half_s, double busy_s, double crowd);

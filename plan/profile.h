@@ -128,6 +128,8 @@ typedef struct plan_profile {
   double step_s;                  /* of a step, beside its instructions */
   plan_profile_points copies;     /* ascending in bytes, of one message; of a GPU: between parts of it */
   plan_profile_points staged;     /* the same through the host's memory */
+  double copies_bytes_per_s, staged_bytes_per_s; /* of all such messages of a GPU at once; 0: not known */
+  double links_error;             /* median relative error of what lies between the sizes, on sizes kept aside */
   double copy_slowdown;           /* compute on a GPU takes 1 + this times as long while such a copy is under way */
   plan_profile_points sums;       /* of a gradient of so many bytes, one worker adding another's and copying back */
   double repeat_error;            /* median relative difference of two halves of the measurements */

@@ -182,6 +182,15 @@ static void slow_down(double factor, sim_transfer *transfer) {
   transfer->busy_cap_bytes_per_s /= factor;
 }
 
+/* Messages between parts of a card share what they reached together; false: nothing that is known. */
+static bool share_ports(const sim_predictor *p, const plan_profile *profile, const plan_profile_points *copies,
+                        const plan_route *route) {
+  const double together = copies == &profile->staged ? profile->staged_bytes_per_s : profile->copies_bytes_per_s;
+  if (together <= 0) return false;
+  for (int h = 0; h < route->count; h++) p->link_capacity[route->links[h]] = together;
+  return true;
+}
+
 static dp_status route_messages(sim_predictor *p) {
   const plan_program *program = &p->out->program;
   const plan_plan *plan = &p->out->plan;
@@ -200,17 +209,19 @@ static dp_status route_messages(sim_predictor *p) {
         profile ? copies_of(p, profile, (int)message->from_worker, (int)message->to_worker) : NULL;
     const double slow = plan_slow_factor(cluster, sim_worker_device(plan, (int)message->from_worker),
                                          sim_worker_device(plan, (int)message->to_worker), &route);
-    if (copies && copies->count && message->bytes) {
+    const bool measured = copies && copies->count && message->bytes;
+    if (measured) {
       cost_measured(profile, plan_profile_at(copies->items, copies->count, transfer->bytes), transfer);
       slow_down(slow, transfer);
-      continue;
     }
+    if (measured && !share_ports(p, profile, copies, &route)) continue;
     int *links = SIM_SCRATCH(p, int, route.count);
     if (!links) return dp_fail_memory(p->error);
     memcpy(links, route.links, (size_t)route.count * sizeof *links);
     const plan_link_model *link = route.limiting;
     transfer->links = links;
     transfer->hops = route.count;
+    if (measured) continue;
     transfer->latency_s = route.latency_s;
     transfer->cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_factor(link, transfer->bytes);
     transfer->busy_latency_s = fmax(route.latency_s, plan_link_busy_latency_s(link));
@@ -361,15 +372,12 @@ static dp_status route_collectives(sim_predictor *p) {
 static dp_status run_engine(sim_predictor *p) {
   sim_prediction *out = p->out;
   const plan_cluster *cluster = &p->scenario->cluster;
-  double *capacity = SIM_SCRATCH(p, double, cluster->links.count);
-  if (!capacity) return dp_fail_memory(p->error);
-  for (size_t l = 0; l < cluster->links.count; l++) capacity[l] = cluster->links.items[l].bandwidth_bytes_per_s;
   const sim_input input = {.program = &out->program,
                            .work_s = p->work_s,
                            .work_issue_s = p->scenario->synthetic ? NULL : p->work_issue_s,
                            .messages = p->messages,
                            .collectives = p->collectives,
-                           .link_capacity_bytes_per_s = capacity,
+                           .link_capacity_bytes_per_s = p->link_capacity,
                            .link_count = (int)cluster->links.count,
                            .worker_host = NULL};
   DP_TRY(plan_timeline_init(&out->program, &out->timeline, p->error));
@@ -385,6 +393,10 @@ static dp_status run_engine(sim_predictor *p) {
 }
 
 dp_status sim_predict_run(sim_predictor *p) {
+  const plan_cluster *cluster = &p->scenario->cluster;
+  p->link_capacity = SIM_SCRATCH(p, double, cluster->links.count);
+  if (!p->link_capacity) return dp_fail_memory(p->error);
+  for (size_t l = 0; l < cluster->links.count; l++) p->link_capacity[l] = cluster->links.items[l].bandwidth_bytes_per_s;
   DP_TRY(cost_compression(p));
   DP_TRY(cost_works(p));
   DP_TRY(route_messages(p));

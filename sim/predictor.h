@@ -36,6 +36,7 @@ typedef struct sim_predictor {
   double *work_half_s, *work_busy_s; /* with a profile: what is to be added when half of the others compute, and all */
   double *work_tensor_s; /* the part of work_s that is collectives of the tensor group */
   sim_transfer *messages, *collectives;
+  double *link_capacity; /* [link] bytes/s */
   bool roughly; /* what does not fit is not placed */
   dp_error *error;
 } sim_predictor;

@@ -154,6 +154,11 @@ START_TEST(every_unit_is_measured) {
   ck_assert_uint_eq(profile.parts.count, 1);
   ck_assert(profile.parts.items[0].optimizer_s_per_parameter > 0 && profile.parts.items[0].optimizer_busy_factor >= 1);
   ck_assert_int_gt(profile.held_out, 0);
+  ck_assert_uint_ge(profile.copies.count, 3); /* and what a message takes, alone and beside them */
+  for (size_t i = 0; i < profile.copies.count; i++)
+    ck_assert(profile.copies.items[i].alone_s > 0 && profile.copies.items[i].busy_s >= profile.copies.items[i].alone_s);
+  ck_assert_uint_eq(profile.staged.count, profile.copies.count);
+  ck_assert(profile.copies_bytes_per_s > 0 && profile.copy_slowdown >= 0);
   predict("profile = \"profile.json\"", "stages = 2\nmicrobatches = 2\nmicrobatch_size = 1");
   near(prediction.source_share[PLAN_SOURCE_MEASURED], 1);
 }

@@ -1,0 +1,197 @@
+/* How workers of one device exchange data: message by message, alone and while all of them compute. */
+#define _POSIX_C_SOURCE 200809L
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/median.h"
+#include "exec/lanes.h"
+#include "exec/measure_units_store.h"
+
+enum { TIMES = 7, MOST_LANES = 64, MOST_STEPS = 64 };
+
+/* Every other is kept aside. */
+static const int64_t sizes[] = {4 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20,  2 << 20,
+                                4 << 20, 8 << 20,  16 << 20,  32 << 20,  64 << 20, 128 << 20};
+enum { SIZES = sizeof sizes / sizeof *sizes, HOST_SIZES = 5 };
+
+/* Of the host's own memory fewer. */
+static int sizes_of(const exec_pipeline *p) { return p->work.kind->deferred ? SIZES : HOST_SIZES; }
+static int64_t most_bytes(const exec_pipeline *p) { return sizes[sizes_of(p) - 1]; }
+
+/* Who computes meanwhile. */
+typedef struct beside {
+  exec_units_compute compute;
+  void *data;
+  atomic_bool stop;
+  dp_status status;
+  dp_error error;
+  double steps_s[MOST_STEPS];
+  size_t count;
+} beside;
+
+static void *keep_computing(void *data) {
+  beside *b = data;
+  while (!atomic_load(&b->stop) && b->status == DP_OK) {
+    double seconds = 0;
+    b->status = b->compute(b->data, &seconds, &b->error);
+    if (b->status == DP_OK && b->count < MOST_STEPS) b->steps_s[b->count++] = seconds;
+  }
+  return NULL;
+}
+
+static dp_status begin(beside *b, pthread_t *thread, dp_error *error) {
+  atomic_store(&b->stop, false);
+  b->count = 0;
+  if (pthread_create(thread, NULL, keep_computing, b) != 0)
+    return dp_fail(error, DP_UNSUPPORTED, "the system gives no more threads");
+  dp_sleep_s(0.02); /* they have begun */
+  return DP_OK;
+}
+
+static dp_status end(beside *b, pthread_t thread, dp_error *error) {
+  atomic_store(&b->stop, true);
+  (void)pthread_join(thread, NULL);
+  return b->status == DP_OK ? DP_OK : dp_fail(error, b->status, "%s", b->error.text);
+}
+
+static dp_status time_one(exec_pipeline *p, int count, bool host, int64_t bytes, double *seconds, dp_error *error) {
+  double each[TIMES];
+  for (int i = 0; i < TIMES; i++) DP_TRY(p->work.kind->time_copies(p, count, host, bytes, &each[i], error));
+  *seconds = fmax(1e-9, dp_median(each, TIMES));
+  return DP_OK;
+}
+
+/* All sizes, each way. */
+static dp_status time_all(exec_units_links *l, exec_pipeline *p, bool alone, dp_error *error) {
+  for (int way = 0; way < EXEC_UNITS_WAYS; way++)
+    for (int s = 0; s < sizes_of(p); s++) {
+      exec_units_copy *copy = &l->copies[way].items[s];
+      DP_TRY(time_one(p, 1, way == EXEC_UNITS_HOST, sizes[s], alone ? &copy->alone_s : &copy->busy_s, error));
+    }
+  return DP_OK;
+}
+
+static dp_status time_together(exec_units_links *l, exec_pipeline *p, int lanes, dp_error *error) {
+  const int64_t bytes = most_bytes(p) / 8;
+  for (int way = 0; way < EXEC_UNITS_WAYS; way++) {
+    double seconds;
+    DP_TRY(time_one(p, lanes, way == EXEC_UNITS_HOST, bytes, &seconds, error));
+    l->together_bytes_per_s[way] = lanes * (double)bytes / seconds;
+  }
+  return DP_OK;
+}
+
+/* Messages without end while all compute: how much longer that takes them. A message touches two workers, but takes of
+ * what all of the device share: their part is as much as all lose. */
+static dp_status time_slowdown(exec_units_links *l, exec_pipeline *p, beside *b, double compute_s, dp_error *error) {
+  enum { LEAST_STEPS = 3 };
+  pthread_t thread;
+  double copied_s = 0, seconds;
+  DP_TRY(begin(b, &thread, error));
+  const double began_s = dp_clock_s();
+  dp_status status = DP_OK;
+  while (status == DP_OK && dp_clock_s() - began_s < LEAST_STEPS * compute_s / p->work.program->worker_count) {
+    status = p->work.kind->time_copies(p, 1, false, most_bytes(p) / 2, &seconds, error);
+    copied_s += status == DP_OK ? seconds : 0;
+  }
+  const double share = fmin(1, copied_s / fmax(1e-9, dp_clock_s() - began_s));
+  DP_TRY(end(b, thread, error));
+  DP_TRY(status);
+  if (b->count < 2 || share < 0.1 || compute_s <= 0) return DP_OK;
+  b->count--; /* the last had the device for itself in the end */
+  const double more = dp_median(b->steps_s, b->count) / compute_s - 1;
+  l->slowdown = fmin(1, fmax(0, more / share) * p->work.program->worker_count / 2);
+  return DP_OK;
+}
+
+static dp_status time_handovers(exec_units_links *l, exec_pipeline *p, dp_error *error) {
+  double each[TIMES];
+  if (!p->work.kind->time_handover) return DP_OK;
+  for (int i = 0; i < TIMES; i++) DP_TRY(p->work.kind->time_handover(p, &each[i], error));
+  l->handover_s = fmax(0, dp_median(each, TIMES));
+  return DP_OK;
+}
+
+/* One from each worker's neighbour, forward. */
+static int find_lanes(const exec_pipeline *p, uint32_t lanes[MOST_LANES]) {
+  const plan_program *program = p->work.program;
+  int count = 0;
+  for (uint32_t l = 0; l < program->lane_count && count < MOST_LANES; l++) {
+    const plan_lane *lane = &program->lanes[l];
+    if (lane->kind == PLAN_LANE_RECV && !lane->backward && lane->peer + 1 == lane->worker) lanes[count++] = l;
+  }
+  return count;
+}
+
+static dp_status measure(exec_units_links *l, exec_pipeline *p, beside *b, int lanes, double compute_s,
+                         dp_error *error) {
+  pthread_t thread;
+  for (int way = 0; way < EXEC_UNITS_WAYS; way++)
+    for (int s = 0; s < sizes_of(p); s++) {
+      const exec_units_copy copy = {.bytes = (double)sizes[s], .aside = s % 2 == 1 && s < sizes_of(p) - 1};
+      if (!dp_array_push(&l->copies[way], copy)) return dp_fail_memory(error);
+    }
+  DP_TRY(time_all(l, p, true, error));
+  DP_TRY(time_handovers(l, p, error));
+  DP_TRY(begin(b, &thread, error));
+  dp_status status = time_all(l, p, false, error);
+  if (status == DP_OK) status = time_together(l, p, lanes, error);
+  const dp_status ended = end(b, thread, status == DP_OK ? error : NULL);
+  DP_TRY(status);
+  DP_TRY(ended);
+  return time_slowdown(l, p, b, compute_s, error);
+}
+
+dp_status exec_units_measure_links(exec_units *u, exec_pipeline *p, exec_units_compute compute, void *data,
+                                   double compute_s, dp_error *error) {
+  uint32_t lanes[MOST_LANES];
+  const int count = find_lanes(p, lanes);
+  beside b = {.compute = compute, .data = data, .error = DP_ERROR_INIT};
+  if (count == 0) return DP_OK;
+  atomic_init(&b.stop, false);
+  DP_TRY(p->work.kind->open_copies(p, lanes, count, most_bytes(p), error));
+  const dp_status status = measure(&u->links, p, &b, count, compute_s, error);
+  p->work.kind->close_copies(p);
+  u->links.measured = status == DP_OK;
+  return status;
+}
+
+/* ---- the profile ---- */
+
+/* Larger never takes less, and beside compute never less than alone: what noise turned round is levelled. */
+static dp_status add_points(const exec_units_copy *copies, size_t count, plan_profile_points *points, dp_error *error) {
+  plan_profile_point before = {0, 0, 0};
+  points->count = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (copies[i].aside) continue;
+    before = (plan_profile_point){copies[i].bytes, fmax(before.alone_s, copies[i].alone_s),
+                                  fmax(before.busy_s, fmax(copies[i].alone_s, copies[i].busy_s))};
+    if (!dp_array_push(points, before)) return dp_fail_memory(error);
+  }
+  return DP_OK;
+}
+
+dp_status exec_units_add_links(const exec_units *u, plan_profile *profile, dp_error *error) {
+  plan_profile_points *const points[] = {&profile->copies, &profile->staged};
+  double errors[2 * EXEC_UNITS_WAYS * SIZES];
+  size_t count = 0;
+  for (int way = 0; way < EXEC_UNITS_WAYS; way++) {
+    const exec_units_copy *copies = u->links.copies[way].items;
+    DP_TRY(add_points(copies, u->links.copies[way].count, points[way], error));
+    for (size_t i = 0; i < u->links.copies[way].count; i++) {
+      const plan_profile_point at = plan_profile_at(points[way]->items, points[way]->count, copies[i].bytes);
+      if (!copies[i].aside) continue;
+      errors[count++] = fabs(at.alone_s / copies[i].alone_s - 1);
+      errors[count++] = fabs(at.busy_s / fmax(copies[i].alone_s, copies[i].busy_s) - 1);
+    }
+  }
+  profile->links_error = dp_median(errors, count);
+  profile->copies_bytes_per_s = u->links.together_bytes_per_s[EXEC_UNITS_LOCAL];
+  profile->staged_bytes_per_s = u->links.together_bytes_per_s[EXEC_UNITS_HOST];
+  profile->copy_slowdown = u->links.slowdown;
+  profile->handover_s = u->links.handover_s;
+  return DP_OK;
+}
