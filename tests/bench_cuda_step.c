@@ -11,6 +11,7 @@
  *   plan="stages = 1"   lines of [plan], apart by semicolons   steps=7   measured, after two
  *   algorithms=FILE   what was timed by other runs, and is added to by this one
  *   profile=FILE   of diffpipe calibrate --backend cuda, for the prediction   forward=1   0: evaluations are not timed
+ *   weights=file   as those of a model; noise: whatever is quickly there, of one process
  *   timeline=FILE   gets the last step's instructions, measured beside predicted, a line each
  *
  * A sample's numbers come from its place in the batch, so that the losses of all plans are those of one worker.
@@ -24,7 +25,7 @@
 #include "base/median.h"
 #include "base/random.h"
 #include "exec/algorithms.h"
-#include "exec/device.h"
+#include "exec/lanes.h"
 #include "exec/pipeline.h"
 #include "exec/transport_mpi.h"
 #include "graph/op_table.h"
@@ -116,6 +117,16 @@ static void load(exec_pipeline *pipeline, const sim_prediction *p) {
         must(exec_pipeline_write_constant(pipeline, k, (int)t, file, &error));
   }
   free(file);
+}
+
+/* The same times come of it, if not losses. */
+static void strew(exec_pipeline *pipeline, const sim_prediction *p) {
+  for (int w = 0; w < p->program.worker_count; w++) {
+    exec_worker *worker = &pipeline->workers[w];
+    const exec_parameters *parameters = &worker->parameters;
+    must(worker->kind->make_marks(worker, 0, &error));
+    worker->kind->strew(worker, parameters->count * graph_dtype_bytes(parameters->value_dtype), parameters->values);
+  }
 }
 
 typedef struct feed {
@@ -219,7 +230,10 @@ int main(int argc, char **argv) {
   must(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
   if (remembered) share_algorithms(pipeline, algorithms, remembered);
   const double made_s = dp_clock_s();
-  load(pipeline, &p);
+  if (strcmp(value_of(argc, argv, "weights", "file"), "noise") == 0)
+    strew(pipeline, &p);
+  else
+    load(pipeline, &p);
   const double loaded_s = dp_clock_s();
   must(plan_timeline_init(&p.program, &timeline, &error));
   exec_step step = {.clip_norm = 1,
