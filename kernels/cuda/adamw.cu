@@ -8,7 +8,8 @@
 namespace kern {
 namespace {
 
-// Parameters as they lie in memory: item<N> is N of them, load and store go to value `at`.
+// Parameters as they lie in memory: item<N> is N of them, load and store go to value `at`; of the two arrays that there
+// may be the second has what is low.
 struct whole {
   float *values;
   template <int N>
@@ -18,9 +19,15 @@ struct whole {
     return load_packed<N>(static_cast<const float *>(values + at));
   }
   template <int N>
-  __device__ __forceinline__ void store(int64_t at, const float (&from)[N]) const {
-    store_rounded<N>(values + at, from);
+  static __device__ __forceinline__ void set(item<N> &to, const float (&from)[N]) {
+    to = repack(from, float());
   }
+  template <int N>
+  __device__ __forceinline__ void store(int64_t at, const item<N> &from) const {
+    store_packed<N>(values + at, from);
+  }
+  template <int N>
+  __device__ __forceinline__ void store_low(int64_t, const item<N> &) const {}
 };
 
 template <int N>
@@ -37,8 +44,7 @@ struct halves {
             load_packed<N>(static_cast<const uint16_t *>(low + at))};
   }
   template <int N>
-  __device__ __forceinline__ void store(int64_t at, const float (&from)[N]) const {
-    item<N> to = {};
+  static __device__ __forceinline__ void set(item<N> &to, const float (&from)[N]) {
     uint32_t kept[N];
 #pragma unroll
     for (int k = 0; k < N; k++) kept[k] = kern_halves_kept(__float_as_uint(from[k]));
@@ -54,8 +60,14 @@ struct halves {
         low_words[i] = kern_halves_low(kept[2 * i]) | kern_halves_low(kept[2 * i + 1]) << 16;
       }
     }
-    store_packed<N>(weights + at, to.weight);
-    store_packed<N>(low + at, to.low);
+  }
+  template <int N>
+  __device__ __forceinline__ void store(int64_t at, const item<N> &from) const {
+    store_packed<N>(weights + at, from.weight);
+  }
+  template <int N>
+  __device__ __forceinline__ void store_low(int64_t at, const item<N> &from) const {
+    store_packed<N>(low + at, from.low);
   }
 };
 template <int N>
@@ -99,18 +111,7 @@ struct adamw_job {
   float decay, one_minus_beta1, beta2, one_minus_beta2, step_size, root_factor, epsilon, means_factor;
 
   template <int N, bool MEANS>
-  __device__ __forceinline__ adamw_item<G, P, N, MEANS> load(int64_t at) const {
-    adamw_item<G, P, N, MEANS> item;
-    item.gradient = load_packed<N>(gradients + at);
-    item.parameter = parameters.template load<N>(at);
-    item.first = load_packed<N>(static_cast<const float *>(first + at));
-    item.second = load_packed<N>(static_cast<const float *>(second + at));
-    if constexpr (MEANS) item.mean = load_packed<N>(static_cast<const float *>(means + at));
-    return item;
-  }
-
-  template <int N, bool MEANS>
-  __device__ __forceinline__ void step(int64_t at, float scale, const adamw_item<G, P, N, MEANS> &item) const {
+  __device__ __forceinline__ void step(float scale, adamw_item<G, P, N, MEANS> &item) const {
     float g[N], p[N], m[N], v[N];
     unpack(item.gradient, g);
     unpack(item.parameter, p);
@@ -123,49 +124,77 @@ struct adamw_job {
       v[k] = beta2 * v[k] + one_minus_beta2 * g[k] * g[k];
       p[k] = p[k] * decay - __fdividef(step_size * m[k], square_root(v[k]) * root_factor + epsilon);
     }
-    parameters.template store<N>(at, p);
-    store_rounded<N>(first + at, m);
-    store_rounded<N>(second + at, v);
+    P::set(item.parameter, p);
+    item.first = repack(m, float());
+    item.second = repack(v, float());
     if constexpr (MEANS) {
       unpack(item.mean, m);
 #pragma unroll
       for (int k = 0; k < N; k++) m[k] += means_factor * (p[k] - m[k]);
-      store_rounded<N>(means + at, m);
+      item.mean = repack(m, float());
     }
+  }
+
+  // U items, from value `at` on, `apart` between them: array by array, so that runs of each are long; all loads are on
+  // their way before the first is needed.
+  template <int N, bool MEANS, int U>
+  __device__ __forceinline__ void steps(int64_t at, int64_t apart, float scale) const {
+    adamw_item<G, P, N, MEANS> items[U];
+#pragma unroll
+    for (int u = 0; u < U; u++) items[u].gradient = load_packed<N>(gradients + at + u * apart);
+#pragma unroll
+    for (int u = 0; u < U; u++) items[u].parameter = parameters.template load<N>(at + u * apart);
+#pragma unroll
+    for (int u = 0; u < U; u++) items[u].first = load_packed<N>(static_cast<const float *>(first + at + u * apart));
+#pragma unroll
+    for (int u = 0; u < U; u++) items[u].second = load_packed<N>(static_cast<const float *>(second + at + u * apart));
+    if constexpr (MEANS)
+#pragma unroll
+      for (int u = 0; u < U; u++) items[u].mean = load_packed<N>(static_cast<const float *>(means + at + u * apart));
+    __syncwarp(__activemask());
+#pragma unroll
+    for (int u = 0; u < U; u++) step<N, MEANS>(scale, items[u]);
+#pragma unroll
+    for (int u = 0; u < U; u++) parameters.template store<N>(at + u * apart, items[u].parameter);
+#pragma unroll
+    for (int u = 0; u < U; u++) parameters.template store_low<N>(at + u * apart, items[u].parameter);
+#pragma unroll
+    for (int u = 0; u < U; u++) store_packed<N>(first + at + u * apart, items[u].first);
+#pragma unroll
+    for (int u = 0; u < U; u++) store_packed<N>(second + at + u * apart, items[u].second);
+    if constexpr (MEANS)
+#pragma unroll
+      for (int u = 0; u < U; u++) store_packed<N>(means + at + u * apart, items[u].mean);
   }
 };
 
-// Tiles whose loads are all on their way before the first is needed, with no branch between them; then, by one block,
-// what is left of a tile. Four blocks at once are enough, with 64 registers a thread: of fewer the compiler makes more
-// blocks, by putting half of the loads behind the first half's roots.
+constexpr int adamw_unroll = 4;
+
+// Tiles of a block's threads, a pack in four each; then, by one block, what is left of a tile. On an H200 two blocks of
+// 128 registers a thread at once, and a block for every tile rather than a few that stay, were the fastest of 54 ways,
+// 6 % before four blocks that store pack by pack.
 template <typename G, typename P, int N, bool MEANS>
-__global__ void __launch_bounds__(stream_threads, 4)
+__global__ void __launch_bounds__(stream_threads, 2)
     adamw_kernel(const int64_t packs, const __grid_constant__ adamw_job<G, P> j) {
-  constexpr int unroll = 2;
-  constexpr int64_t tile = stream_threads * unroll;
+  constexpr int64_t tile = stream_threads * adamw_unroll;
   const double norm_square = *j.norm_square;
   if (!isfinite(norm_square)) return;
   float scale = 1;
   if (j.clip_norm > 0) scale = static_cast<float>(fmin(1.0, j.clip_norm / (sqrt(norm_square) + 1e-6)));
   const int64_t tiles = packs / tile;
 #pragma unroll 1
-  for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
-    const int64_t from = t * tile + threadIdx.x;
-    adamw_item<G, P, N, MEANS> items[unroll];
-#pragma unroll
-    for (int u = 0; u < unroll; u++) items[u] = j.template load<N, MEANS>((from + u * stream_threads) * N);
-#pragma unroll
-    for (int u = 0; u < unroll; u++) j.template step<N, MEANS>((from + u * stream_threads) * N, scale, items[u]);
-  }
+  for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x)
+    j.template steps<N, MEANS, adamw_unroll>((t * tile + threadIdx.x) * N, stream_threads * N, scale);
   if (blockIdx.x != tiles % gridDim.x) return;
   for (int64_t at = tiles * tile + threadIdx.x; at < packs; at += stream_threads)
-    j.template step<N, MEANS>(at * N, scale, j.template load<N, MEANS>(at * N));
+    j.template steps<N, MEANS, 1>(at * N, 0, scale);
 }
 
 template <typename G, typename P, int N>
 void run_adamw(kern_cuda *context, int64_t packs, const adamw_job<G, P> &j) {
   if (packs <= 0) return;
-  const unsigned blocks = stream_blocks(context, divide_up(packs, stream_threads * 2));
+  const int64_t tiles = divide_up(packs, stream_threads * adamw_unroll), most = (int64_t)context->sm_count * 4096;
+  const auto blocks = static_cast<unsigned>(tiles < most ? tiles : most);
   if (j.means != nullptr)
     adamw_kernel<G, P, N, true><<<blocks, stream_threads, 0, context->stream>>>(packs, j);
   else
@@ -187,9 +216,12 @@ struct exchange_job {
   }
   __device__ __forceinline__ void store(int64_t i, const item &from) const {
     float p[N], mean[N];
+    typename P::template item<N> to;
     unpack(from.parameter, p);
     unpack(from.mean, mean);
-    parameters.template store<N>(i * N, mean);
+    P::set(to, mean);
+    parameters.template store<N>(i * N, to);
+    parameters.template store_low<N>(i * N, to);
     store_rounded<N>(means + i * N, p);
   }
 };

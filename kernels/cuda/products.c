@@ -289,7 +289,8 @@ static void choose_one(call *c, product *p) {
 
 /* ---- what is remembered: "apart" or "fused", bytes of workspace, the words of the algorithm; of sums that are apart
  * the first alone, since the product is then another problem. What is restored is also run: parts of a device with as
- * many multiprocessors may differ in the clusters that they can launch ---- */
+ * many multiprocessors may differ in the clusters that they can launch; and of an algorithm that was found with no
+ * workspace a check may name one, which it does not need ---- */
 
 typedef struct attempt {
   call *call;
@@ -316,7 +317,7 @@ static bool restore(void *data, const char *way) {
   c->done = !*way && set_epilogue(c, p, fused) &&
             cublasLtMatmulAlgoCheck(c->context->blas, p->how, p->b, p->a, p->c, p->c, &p->algorithm, &result) ==
                 CUBLAS_STATUS_SUCCESS &&
-            result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= p->workspace_bytes &&
+            result.state == CUBLAS_STATUS_SUCCESS && (bytes == 0 || result.workspaceSize <= p->workspace_bytes) &&
             multiply(c, &p->algorithm, p->workspace_bytes) == CUBLAS_STATUS_SUCCESS;
   return c->done;
 }
