@@ -239,10 +239,7 @@ struct few_slabs {
 // Enough blocks for any device to be busy with, and no more than that: each reads its keys and writes its sums.
 template <typename S>
 few_slabs slabs_of(const kern_attention *s) {
-  constexpr int64_t BLOCKS = 512, LEAST = 2, MOST = 8;  // tiles of a slab
-  const int64_t tiles = divide_up(s->q_tokens, S::ROWS), wanted = s->batch * s->heads * tiles / BLOCKS;
-  const int64_t count = divide_up(tiles, wanted < LEAST ? LEAST : wanted > MOST ? MOST : wanted);
-  const int64_t each = divide_up(tiles, count);
+  const int64_t tiles = divide_up(s->q_tokens, S::ROWS), each = few_share(s, tiles, 512, 2, 8);
   return {divide_up(tiles, each), each * S::ROWS};
 }
 

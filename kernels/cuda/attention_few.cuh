@@ -147,6 +147,12 @@ inline bool few_may_take(const kern_cuda *context, const kern_attention *s, int 
          cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, context->device) == cudaSuccess &&
          shared_bytes <= most;
 }
+// How many of a head's tiles a block has, so that there are about so many blocks, and equal ones but the last of a
+// head.
+inline int64_t few_share(const kern_attention *s, int64_t tiles, int64_t blocks, int64_t least, int64_t most) {
+  const int64_t wanted = s->batch * s->heads * tiles / blocks;
+  return divide_up(tiles, divide_up(tiles, wanted < least ? least : wanted > most ? most : wanted));
+}
 inline bool few_is_something(const kern_attention *s) {
   return s->head_dim % 8 == 0 && s->k_tokens > 0 && s->q_tokens > 0 && s->batch * s->heads > 0;
 }

@@ -125,14 +125,13 @@ bool with_few_forward_shape(const kern_attention *s, F f) {
 // Some tiles a block, so that keys are read less often than queries, where there are blocks enough.
 template <typename S>
 void run_few_forward(kern_cuda *context, const kern_attention *s, few_forward_call call) {
-  constexpr int64_t BLOCKS = 1024, MOST = 8;  // tiles of a block
-  const int64_t pairs = s->batch * s->heads, tiles = divide_up(s->q_tokens, S::ROWS), wanted = pairs * tiles / BLOCKS;
-  const int64_t each = wanted < 1 ? 1 : wanted > MOST ? MOST : wanted;
+  const int64_t tiles = divide_up(s->q_tokens, S::ROWS), each = few_share(s, tiles, 1024, 1, 8);
   call.parts = divide_up(tiles, each), call.part_tokens = each * S::ROWS;
   if (!KERN_CUDA_TRY(
           context, cudaFuncSetAttribute(few_forward_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES)))
     return;
-  few_forward_kernel<S><<<static_cast<unsigned>(pairs * call.parts), S::THREADS, S::BYTES, context->stream>>>(call);
+  few_forward_kernel<S>
+      <<<static_cast<unsigned>(s->batch * s->heads * call.parts), S::THREADS, S::BYTES, context->stream>>>(call);
   launched(context, "attention to few keys");
 }
 
