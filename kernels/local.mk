@@ -40,7 +40,7 @@ libkernels_a_SOURCES += \
 	kernels/cuda/moves.cu \
 	kernels/cuda/stream.cuh
 libkernels_a_SOURCES += kernels/cuda/group_norm.cu kernels/cuda/group_norm_whole.cuh
-libkernels_a_SOURCES += kernels/cuda/norm.cuh kernels/cuda/row_norm.cu kernels/cuda/row_norm_both.cuh \
+libkernels_a_SOURCES += kernels/cuda/norm.cuh kernels/cuda/ring.cuh kernels/cuda/row_norm.cu kernels/cuda/row_norm_both.cuh \
 	kernels/cuda/row_norm_ring.cuh
 libkernels_a_SOURCES += kernels/cuda/bias.cu
 libkernels_a_SOURCES += kernels/cuda/cache.c kernels/cuda/cache.h

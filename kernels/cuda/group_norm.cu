@@ -4,9 +4,10 @@
 // y. Backward, with xh = (x - mean) rstd and dy already that of the norm (times SiLU'): of each channel s1 = sum of dy,
 // s2 = sum of dy xh; doffset and dgain are these summed over samples; with m1, m2 = sums over the group's channels of
 // gain s1, gain s2 divided by its size: dx = rstd (dy gain - m1 - xh m2).
-// What is small enough goes another way: group_norm_whole.cuh.
+// Sweeps whose threads have much to compute for what they read read ahead: ring.cuh. What is small enough goes another
+// way: group_norm_whole.cuh.
 #include "kernels/cuda/group_norm_whole.cuh"
-#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/ring.cuh"
 
 namespace kern {
 namespace {
@@ -36,13 +37,17 @@ struct group_of {
   }
 };
 
+// Turns that a thread's reads are ahead.
+constexpr int MOMENTS_STAGES = 3, SUMS_STAGES = 4, GRADIENT_STAGES = 4;
+constexpr int MOMENTS_ROWS = 4;  // of a turn
+
 // R rows of a thread's channels join its moments; where not FULL, only the first `rows`.
 template <typename T, int N, int R, bool FULL>
-__device__ __forceinline__ void join_rows(const T *x, int64_t step, int rows, float &count, float (&mean)[N],
+__device__ __forceinline__ void join_rows(packed<T, N> (&u)[R], int rows, float &count, float (&mean)[N],
                                           float (&square)[N]) {
-  packed<T, N> u[R];
 #pragma unroll
-  for (int i = 0; i < R; i++) u[i] = FULL || i < rows ? load_packed<T, N>(x + i * step) : zero_packed<T, N>();
+  for (int i = 0; i < R; i++)
+    if (!FULL && i >= rows) u[i] = zero_packed<T, N>();
   const float added = FULL ? R : rows, inverse = 1.0f / added, total = count + added;
   const float share = added / total, weight = count * share;
 #pragma unroll
@@ -66,15 +71,24 @@ __device__ __forceinline__ void join_rows(const T *x, int64_t step, int rows, fl
 // partial[sample, slab][2][slots]: mean, sum of squares about it.
 template <typename T, int N>
 __global__ void __launch_bounds__(SWEEP_THREADS) moments(sweep s, int groups, const T *x, float *partial) {
-  extern __shared__ float shared[];
-  constexpr int R = 4;
+  extern __shared__ float4 turns[];
+  float *const shared = reinterpret_cast<float *>(turns);
+  constexpr int R = MOMENTS_ROWS;
   const sweep_part<N> p(s);
   float count = 0, mean[N] = {}, square[N] = {};
   const int64_t step = p.step(s);
-  const T *from = x + p.at(s);
-  int i = 0;
-  for (; i + R <= p.rows; i += R, from += R * step) join_rows<T, N, R, true>(from, step, R, count, mean, square);
-  if (i < p.rows) join_rows<T, N, R, false>(from, step, p.rows - i, count, mean, square);
+  const T *const first = x + p.at(s);
+  auto rows = ring_of<T, N, R, MOMENTS_STAGES>(
+      turns, [=](int turn, int r) { return turn * R + r < p.rows ? first + (turn * R + r) * step : nullptr; });
+  for (int i = 0; i < p.rows; i += R, rows.go_on()) {
+    packed<T, N> u[R];
+    rows.take(u);
+    if (i + R <= p.rows)
+      join_rows<T, N, R, true>(u, R, count, mean, square);
+    else
+      join_rows<T, N, R, false>(u, p.rows - i, count, mean, square);
+  }
+  __syncthreads();
   p.share(s, mean, square, shared);
 
   const int row_floats = s.columns * N, half = s.lanes * row_floats, each = (int)s.channels / groups;
@@ -181,12 +195,17 @@ template <typename T, int N, bool SILU>
 __global__ void __launch_bounds__(SWEEP_THREADS)
     sums(sweep s, int groups, const T *x, const T *gain, const T *offset, const float *statistics, const T *dy,
          float *of_groups, float *of_channels) {
-  extern __shared__ float shared[];
-  constexpr int R = 2;
+  extern __shared__ float4 turns[];
+  float *const shared = reinterpret_cast<float *>(turns);
   const sweep_part<N> p(s);
   const int each = (int)s.channels / groups;
   float s1[N] = {}, s2[N] = {};
   if (p.rows > 0) {
+    const int64_t step = p.step(s);
+    const T *const first_x = x + p.at(s), *const first_dy = dy + p.at(s);
+    auto rows = ring_of<T, N, 2, SUMS_STAGES>(turns, [=](int turn, int which) {
+      return turn < p.rows ? (which == 0 ? first_x : first_dy) + turn * step : nullptr;
+    });
     float mean[N], factor[N], shift[N];
     group_of of_mean(p.channel, each), of_rstd = of_mean;
 #pragma unroll
@@ -198,30 +217,22 @@ __global__ void __launch_bounds__(SWEEP_THREADS)
       factor[k] = of[1] * (gain != nullptr ? to_float<T>(gain[c]) : 1.0f);
       shift[k] = offset != nullptr ? to_float<T>(offset[c]) : 0.0f;
     }
-    const int64_t step = p.step(s);
-    int64_t at = p.at(s);
-    for (int i = 0; i < p.rows; i += R, at += R * step) {
-      packed<T, N> u[R], v[R];
+    for (int i = 0; i < p.rows; i++, rows.go_on()) {
+      packed<T, N> u[2];
+      rows.take(u);
 #pragma unroll
-      for (int r = 0; r < R; r++) {
-        const bool there = i + r < p.rows;
-        u[r] = there ? load_packed<T, N>(x + at + r * step) : zero_packed<T, N>();
-        v[r] = there ? load_packed<T, N>(dy + at + r * step) : zero_packed<T, N>();
+      for (int k = 0; k < N; k++) {
+        const float value = to_float<T>(u[0].values[k]) - mean[k];
+        float d = to_float<T>(u[1].values[k]);
+        if (SILU) d *= silu_slope(fmaf(value, factor[k], shift[k]));
+        s1[k] += d;
+        s2[k] = fmaf(d, value, s2[k]);
       }
-#pragma unroll
-      for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-          const float value = to_float<T>(u[r].values[k]) - mean[k];
-          float d = to_float<T>(v[r].values[k]);
-          if (SILU) d *= silu_slope(fmaf(value, factor[k], shift[k]));
-          s1[k] += d;
-          s2[k] = fmaf(d, value, s2[k]);
-        }
     }
 #pragma unroll
     for (int k = 0; k < N; k++, of_rstd.next()) s2[k] *= statistics[(p.sample * groups + of_rstd.group) * 2 + 1];
   }
+  __syncthreads();
   p.share(s, s1, s2, shared);
   if (of_channels != nullptr) p.channel_sums(s, shared, of_channels);
   if (of_groups == nullptr) return;
@@ -276,9 +287,14 @@ template <typename T, int N, bool SILU>
 __global__ void __launch_bounds__(SWEEP_THREADS, 3)
     input_gradient(sweep s, int groups, const T *x, const T *gain, const T *offset, const float *statistics,
                    const float *means, const T *dy, T *dx, bool accumulate) {
-  constexpr int R = 2;
+  extern __shared__ float4 turns[];
   const sweep_part<N> p(s);
   if (p.rows == 0) return;
+  const int64_t step = p.step(s), end = p.at(s) + (p.rows - 1) * step;
+  auto rows = ring_of<T, N, 3, GRADIENT_STAGES>(turns, [=](int turn, int which) {
+    const T *const of = which == 0 ? x : which == 1 ? dy : accumulate ? dx : nullptr;
+    return turn < p.rows && of != nullptr ? of + end - turn * step : nullptr;
+  });
   const int each = (int)s.channels / groups;
   float mean[N], factor[N], of_x[N], constant[N];
   packed<T, N> shift = zero_packed<T, N>();
@@ -294,30 +310,19 @@ __global__ void __launch_bounds__(SWEEP_THREADS, 3)
     constant[k] = -rstd * means[g];
     if (SILU && offset != nullptr) shift.values[k] = offset[c];
   }
-  const int64_t step = p.step(s), end = p.at(s) + (p.rows - 1) * step;
-  for (int i = 0; i < p.rows; i += R) {
-    packed<T, N> u[R], v[R], w[R];
+  for (int i = 0; i < p.rows; i++, rows.go_on()) {
+    packed<T, N> u[3];
+    rows.take(u);
+    float out[N];
 #pragma unroll
-    for (int r = 0; r < R; r++)
-      if (i + r < p.rows) {
-        u[r] = load_packed_last<T, N>(x + end - (i + r) * step);
-        v[r] = load_packed_last<T, N>(dy + end - (i + r) * step);
-        if (accumulate) w[r] = load_packed<T, N>(dx + end - (i + r) * step);
-      }
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-      if (i + r >= p.rows) break;
-      float out[N];
-#pragma unroll
-      for (int k = 0; k < N; k++) {
-        const float value = to_float<T>(u[r].values[k]) - mean[k];
-        float d = to_float<T>(v[r].values[k]);
-        if (SILU) d *= silu_slope(fmaf(value, factor[k], to_float<T>(shift.values[k])));
-        out[k] = fmaf(d, factor[k], fmaf(value, of_x[k], constant[k]));
-        if (accumulate) out[k] += to_float<T>(w[r].values[k]);
-      }
-      store_packed<T, N>(dx + end - (i + r) * step, out);
+    for (int k = 0; k < N; k++) {
+      const float value = to_float<T>(u[0].values[k]) - mean[k];
+      float d = to_float<T>(u[1].values[k]);
+      if (SILU) d *= silu_slope(fmaf(value, factor[k], to_float<T>(shift.values[k])));
+      out[k] = fmaf(d, factor[k], fmaf(value, of_x[k], constant[k]));
+      if (accumulate) out[k] += to_float<T>(u[2].values[k]);
     }
+    store_packed<T, N>(dx + end - i * step, out);
   }
 }
 
@@ -379,8 +384,9 @@ void kern_cuda_group_norm_forward(kern_cuda *c, const kern_group_norm *size, con
   with_access(c->options.dtype, is_wide_with(c, size, x, nullptr, nullptr), [&](auto zero, auto count) {
     using T = decltype(zero);
     constexpr int N = decltype(count)::value;
-    const sweep s = sweep_for(c, moments<T, N>, size->batch, size->positions, size->channels, N);
-    moments<T, N><<<sweep_blocks(s), sweep_threads(s), sweep_shared(s, N), c->stream>>>(
+    const size_t ring = ring_bytes(SWEEP_THREADS, sizeof(T), N, MOMENTS_ROWS, MOMENTS_STAGES);
+    const sweep s = sweep_for(c, moments<T, N>, size->batch, size->positions, size->channels, N, ring);
+    moments<T, N><<<sweep_blocks(s), sweep_threads(s), std::max(ring, sweep_shared(s, N)), c->stream>>>(
         s, (int)size->groups, static_cast<const T *>(x), partial);
     launched(c, "group norm's moments");
     join_moments<N><<<(unsigned)divide_up(size->batch * size->groups, 4), 128, 0, c->stream>>>(
@@ -417,11 +423,12 @@ void kern_cuda_group_norm_backward(kern_cuda *c, const kern_group_norm *size, co
       constexpr bool SILU = decltype(of_silu)::value;
       const auto x_t = static_cast<const T *>(x), gain_t = static_cast<const T *>(gain);
       const auto offset_t = static_cast<const T *>(offset), dy_t = static_cast<const T *>(dy);
-      const sweep s = sweep_for(c, sums<T, N, SILU>, size->batch, size->positions, size->channels, N);
+      const size_t ring = ring_bytes(SWEEP_THREADS, sizeof(T), N, 2, SUMS_STAGES);
+      const sweep s = sweep_for(c, sums<T, N, SILU>, size->batch, size->positions, size->channels, N, ring);
       float *means = static_cast<float *>(c->options.workspace);
       float *of_groups = means + size->batch * size->groups * 2;
       float *of_channels = of_groups + group_floats(s, size->groups);
-      sums<T, N, SILU><<<sweep_blocks(s), sweep_threads(s), sweep_shared(s, N), c->stream>>>(
+      sums<T, N, SILU><<<sweep_blocks(s), sweep_threads(s), std::max(ring, sweep_shared(s, N)), c->stream>>>(
           s, (int)size->groups, x_t, gain_t, offset_t, statistics, dy_t, dx != nullptr ? of_groups : nullptr,
           of_weights ? of_channels : nullptr);
       launched(c, "group norm's sums");
@@ -431,8 +438,9 @@ void kern_cuda_group_norm_backward(kern_cuda *c, const kern_group_norm *size, co
                                                                                               of_groups, means);
       launched(c, "group norm's means");
       const auto kernel = input_gradient<T, N, SILU>;
-      const sweep last = sweep_for(c, kernel, size->batch, size->positions, size->channels, N);
-      kernel<<<sweep_blocks(last), sweep_threads(last), 0, c->stream>>>(
+      const size_t gradient_ring = ring_bytes(SWEEP_THREADS, sizeof(T), N, 3, GRADIENT_STAGES);
+      const sweep last = sweep_for(c, kernel, size->batch, size->positions, size->channels, N, gradient_ring);
+      kernel<<<sweep_blocks(last), sweep_threads(last), gradient_ring, c->stream>>>(
           last, (int)size->groups, x_t, gain_t, offset_t, statistics, means, dy_t, static_cast<T *>(dx), accumulate);
       launched(c, "group norm's gradient");
     });

@@ -123,13 +123,15 @@ inline unsigned sweep_blocks(const sweep &s) { return (unsigned)(s.batch * s.sla
 // Two sums for each thread's channels.
 inline size_t sweep_shared(const sweep &s, int n) { return (size_t)2 * s.columns * s.lanes * n * sizeof(float); }
 
-// A sweep for as many blocks as the stream's part runs of a kernel side by side.
+// A sweep for as many blocks as the stream's part runs of a kernel side by side, each with so much shared memory or
+// what the sums need.
 template <typename K>
-sweep sweep_for(kern_cuda *context, K *kernel, int64_t batch, int64_t positions, int64_t channels, int n) {
+sweep sweep_for(kern_cuda *context, K *kernel, int64_t batch, int64_t positions, int64_t channels, int n,
+                size_t shared = 0) {
   const sweep one = sweep_of(batch, positions, channels, n, 1);
   int resident = 1;
   (void)KERN_CUDA_TRY(context, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, sweep_threads(one),
-                                                                             sweep_shared(one, n)));
+                                                                             std::max(shared, sweep_shared(one, n))));
   return sweep_of(batch, positions, channels, n, (int64_t)context->sm_count * std::max(1, resident));
 }
 

@@ -4,6 +4,7 @@
 #ifndef DP_KERNELS_CUDA_ROW_NORM_RING_CUH
 #define DP_KERNELS_CUDA_ROW_NORM_RING_CUH
 
+#include "kernels/cuda/ring.cuh"
 #include "kernels/cuda/row_norm_both.cuh"
 
 namespace kern {
@@ -14,23 +15,6 @@ template <typename T, int V>
 constexpr int RING_WARPS = V > 32 / pack<T>::count ? 12 : 16;
 constexpr int RING_STAGES = 4;  // at most; 2 at least
 
-// 16 bytes into shared memory, on their way. Without a hint for the device's cache: with one ptxas 13.0 addresses some of
-// these copies by registers that are no descriptor, which the device calls an illegal instruction.
-__device__ __forceinline__ void ring_fetch(uint4 *to, const void *from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-               "l"(__cvta_generic_to_global(from))
-               : "memory");
-}
-__device__ __forceinline__ void ring_close() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until all but the newest stages - 1 rows have come.
-__device__ __forceinline__ void ring_wait(int stages) {
-  if (stages == 2)
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-  else if (stages == 3)
-    asm volatile("cp.async.wait_group 2;" ::: "memory");
-  else
-    asm volatile("cp.async.wait_group 3;" ::: "memory");
-}
 // Nothing that was read before is kept in registers behind it.
 __device__ __forceinline__ void ring_forget() { asm volatile("" ::: "memory"); }
 
