@@ -8,6 +8,7 @@ libbase_a_SOURCES = \
 	base/file.c base/file.h \
 	base/folder.c base/folder.h \
 	base/json.c \
+	base/line.c base/line.h \
 	base/median.c base/median.h \
 	base/node.c base/node.h \
 	base/progress.c base/progress.h \

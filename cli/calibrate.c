@@ -8,6 +8,7 @@
 #include "base/progress.h"
 #include "base/range.h"
 #include "base/schema.h"
+#include "cli/calibrate_run.h"
 #include "cli/calibrate_units.h"
 #include "cli/command.h"
 #include "cli/efficiency.h"
@@ -36,7 +37,7 @@ static const cli_option options[] = {
     {.name = "from",
      .type = CLI_STRING,
      .argument = "DIR",
-     .help = "measure nothing: correct --profile by a run that it predicted",
+     .help = "measure nothing: a profile of that run; with --profile, which predicted it, that one corrected",
      .slot = SLOT_FROM},
     CLI_OPTION_PROFILE(SLOT_PROFILE),
     {.name = "backend",
@@ -399,13 +400,65 @@ static dp_status print_factors(const plan_profile_factors *factors, const char *
   return status;
 }
 
-static dp_status correct(const calibration *c, const cli_values *values) {
+static dp_status print_run(const plan_profile *profile, const dp_str *outliers, const char *path, bool json,
+                           dp_error *error) {
+  const plan_profile_part *part = &profile->parts.items[0];
+  if (!json) {
+    char figure[32], other[32];
+    printf("%s: %zu passes of units, from a run of %lld worker%s\n", path, profile->units.count,
+           (long long)profile->workers, profile->workers == 1 ? "" : "s");
+    printf("  instructions are foretold to %.1f %% (median of %lld kept aside)\n", 100 * profile->held_out_error,
+           (long long)profile->held_out);
+    printf("  optimizer %s a million parameters, an instruction %s beside its units\n",
+           dp_format_seconds(1e6 * part->optimizer_s_per_parameter, figure),
+           dp_format_seconds(part->instruction_s, other));
+    if (outliers->length) printf("%s", dp_str_text(outliers));
+    return DP_OK;
+  }
+  json_t *root = json_pack(
+      "{s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "profile", path, "measurements", (json_int_t)profile->units.count,
+      "held_out", (json_int_t)profile->held_out, "held_out_error", profile->held_out_error, "optimizer_s_per_parameter",
+      part->optimizer_s_per_parameter, "instruction_s", part->instruction_s, "outliers", dp_str_text(outliers));
+  if (!root) return dp_fail_memory(error);
+  const dp_status status = cli_json_print(root, error);
+  json_decref(root);
+  return status;
+}
+
+/* The scenario again as the run had it: its plan may rest on the profile that it was predicted with. */
+static dp_status read_as_run(calibration *c, const cli_values *values, plan_scenario *scenario) {
+  const char *known = NULL;
+  const char **sets = DP_ARENA_NEW(&c->arena, const char *, (size_t)values->set_count + 1);
+  if (!sets) return dp_fail_memory(c->error);
+  DP_TRY(cli_run_profile_of(values->slots[SLOT_FROM].string, &c->arena, &known, c->error));
+  for (int i = 0; i < values->set_count; i++) sets[i] = values->sets[i];
+  sets[values->set_count] = known;
+  DP_TRY(plan_scenario_read(values->arguments[0], sets, values->set_count + (known ? 1 : 0), scenario, c->error));
+  if (!plan_device_is_processor(scenario->cluster.devices.items[0].model)) scenario->implementation = "cuda";
+  return DP_OK;
+}
+
+static dp_status learn(calibration *c, const cli_values *values) {
+  plan_profile profile = {.device = NULL};
+  plan_scenario scenario;
+  dp_str outliers = {0};
+  DP_TRY(cli_efficiency_read(&c->efficiency, c->error));
+  DP_TRY(read_as_run(c, values, &scenario));
+  dp_status status =
+      cli_calibrate_run(&scenario, c->efficiency, values->slots[SLOT_FROM].string, &profile, &outliers, c->error);
+  plan_scenario_free(&scenario);
+  if (status == DP_OK) status = plan_profile_write(&profile, path_of(values), c->error);
+  if (status == DP_OK)
+    status = print_run(&profile, &outliers, path_of(values), values->slots[SLOT_JSON].given, c->error);
+  dp_str_free(&outliers);
+  plan_profile_free(&profile);
+  return status;
+}
+
+static dp_status correct(calibration *c, const cli_values *values) {
   plan_profile_factors factors;
   plan_profile *profile = c->scenario->profile;
-  if (!profile)
-    return dp_fail(
-        c->error, DP_BAD_INPUT,
-        "calibrate: found --from without a profile, needed: --profile FILE, which the run was predicted with");
+  if (!profile) return learn(c, values);
   DP_TRY(cli_recalibrate(c->scenario, values->slots[SLOT_FROM].string, &factors, c->error));
   plan_profile_scale(profile, &factors);
   DP_TRY(plan_profile_write(profile, path_of(values), c->error));

@@ -93,3 +93,21 @@ dp_status cli_recalibrate(const plan_scenario *scenario, const char *folder, pla
   dp_arena_free(&arena);
   return status;
 }
+
+dp_status cli_run_profile_of(const char *folder, dp_arena *arena, const char **assignment, dp_error *error) {
+  dp_document setup = {0};
+  const char *path = dp_arena_printf(arena, "%s/setup.json", folder);
+  *assignment = NULL;
+  if (!path) return dp_fail_memory(error);
+  DP_TRY(dp_document_read(path, &setup, error));
+  const dp_node *list = dp_node_get(setup.root, "assignments");
+  dp_status status = DP_OK;
+  for (size_t i = 0; list && i < list->count && status == DP_OK; i++) {
+    if (list->items[i]->kind != DP_NODE_STRING || strncmp(list->items[i]->string, "cluster.profile=", 16) != 0)
+      continue;
+    *assignment = dp_arena_strdup(arena, list->items[i]->string);
+    if (!*assignment) status = dp_fail_memory(error);
+  }
+  dp_document_free(&setup);
+  return status;
+}

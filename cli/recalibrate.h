@@ -2,6 +2,7 @@
 #ifndef DP_CLI_RECALIBRATE_H
 #define DP_CLI_RECALIBRATE_H
 
+#include "base/arena.h"
 #include "plan/scenario.h"
 
 /* What the run in `folder` took against what was predicted of it with the scenario's profile: by pass, the median time
@@ -9,5 +10,7 @@
  * scenario or was predicted otherwise; a factor is beyond 0.01 to 100. */
 dp_status cli_recalibrate(const plan_scenario *scenario, const char *folder, plan_profile_factors *factors,
                           dp_error *error);
+/* The assignment "cluster.profile=..." that the run in `folder` was given; NULL: none. In the arena. */
+dp_status cli_run_profile_of(const char *folder, dp_arena *arena, const char **assignment, dp_error *error);
 
 #endif

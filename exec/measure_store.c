@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/line.h"
 #include "base/median.h"
 
 enum { HOLD_OUT = 5 };
@@ -94,23 +95,6 @@ void exec_measure_begin_run(exec_measure *m, const plan_program *program) {
   if (program->plan->ranks == 1 && program->worker_count > m->workers) m->workers = program->worker_count;
 }
 
-/* When the last of what it waits for, and the one before it on its lane, ended; which that is. */
-static double released_s(const plan_timeline *t, uint32_t lane, uint32_t i, uint32_t *by) {
-  const plan_program *program = t->program;
-  double latest = 0;
-  *by = PLAN_NO_PEER;
-  for (uint32_t w = program->wait_first[i]; w < program->wait_first[i + 1]; w++)
-    if (t->end_s[program->waits[w]] >= latest) {
-      *by = program->waits[w];
-      latest = t->end_s[*by];
-    }
-  if (i > program->lanes[lane].first && t->end_s[i - 1] >= latest) {
-    *by = i - 1;
-    latest = t->end_s[i - 1];
-  }
-  return latest;
-}
-
 static double trained_parameters(const plan_program *program, const graph *g, uint32_t worker) {
   return (double)plan_trainable_parameters(program->plan, g, plan_worker_rank(program->plan, (int)worker));
 }
@@ -120,9 +104,9 @@ static dp_status keep_instruction(exec_measure *m, const plan_timeline *t, uint3
   const plan_instruction *instruction = &program->instructions[i];
   const double seconds = t->end_s[i] - t->start_s[i];
   uint32_t by, other;
-  const double released = released_s(t, lane, i, &by);
+  const double released = plan_released_s(t, lane, i, &by);
   if (instruction->opcode == PLAN_RECV) {
-    const double sent = released_s(t, plan_instruction_lane(program, instruction->peer), instruction->peer, &other);
+    const double sent = plan_released_s(t, plan_instruction_lane(program, instruction->peer), instruction->peer, &other);
     const double bytes = (double)program->messages[instruction->class_id].bytes;
     if (!dp_array_push(&m->before_s, t->start_s[i] - fmax(released, sent))) return dp_fail_memory(error);
     return bytes > 0 ? keep_size(&m->copies, bytes, seconds, error) : DP_OK;
@@ -211,26 +195,17 @@ static dp_status add_points(const exec_sizes *sizes, plan_profile_points *points
   return DP_OK;
 }
 
-/* seconds = constant + slope * size through the times of sizes, neither negative: by least squares, else through 0.
- */
-static void fit_line(const exec_sizes *sizes, double *constant, double *slope) {
-  double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+/* Through what each size typically takes. */
+static dp_status fit_line(const exec_sizes *sizes, double *constant, double *slope, dp_error *error) {
+  double *points = malloc((2 * sizes->count + 1) * sizeof *points), *seconds = points + sizes->count;
+  if (!points) return dp_fail_memory(error);
   for (size_t i = 0; i < sizes->count; i++) {
-    const double size = sizes->items[i].size, seconds = typical_of(&sizes->items[i].seconds);
-    n++;
-    x += size;
-    y += seconds;
-    xx += size * size;
-    xy += size * seconds;
+    points[i] = sizes->items[i].size;
+    seconds[i] = typical_of(&sizes->items[i].seconds);
   }
-  const double spread = n * xx - x * x;
-  *constant = *slope = 0;
-  if (n == 0) return;
-  *slope = spread > 0 ? (n * xy - x * y) / spread : -1;
-  *constant = (y - *slope * x) / n;
-  if (*slope >= 0 && *constant >= 0) return;
-  *constant = 0;
-  *slope = xx > 0 ? xy / xx : 0;
+  dp_fit_line(points, seconds, sizes->count, constant, slope);
+  free(points);
+  return DP_OK;
 }
 
 static dp_status add_ops(const exec_measure *m, double factor, plan_profile *profile, dp_error *error) {
@@ -277,9 +252,9 @@ static double excess_of(const exec_measure *m) {
 static dp_status make_profile(const exec_measure *m, plan_profile *profile, dp_error *error) {
   profile->threads = m->threads;
   profile->workers = m->workers > 0 ? m->workers : 1;
-  fit_line(&m->optimizer[0], &profile->optimizer_s, &profile->optimizer_s_per_parameter);
+  DP_TRY(fit_line(&m->optimizer[0], &profile->optimizer_s, &profile->optimizer_s_per_parameter, error));
   profile->optimizer_busy_factor = busy_factor(m);
-  fit_line(&m->loss, &profile->loss_s, &profile->loss_s_per_byte);
+  DP_TRY(fit_line(&m->loss, &profile->loss_s, &profile->loss_s_per_byte, error));
   profile->instruction_s = fmax(0, typical_of(&m->gaps_s));
   profile->handover_s = fmax(0, typical_of(&m->before_s)) + fmax(0, typical_of(&m->after_s));
   profile->step_s = fmax(0, typical_of(&m->begin_s));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/line.h"
 #include "base/median.h"
 
 enum { ASIDE = 5, LEAST = 5 }; /* every fifth sample is kept aside, where there are so many */
@@ -203,27 +204,20 @@ static dp_status add_unit(const exec_units *u, const exec_units_row_data *row, d
   return unit.unit && unit.name && dp_array_push(&profile->units, unit) ? DP_OK : dp_fail_memory(error);
 }
 
-/* seconds = constant + slope * parameters of those that ran theirs alone, or of all where none did; neither negative.
- */
-static void fit_optimizer(const exec_units *u, plan_profile_part *part) {
-  double n = 0, x = 0, y = 0, xx = 0, xy = 0, more = 0, shared = 0;
+/* Of those that ran theirs alone; and how much longer all at once take. */
+static dp_status fit_optimizer(const exec_units *u, plan_profile_part *part, dp_error *error) {
+  double *points = malloc((2 * u->optimizers.count + 1) * sizeof *points), *seconds = points + u->optimizers.count;
+  double more = 0, shared = 0;
+  size_t count = 0;
+  if (!points) return dp_fail_memory(error);
   for (size_t i = 0; i < u->optimizers.count; i++) {
     const exec_units_optimizer *one = &u->optimizers.items[i];
     if (one->sms != part->sms || one->all) continue;
-    n++;
-    x += one->parameters;
-    y += one->seconds;
-    xx += one->parameters * one->parameters;
-    xy += one->parameters * one->seconds;
+    points[count] = one->parameters;
+    seconds[count++] = one->seconds;
   }
-  const double spread = n * xx - x * x;
-  if (n == 0) return;
-  part->optimizer_s_per_parameter = spread > 1e-6 * n * xx ? (n * xy - x * y) / spread : -1;
-  part->optimizer_s = (y - part->optimizer_s_per_parameter * x) / n;
-  if (part->optimizer_s_per_parameter < 0 || part->optimizer_s < 0) {
-    part->optimizer_s = 0;
-    part->optimizer_s_per_parameter = xy / xx;
-  }
+  dp_fit_line(points, seconds, count, &part->optimizer_s, &part->optimizer_s_per_parameter);
+  free(points);
   for (size_t i = 0; i < u->optimizers.count; i++) {
     const exec_units_optimizer *one = &u->optimizers.items[i];
     const double alone_s = part->optimizer_s + part->optimizer_s_per_parameter * one->parameters;
@@ -232,6 +226,7 @@ static void fit_optimizer(const exec_units *u, plan_profile_part *part) {
     shared += one->crowd * alone_s;
   }
   part->optimizer_busy_factor = shared > 0 ? fmax(1, 1 + more / shared) : 1;
+  return DP_OK;
 }
 
 static void drop_known(const exec_units *u, plan_profile *profile) {
@@ -266,7 +261,7 @@ static dp_status add_all(const exec_units *u, double *scratch, check *c, plan_pr
     part.step_s /= programs;
     part.runtime_bytes /= programs;
     part.optimizer_busy_factor = 1;
-    fit_optimizer(u, &part);
+    DP_TRY(fit_optimizer(u, &part, error));
     if (!dp_array_push(&profile->parts, part)) return dp_fail_memory(error);
   }
   profile->repeat_error = dp_median(c->halves.items, c->halves.count);

@@ -24,6 +24,22 @@ void plan_timeline_free(plan_timeline *timeline) {
   *timeline = (plan_timeline){0};
 }
 
+double plan_released_s(const plan_timeline *t, uint32_t lane, uint32_t i, uint32_t *by) {
+  const plan_program *program = t->program;
+  double latest = 0;
+  *by = PLAN_NO_PEER;
+  for (uint32_t w = program->wait_first[i]; w < program->wait_first[i + 1]; w++)
+    if (t->end_s[program->waits[w]] >= latest) {
+      *by = program->waits[w];
+      latest = t->end_s[*by];
+    }
+  if (i > program->lanes[lane].first && t->end_s[i - 1] >= latest) {
+    *by = i - 1;
+    latest = t->end_s[i - 1];
+  }
+  return latest;
+}
+
 /* ---- the critical path ---- */
 
 typedef struct path {

@@ -15,6 +15,10 @@ typedef struct plan_timeline {
 dp_status plan_timeline_init(const plan_program *program, plan_timeline *timeline, dp_error *error);
 void plan_timeline_free(plan_timeline *timeline);
 
+/* When the last of what an instruction of a lane waits for, and the one before it there, ended; `by`: which that is,
+ * PLAN_NO_PEER: nothing. */
+double plan_released_s(const plan_timeline *timeline, uint32_t lane, uint32_t instruction, uint32_t *by);
+
 typedef struct plan_worker_metrics {
   double compute_s;      /* busy time of the compute lane, without tensor_s */
   double forward_s, backward_s, optimizer_s; /* parts of compute_s */

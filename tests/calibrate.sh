@@ -70,6 +70,24 @@ correct() {
     { echo "the ops are not $factor times what they were"; return 1; }
 }
 
+# How far from what a run computed its prediction was: |ln| of the middles of all forwards and backwards, in 1/1000.
+computed_error() {
+  awk -F'[:,]' '/"kind": "(FORWARD|BACKWARD)"/ { on = 1 } /"kind": "(SEND|RECV|OPT)/ { on = 0 } /"predicted"/ { s = 0 }
+    /"measured"/ { s = 1 } on && /"count"/ { n = $2 } on && /"median_s"/ { sum[s] += n * $2 } /"workers"/ { exit }
+    END { e = 1000 * log(sum[0] / sum[1]); printf "%d\n", e < 0 ? -e : e }' "$1/comparison.json"
+}
+
+# a profile of a run of two stages predicts what one worker computes, which the curves of the catalogue do not know so well
+learn() {
+  local one=(--set plan.stages=1 --set data.path="$PWD/demo" --steps 4 --no-plots) without with
+  "$diffpipe" calibrate "$unet" --set data.path="$PWD/demo" --from run --out learnt.json --json >said.json 2>talk.txt || { cat talk.txt; return 1; }
+  positive measurements said.json && positive held_out said.json && grep -q '"pass": "backward"' learnt.json || return 1
+  "$diffpipe" run "$unet" "${one[@]}" --out without >talk.txt 2>&1 && "$diffpipe" run "$unet" "${one[@]}" --profile learnt.json --out with >talk.txt 2>&1 ||
+    { cat talk.txt; return 1; }
+  without=$(computed_error without) with=$(computed_error with)
+  [ "$with" -lt $((without + 100)) ] && [ "$with" -lt 500 ] || { echo "off by $with / 1000 with the profile, $without without"; return 1; }
+}
+
 printf 'format = "diffpipe-cluster"\nversion = 1\n[[node]]\n[[node.device]]\nmodel = "CPU-8-cores"\ncount = 2\n' >large.toml
 
 # a GPU that is not there, whether or not this build knows any
@@ -86,7 +104,10 @@ one "other shapes are interpolated" interpolate
 one "a search takes it" search
 one "the line of a search's best plan repeats it" repeat
 one "a run corrects it" correct
-one "a correction needs the profile" refuses 'found --from without a profile, needed: --profile FILE' calibrate "$unet" --from run
+one "a profile comes of a run" learn
+one "a profile of a run needs its plan" refuses 'timeline.json:[0-9]+: calibrate: found instruction [0-9]+, which the scenario.s plan does not have so' calibrate "$unet" --from run --set plan.stages=1
+one "a profile of a run needs its scenario" refuses 'calibrate: found a run of small, allowed: of other' calibrate "$unet" --from run --set name=other
+one "a profile of a run needs a run" refuses 'demo/setup.json: cannot be read' calibrate "$unet" --from demo
 one "a correction needs the run's profile" refuses 'setup.json:[0-9]+: calibrate: the run was predicted with another profile' calibrate "$unet" --from run --profile better.json
 one "a correction needs the run's scenario" refuses 'found a run of small, allowed: of other' calibrate "$unet" --set name=other --from run --profile profile.json
 one "a correction needs a run" refuses 'demo/comparison.json: cannot be read' calibrate "$unet" --from demo --profile profile.json

@@ -378,3 +378,6 @@ tests_test_profiler_trace_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 CHECK_SUITES += tests/test_exec_units
 tests_test_exec_units_SOURCES = tests/test_exec_units.c tests/fixtures.h tests/scratch.h tests/sim_efficiency.h tests/suite.h
 tests_test_exec_units_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS) -lm
+CHECK_SUITES += tests/test_sim_run_profile
+tests_test_sim_run_profile_SOURCES = tests/test_sim_run_profile.c tests/fixtures.h tests/scratch.h tests/sim_efficiency.h tests/suite.h
+tests_test_sim_run_profile_LDADD = $(TEST_LIBS)

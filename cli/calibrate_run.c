@@ -1,0 +1,199 @@
+#include "cli/calibrate_run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/measure.h"
+#include "exec/pipeline.h"
+#include "plan/profile_run.h"
+#include "plan/transport.h"
+#include "reports/read.h"
+#include "sim/predict.h"
+
+typedef struct reading {
+  const plan_scenario *scenario;
+  const sim_prediction *prediction;
+  dp_document timeline_file, comparison_file;
+  plan_timeline timeline;
+  double *forward_s, *backward_s; /* [unit] */
+  double step_s;
+  dp_error *error;
+} reading;
+
+/* ---- timeline.json ---- */
+
+static dp_status check_event(const reading *r, const dp_node *event, int64_t id) {
+  const plan_program *program = &r->prediction->program;
+  const dp_node *args = dp_node_get(event, "args"), *chunk = dp_node_get(args, "chunk");
+  const dp_node *microbatch = dp_node_get(args, "microbatch"), *bytes = dp_node_get(args, "bytes");
+  bool same = id >= 0 && id < (int64_t)program->instruction_count;
+  if (same) {
+    const plan_instruction *i = &program->instructions[id];
+    const bool message = i->opcode == PLAN_SEND || i->opcode == PLAN_RECV;
+    same = (!chunk || chunk->integer == (int64_t)i->chunk) &&
+           (!microbatch || microbatch->integer == (int64_t)i->microbatch) &&
+           (!message || (bytes && bytes->integer == program->messages[i->class_id].bytes));
+  }
+  if (same) return DP_OK;
+  return dp_fail_at(r->error, event,
+                    "calibrate: found instruction %lld, which the scenario's plan does not have so, "
+                    "allowed: the run's scenario, with all that was --set",
+                    (long long)id);
+}
+
+/* The first of each instruction is the measured one; the predicted follow. */
+static dp_status read_events(reading *r, const dp_node *events) {
+  const uint32_t n = r->prediction->program.instruction_count;
+  uint32_t seen = 0;
+  dp_status status = DP_OK;
+  uint8_t *known = calloc((size_t)n + 1, 1);
+  if (!known) return dp_fail_memory(r->error);
+  for (size_t e = 0; events && e < events->count && seen < n && status == DP_OK; e++) {
+    const dp_node *event = events->items[e], *id = dp_node_get(dp_node_get(event, "args"), "instruction");
+    const char *kind = report_node_text(event, "ph");
+    if (!kind || strcmp(kind, "X") != 0 || !id || id->kind != DP_NODE_INTEGER) continue;
+    status = check_event(r, event, id->integer);
+    if (status != DP_OK || known[id->integer]) continue;
+    known[id->integer] = 1;
+    seen++;
+    r->timeline.start_s[id->integer] = 1e-6 * report_node_real(event, "ts");
+    r->timeline.end_s[id->integer] = 1e-6 * (report_node_real(event, "ts") + report_node_real(event, "dur"));
+    r->timeline.step_s = fmax(r->timeline.step_s, r->timeline.end_s[id->integer]);
+  }
+  free(known);
+  if (status != DP_OK || seen == n) return status;
+  return dp_fail_at(r->error, r->timeline_file.root,
+                    "calibrate: found %u instructions, allowed: the %u of the scenario's plan", seen, n);
+}
+
+static dp_status read_timeline(reading *r, const char *path) {
+  DP_TRY(dp_document_read(path, &r->timeline_file, r->error));
+  const dp_node *about = dp_node_get(r->timeline_file.root, "otherData");
+  const char *origin = report_node_text(about, "origin"), *scenario = report_node_text(about, "scenario");
+  if (!origin || strcmp(origin, "measured") != 0)
+    return dp_fail_at(r->error, r->timeline_file.root, "calibrate: found a timeline that is %s, allowed: measured",
+                      origin ? origin : "nothing known");
+  if (!scenario || strcmp(scenario, r->scenario->name) != 0)
+    return dp_fail_at(r->error, r->timeline_file.root, "calibrate: found a run of %s, allowed: of %s",
+                      scenario ? scenario : "nothing", r->scenario->name);
+  r->step_s = report_node_real(about, "step_s");
+  return read_events(r, dp_node_get(r->timeline_file.root, "traceEvents"));
+}
+
+/* ---- comparison.json: how a chunk's units share its time ---- */
+
+/* Measured, where an executor could tell units apart, else as they were predicted. */
+static double unit_s(const dp_node *unit, const char *pass) {
+  const dp_node *times = dp_node_get(unit, pass);
+  const double measured = report_node_real(times, "measured_s");
+  return measured > 0 ? measured : report_node_real(times, "predicted_s");
+}
+
+static dp_status read_units(reading *r, const char *path) {
+  const size_t count = r->prediction->graph.units.count;
+  const uint8_t *recompute = r->prediction->plan.recompute;
+  DP_TRY(dp_document_read(path, &r->comparison_file, r->error));
+  const dp_node *units = report_node_list(r->comparison_file.root, "units");
+  if (!units || units->count != count)
+    return dp_fail_at(r->error, r->comparison_file.root, "calibrate: found %zu units, allowed: the %zu of the scenario",
+                      units ? units->count : 0, count);
+  for (size_t u = 0; u < count; u++) {
+    const double least = 0.1; /* of a backward, beside what it runs again */
+    r->forward_s[u] = unit_s(units->items[u], "forward");
+    r->backward_s[u] = unit_s(units->items[u], "backward");
+    if (recompute && recompute[u])
+      r->backward_s[u] = fmax(least * r->backward_s[u], r->backward_s[u] - r->forward_s[u]);
+  }
+  return DP_OK;
+}
+
+/* ---- the profile ---- */
+
+static bool is_staged(const reading *r) {
+  const plan_plan *plan = &r->prediction->plan;
+  return plan_worker_count(plan) > 1 && plan_transport_of(plan, &r->scenario->cluster, 0, 1) == PLAN_TRANSPORT_HOST;
+}
+
+/* Workers of the first device's card, or of its machine's processors. */
+static int sharers_of(const reading *r) {
+  const plan_device *devices = r->scenario->cluster.devices.items;
+  const plan_plan *plan = &r->prediction->plan;
+  int count = 0;
+  for (int w = 0; w < plan_worker_count(plan); w++) {
+    const plan_device *device = &devices[plan->devices[w]];
+    count +=
+        plan_device_is_processor(devices[0].model) ? device->node == devices[0].node : device->card == devices[0].card;
+  }
+  return count > 0 ? count : 1;
+}
+
+static dp_status name_profile(const reading *r, plan_profile *profile) {
+  const plan_device *device = &r->scenario->cluster.devices.items[0];
+  const char *processor = NULL;
+  int cores = 0;
+  DP_TRY(exec_measure_machine(&profile->arena, &processor, &cores, r->error));
+  const bool cpu = plan_device_is_processor(device->model);
+  profile->threads = cpu ? device->model->sm_count : 1;
+  profile->workers = sharers_of(r);
+  profile->cores = fmax(cores, (double)(profile->workers * profile->threads));
+  profile->precision = r->scenario->model_options.precision;
+  const struct {
+    const char **to;
+    const char *text;
+  } strings[] = {{&profile->device, device->model->name},
+                 {&profile->processor, cpu ? processor : device->model->name},
+                 {&profile->implementation, r->scenario->implementation},
+                 {&profile->gemm, cpu ? kern_gemm_name() : "cuBLASLt"},
+                 {&profile->made, "from a run"}};
+  for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
+    *strings[i].to = dp_arena_strdup(&profile->arena, strings[i].text);
+    if (!*strings[i].to) return dp_fail_memory(r->error);
+  }
+  return DP_OK;
+}
+
+static dp_status fit(reading *r, const char *folder, plan_profile *profile, dp_str *outliers) {
+  dp_str path = {0};
+  const size_t units = r->prediction->graph.units.count;
+  r->forward_s = calloc(2 * units + 1, sizeof *r->forward_s);
+  if (!r->forward_s) return dp_fail_memory(r->error);
+  r->backward_s = r->forward_s + units;
+  dp_str_addf(&path, "%s/timeline.json", folder);
+  dp_status status = path.failed ? dp_fail_memory(r->error) : read_timeline(r, path.text);
+  dp_str_clear(&path);
+  dp_str_addf(&path, "%s/comparison.json", folder);
+  if (status == DP_OK) status = path.failed ? dp_fail_memory(r->error) : read_units(r, path.text);
+  dp_str_free(&path);
+  DP_TRY(status);
+  const plan_worker_memory *memory = &r->prediction->memory.workers[0];
+  const plan_profile_run run = {.timeline = &r->timeline,
+                                .graph = &r->prediction->graph,
+                                .forward_s = r->forward_s,
+                                .backward_s = r->backward_s,
+                                .sms = r->scenario->cluster.devices.items[0].sm_count,
+                                .sharers = sharers_of(r),
+                                .staged = is_staged(r),
+                                .step_s = r->step_s,
+                                .runtime_bytes = memory->peak_bytes - memory->layout_bytes};
+  DP_TRY(plan_profile_of_run(&run, profile, outliers, r->error));
+  return name_profile(r, profile);
+}
+
+dp_status cli_calibrate_run(const plan_scenario *scenario, const sim_efficiency *efficiency, const char *folder,
+                            plan_profile *profile, dp_str *outliers, dp_error *error) {
+  sim_prediction prediction;
+  if (scenario->synthetic)
+    return dp_fail_at(error, plan_scenario_node(scenario, "model", "synthetic_units"),
+                      "calibrate: found synthetic units, allowed: a model; such units cost what the scenario says");
+  DP_TRY(sim_predict(scenario, efficiency, &prediction, error));
+  reading r = {.scenario = scenario, .prediction = &prediction, .error = error};
+  dp_status status = plan_timeline_init(&prediction.program, &r.timeline, error);
+  if (status == DP_OK) status = fit(&r, folder, profile, outliers);
+  free(r.forward_s);
+  plan_timeline_free(&r.timeline);
+  dp_document_free(&r.timeline_file);
+  dp_document_free(&r.comparison_file);
+  sim_prediction_free(&prediction);
+  return status;
+}

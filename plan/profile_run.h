@@ -1,0 +1,35 @@
+/* A profile from one measured step of a run: what its units, optimizers, messages and hand-overs took, as other plans
+ * of the same model may be predicted by.
+ *
+ * An instruction stands for all of its class, the same chunk and pass: the middle of these counts, and the units of the
+ * chunk share it as is said. What lies between the instructions of a lane, of which the second waits for nothing else,
+ * is what one takes beside its units; what lies between the end of a message and what waited for it is a hand-over.
+ * Every fifth instruction of a class is kept aside, and the middle of their errors told.
+ */
+#ifndef DP_PLAN_PROFILE_RUN_H
+#define DP_PLAN_PROFILE_RUN_H
+
+#include "plan/profile.h"
+#include "plan/timeline.h"
+
+typedef struct plan_profile_run {
+  const plan_timeline *timeline; /* of a training program */
+  const graph *graph;
+  const double *forward_s, *backward_s; /* [unit] in proportion to which the units of a chunk share its passes */
+  int64_t sms;                          /* of every worker, as the cost model counts them */
+  int sharers;                          /* workers of a device */
+  bool staged;                          /* messages went through the host's memory */
+  double step_s;                        /* of the step by the wall's clock */
+  int64_t runtime_bytes;
+} plan_profile_run;
+
+/* A line for each instruction that took more than PLAN_PROFILE_OUTLIER times the middle of its class, at most so many.
+ */
+#define PLAN_PROFILE_OUTLIER 1.5
+enum { PLAN_PROFILE_OUTLIERS = 8 };
+
+/* Sets units, parts, copies or staged, sums, handover_s, held_out and held_out_error of an empty profile. `outliers`
+ * gets lines; NULL: nobody asks. */
+dp_status plan_profile_of_run(const plan_profile_run *run, plan_profile *profile, dp_str *outliers, dp_error *error);
+
+#endif

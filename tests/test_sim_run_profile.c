@@ -1,0 +1,205 @@
+/* A profile from a measured step: what is "measured" here comes from a profile known to the test alone, so that other
+ * plans must be predicted from the step's timeline as they are from that. */
+#define _DEFAULT_SOURCE
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/line.h"
+#include "plan/profile_run.h"
+#include "sim/predict.h"
+#include "tests/fixtures.h"
+#include "tests/scratch.h"
+#include "tests/sim_efficiency.h"
+#include "tests/suite.h"
+
+static dp_error error;
+static plan_scenario scenario;
+static sim_prediction prediction;
+static plan_profile learnt;
+#define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
+
+static void setup(void) {
+  error = (dp_error)DP_ERROR_INIT;
+  read_efficiency();
+  scratch_enter();
+}
+
+static void teardown(void) {
+  plan_profile_free(&learnt);
+  sim_prediction_free(&prediction);
+  plan_scenario_free(&scenario);
+  scratch_clean(scratch);
+  scratch_leave();
+  free_efficiency();
+}
+
+/* profile: file; NULL: none. */
+static double predict(const char *profile, const char *plan) {
+  char text[8192], line[64] = "";
+  if (profile) (void)snprintf(line, sizeof line, "profile = \"%s\"", profile);
+  sim_prediction_free(&prediction);
+  plan_scenario_free(&scenario);
+  (void)snprintf(
+      text, sizeof text,
+      "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 64\nwidth = 64\n"
+      "text_tokens = 7\nprecision = \"fp32\"\n[task]\nimplementation = \"cpu\"\nglobal_batch = 8\n[cluster]\n"
+      "%s\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"CPU-core\"\ncount = 4\n[plan]\n"
+      "microbatch_size = 1\n%s\n",
+      fixture_path("sd15", "config.json"), line, plan);
+  OK(plan_scenario_parse(text, strlen(text), "learn.toml", &scenario, &error));
+  OK(sim_predict(&scenario, efficiency, &prediction, &error));
+  return prediction.metrics.step_s;
+}
+
+static void name(plan_profile *profile) {
+  profile->device = "CPU-core";
+  profile->processor = "none";
+  profile->cores = 4;
+  profile->threads = profile->workers = 1;
+  profile->implementation = "cpu";
+  profile->precision = GRAPH_FP32;
+  profile->gemm = profile->made = "none";
+  profile->optimizer_busy_factor = 1;
+}
+
+static double truth_s(size_t unit, plan_profile_pass pass) { return 1e-5 * (double)(1 + unit % 7) * (1 + pass % 3); }
+
+/* What is to be found out: of each unit that is unlike those before. */
+static void write_truth(void) {
+  plan_profile truth = {.device = NULL};
+  plan_profile_keys keys;
+  dp_str text = {0};
+  (void)predict(NULL, "stages = 1");
+  const graph *g = &prediction.graph;
+  OK(plan_profile_keys_init(g, &keys, &error));
+  for (size_t u = 0; u < g->units.count; u++) {
+    char key[17];
+    bool known = false;
+    plan_profile_unit_key(&keys, (int)u, &text, key);
+    for (size_t i = 0; i < truth.units.count; i++) known = known || strcmp(truth.units.items[i].unit, key) == 0;
+    for (int p = PLAN_PROFILE_FORWARD; p <= PLAN_PROFILE_BACKWARD && !known; p++) {
+      const double seconds = truth_s(u, (plan_profile_pass)p);
+      const plan_profile_unit unit = {.unit = dp_arena_strdup(&truth.arena, key),
+                                      .name = g->units.items[u].name,
+                                      .sms = 1,
+                                      .pass = (plan_profile_pass)p,
+                                      .alone_s = seconds,
+                                      .half_s = seconds,
+                                      .busy_s = seconds,
+                                      .runs = 1};
+      ck_assert(dp_array_push(&truth.units, unit));
+    }
+  }
+  const plan_profile_part part = {
+      .sms = 1, .workers = 1, .optimizer_s_per_parameter = 1e-9, .optimizer_busy_factor = 1, .runtime_bytes = 1};
+  const plan_profile_point points[] = {{1000, 1e-6, 1e-6}, {1e8, 1e-1, 1e-1}}; /* 1 ns a byte */
+  ck_assert(dp_array_push(&truth.parts, part));
+  for (int i = 0; i < 2; i++) ck_assert(dp_array_push(&truth.copies, points[i]));
+  name(&truth);
+  OK(plan_profile_finish(&truth, &error));
+  OK(plan_profile_write(&truth, "truth.json", &error));
+  dp_str_free(&text);
+  plan_profile_keys_free(&keys);
+  plan_profile_free(&truth);
+}
+
+/* From the prediction there is: how units share a chunk is as the truth has it. */
+static void learn(dp_str *outliers) {
+  plan_profile truth;
+  plan_profile_keys keys;
+  dp_str text = {0};
+  double forward_s[256], backward_s[256];
+  const graph *g = &prediction.graph;
+  ck_assert_uint_le(g->units.count, 256);
+  OK(plan_profile_read("truth.json", &truth, &error));
+  OK(plan_profile_keys_init(g, &keys, &error));
+  for (size_t u = 0; u < g->units.count; u++) {
+    char key[17];
+    plan_profile_unit_key(&keys, (int)u, &text, key);
+    forward_s[u] = plan_profile_find_unit(&truth, key, 1, PLAN_PROFILE_FORWARD)->alone_s;
+    backward_s[u] = plan_profile_find_unit(&truth, key, 1, PLAN_PROFILE_BACKWARD)->alone_s;
+  }
+  dp_str_free(&text);
+  plan_profile_keys_free(&keys);
+  plan_profile_free(&truth);
+  const plan_profile_run run = {.timeline = &prediction.timeline,
+                                .graph = g,
+                                .forward_s = forward_s,
+                                .backward_s = backward_s,
+                                .sms = 1,
+                                .sharers = 2,
+                                .step_s = prediction.timeline.step_s};
+  OK(plan_profile_of_run(&run, &learnt, outliers, &error));
+  name(&learnt);
+  OK(plan_profile_write(&learnt, "learnt.json", &error));
+}
+
+/* One step of two stages tells of one worker, of four, of other schedules, and of recomputation. */
+START_TEST(other_plans_are_predicted_as_by_the_truth) {
+  static const char *const plans[] = {"stages = 1",
+                                      "stages = 4",
+                                      "stages = 2\nschedule = \"gpipe\"",
+                                      "stages = 2\nschedule = \"interleaved\"\nchunks = 2",
+                                      "stages = 2\nrecompute = \"all\"",
+                                      "stages = 1\ndata_parallel = 1"};
+  write_truth();
+  (void)predict("truth.json", "stages = 2");
+  learn(NULL);
+  ck_assert_int_gt(learnt.held_out, 0);
+  ck_assert(learnt.held_out_error < 1e-6);
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    const double truth = predict("truth.json", plans[i]), got = predict("learnt.json", plans[i]);
+    const double blind = predict(NULL, plans[i]);
+    ck_assert_msg(fabs(got / truth - 1) < 0.01, "%s: %g, expected %g", plans[i], got, truth);
+    ck_assert_msg(fabs(blind / truth - 1) > 0.1, "%s: %g without a profile", plans[i], blind);
+  }
+}
+END_TEST
+
+/* A few instructions that were held up change nothing, and are named. */
+START_TEST(what_was_held_up_does_not_count) {
+  dp_str lines = {0};
+  write_truth();
+  const double truth = predict("truth.json", "stages = 1");
+  (void)predict("truth.json", "stages = 2");
+  uint32_t slow = 0;
+  while (prediction.program.instructions[slow].opcode != PLAN_BACKWARD ||
+         prediction.program.instructions[slow].microbatch != 3)
+    slow++;
+  prediction.timeline.end_s[slow] += 2 * (prediction.timeline.end_s[slow] - prediction.timeline.start_s[slow]);
+  learn(&lines);
+  ck_assert_msg(strstr(dp_str_text(&lines), "worker 0 BACKWARD chunk 0 microbatch 3 took") != NULL, "%s",
+                dp_str_text(&lines));
+  ck_assert_ptr_eq(strchr(dp_str_text(&lines), '\n')[1] ? (void *)1 : NULL, NULL); /* and nothing else is */
+  const double got = predict("learnt.json", "stages = 1");
+  ck_assert_msg(fabs(got / truth - 1) < 0.01, "%g, expected %g", got, truth);
+  dp_str_free(&lines);
+}
+END_TEST
+
+START_TEST(lines_have_no_negative_part) {
+  const double x[] = {1, 2, 4}, rising[] = {3, 5, 9}, falling[] = {9, 5, 3}, below[] = {1, 3, 7};
+  double constant, slope;
+  dp_fit_line(x, rising, 3, &constant, &slope);
+  ck_assert_double_eq_tol(constant, 1, 1e-12);
+  ck_assert_double_eq_tol(slope, 2, 1e-12);
+  dp_fit_line(x, falling, 3, &constant, &slope);
+  ck_assert(constant == 0 && slope > 0);
+  dp_fit_line(x, below, 3, &constant, &slope); /* -1 + 2 x */
+  ck_assert(constant == 0 && slope > 1.5 && slope < 2);
+  dp_fit_line(x, rising, 1, &constant, &slope);
+  ck_assert(constant == 0 && slope == 3);
+  dp_fit_line(x, rising, 0, &constant, &slope);
+  ck_assert(constant == 0 && slope == 0);
+}
+END_TEST
+
+int main(void) {
+  Suite *suite = suite_create("sim_run_profile");
+  TCase *tcase = suite_case(suite, "all", setup, teardown, 60);
+  tcase_add_test(tcase, other_plans_are_predicted_as_by_the_truth);
+  tcase_add_test(tcase, what_was_held_up_does_not_count);
+  tcase_add_test(tcase, lines_have_no_negative_part);
+  return suite_finish(suite);
+}
