@@ -122,6 +122,7 @@ typedef struct exec_device_kind {
   void (*copy)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
                uint32_t to_worker, void *to);
   void (*clear)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
+  void (*delay)(struct exec_pipeline *p, uint32_t lane); /* by exec_pipeline.throttle */
   void (*add_gradients)(struct exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
 
   /* ---- deferred kinds alone; the others' are NULL ---- */

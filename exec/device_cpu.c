@@ -238,6 +238,11 @@ static void clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at) {
   memset(at, 0, (size_t)bytes);
 }
 
+static void delay(exec_pipeline *p, uint32_t lane) {
+  (void)lane;
+  exec_throttle_sleep(&p->throttle);
+}
+
 static void add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to) {
   const float *x = from;
   float *sum = to;
@@ -275,4 +280,5 @@ const exec_device_kind exec_device_cpu = {.name = "cpu",
                                           .time_copies = time_copies,
                                           .copy = copy,
                                           .clear = clear,
+                                          .delay = delay,
                                           .add_gradients = add_gradients};

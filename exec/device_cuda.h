@@ -127,6 +127,7 @@ dp_status exec_cuda_leave(exec_pipeline *p, uint32_t lane, uint32_t instruction,
 void exec_cuda_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
                     uint32_t to_worker, void *to);
 void exec_cuda_clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
+void exec_cuda_delay(exec_pipeline *p, uint32_t lane);
 void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
 dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
 uint32_t exec_cuda_waiting(const exec_pipeline *p);

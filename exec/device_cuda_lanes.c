@@ -230,6 +230,13 @@ void exec_cuda_clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at) {
   NOTE(p, exec_cuda_worker_of(p, lane), cudaMemsetAsync(at, 0, (size_t)bytes, exec_cuda_lanes_of(p)->streams[lane]));
 }
 
+static void CUDART_CB sleep_in_queue(void *throttle) { exec_throttle_sleep(throttle); }
+
+void exec_cuda_delay(exec_pipeline *p, uint32_t lane) {
+  NOTE(p, exec_cuda_worker_of(p, lane),
+       cudaLaunchHostFunc(exec_cuda_lanes_of(p)->streams[lane], sleep_in_queue, &p->throttle));
+}
+
 /* It needs no workspace. */
 void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to) {
   const exec_parameters *parameters = &p->workers[worker].parameters;

@@ -21,8 +21,9 @@ dp_status exec_probe_link(const exec_probe *probe, double *seconds, dp_error *er
     copy.to_gpu = gpu_of(probe->cluster, probe->to_device);
   }
   DP_TRY(kind->probe(&copy, seconds, error));
+  if (!exec_throttle_hits(&throttle, probe->from_device, probe->to_device, probe->step)) return DP_OK;
   const double from_s = dp_clock_s();
-  exec_throttle_wait(&throttle, probe->from_device, probe->to_device, probe->step);
-  if (throttle.more_s > 0) *seconds += dp_clock_s() - from_s;
+  exec_throttle_sleep(&throttle);
+  *seconds += dp_clock_s() - from_s;
   return DP_OK;
 }

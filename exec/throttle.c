@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -36,8 +35,11 @@ dp_status exec_throttle_read(exec_throttle *throttle, dp_error *error) {
   return DP_OK;
 }
 
-void exec_throttle_wait(const exec_throttle *t, int from, int to, int64_t step) {
-  if (t->more_s <= 0 || from != t->from || to != t->to || step < t->first || step > t->last) return;
+bool exec_throttle_hits(const exec_throttle *t, int from, int to, int64_t step) {
+  return t->more_s > 0 && from == t->from && to == t->to && step >= t->first && step <= t->last;
+}
+
+void exec_throttle_sleep(const exec_throttle *t) {
   struct timespec left = {.tv_sec = (time_t)floor(t->more_s)};
   left.tv_nsec = (long)((t->more_s - floor(t->more_s)) * 1e9);
   while (nanosleep(&left, &left) != 0 && errno == EINTR) {

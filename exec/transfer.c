@@ -30,11 +30,12 @@ static bool is_idle(const exec_pipeline *p, const plan_message *message) {
 }
 
 /* Evaluations have no step. */
-static void throttle(const exec_pipeline *p, const plan_message *message) {
+static void throttle(exec_pipeline *p, uint32_t lane, const plan_message *message) {
   const int *devices = p->work.plan->devices;
-  if (p->throttle.more_s > 0 && devices)
-    exec_throttle_wait(&p->throttle, devices[message->from_worker], devices[message->to_worker],
-                       p->work.step->adamw.step);
+  if (p->throttle.more_s > 0 && devices &&
+      exec_throttle_hits(&p->throttle, devices[message->from_worker], devices[message->to_worker],
+                         p->work.step->adamw.step))
+    p->work.kind->delay(p, lane);
 }
 
 void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
@@ -42,7 +43,7 @@ void exec_transfer(exec_pipeline *p, uint32_t recv_at) {
   const plan_instruction *recv = &program->instructions[recv_at], *send = &program->instructions[recv->peer];
   const plan_message *message = &program->messages[recv->class_id];
   if (is_idle(p, message)) return;
-  throttle(p, message);
+  throttle(p, p->lane_of[recv_at], message);
   for (int k = 0; k < message->tensor_count; k++) {
     const uint32_t lane = p->lane_of[recv_at];
     const void *from = sent(p, lane, message, send, k);
@@ -82,7 +83,7 @@ dp_status exec_send(exec_pipeline *p, uint32_t at, dp_error *error) {
   exec_transport *t = p->work.options.transport;
   const int to = exec_process_of(p, (int)message->to_worker);
   const uint32_t tag = p->lane_of[at];
-  throttle(p, message);
+  throttle(p, tag, message);
   if (p->work.kind->send) {
     exec_piece *pieces = p->lanes[tag].pieces;
     return p->work.kind->send(p, at, pieces_of(p, at, true, pieces), pieces, error);
