@@ -84,26 +84,39 @@ static dp_status time_together(exec_units_links *l, exec_pipeline *p, int lanes,
   return DP_OK;
 }
 
+/* What they take by themselves. */
+static dp_status time_compute(const beside *b, double *compute_s, double *wall_s, dp_error *error) {
+  enum { STEPS = 3 };
+  double each_s[STEPS];
+  const double began_s = dp_clock_s();
+  for (int i = 0; i < STEPS; i++) DP_TRY(b->compute(b->data, &each_s[i], error));
+  *wall_s = dp_clock_s() - began_s;
+  *compute_s = dp_median(each_s, STEPS);
+  return DP_OK;
+}
+
 /* Messages without end while all compute: how much longer that takes them. A message touches two workers, but takes of
  * what all of the device share: their part is as much as all lose. */
-static dp_status time_slowdown(exec_units_links *l, exec_pipeline *p, beside *b, double compute_s, dp_error *error) {
-  enum { LEAST_STEPS = 3 };
+static dp_status time_slowdown(exec_units_links *l, exec_pipeline *p, beside *b, dp_error *error) {
+  const double least = 0.01; /* that is more than chance */
   pthread_t thread;
-  double copied_s = 0, seconds;
+  double copied_s = 0, seconds, compute_s, wall_s;
+  DP_TRY(time_compute(b, &compute_s, &wall_s, error));
   DP_TRY(begin(b, &thread, error));
   const double began_s = dp_clock_s();
   dp_status status = DP_OK;
-  while (status == DP_OK && dp_clock_s() - began_s < LEAST_STEPS * compute_s / p->work.program->worker_count) {
+  while (status == DP_OK && dp_clock_s() - began_s < 1.2 * wall_s) {
     status = p->work.kind->time_copies(p, 1, false, most_bytes(p) / 2, &seconds, error);
     copied_s += status == DP_OK ? seconds : 0;
   }
   const double share = fmin(1, copied_s / fmax(1e-9, dp_clock_s() - began_s));
-  DP_TRY(end(b, thread, error));
+  const dp_status ended = end(b, thread, status == DP_OK ? error : NULL);
   DP_TRY(status);
+  DP_TRY(ended);
   if (b->count < 2 || share < 0.1 || compute_s <= 0) return DP_OK;
   b->count--; /* the last had the device for itself in the end */
   const double more = dp_median(b->steps_s, b->count) / compute_s - 1;
-  l->slowdown = fmin(1, fmax(0, more / share) * p->work.program->worker_count / 2);
+  if (more > least) l->slowdown = fmin(1, more / share * p->work.program->worker_count / 2);
   return DP_OK;
 }
 
@@ -126,8 +139,7 @@ static int find_lanes(const exec_pipeline *p, uint32_t lanes[MOST_LANES]) {
   return count;
 }
 
-static dp_status measure(exec_units_links *l, exec_pipeline *p, beside *b, int lanes, double compute_s,
-                         dp_error *error) {
+static dp_status measure(exec_units_links *l, exec_pipeline *p, beside *b, int lanes, dp_error *error) {
   pthread_t thread;
   for (int way = 0; way < EXEC_UNITS_WAYS; way++)
     for (int s = 0; s < sizes_of(p); s++) {
@@ -142,18 +154,18 @@ static dp_status measure(exec_units_links *l, exec_pipeline *p, beside *b, int l
   const dp_status ended = end(b, thread, status == DP_OK ? error : NULL);
   DP_TRY(status);
   DP_TRY(ended);
-  return time_slowdown(l, p, b, compute_s, error);
+  return time_slowdown(l, p, b, error);
 }
 
 dp_status exec_units_measure_links(exec_units *u, exec_pipeline *p, exec_units_compute compute, void *data,
-                                   double compute_s, dp_error *error) {
+                                   dp_error *error) {
   uint32_t lanes[MOST_LANES];
   const int count = find_lanes(p, lanes);
   beside b = {.compute = compute, .data = data, .error = DP_ERROR_INIT};
   if (count == 0) return DP_OK;
   atomic_init(&b.stop, false);
   DP_TRY(p->work.kind->open_copies(p, lanes, count, most_bytes(p), error));
-  const dp_status status = measure(&u->links, p, &b, count, compute_s, error);
+  const dp_status status = measure(&u->links, p, &b, count, error);
   p->work.kind->close_copies(p);
   u->links.measured = status == DP_OK;
   return status;

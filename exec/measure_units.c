@@ -313,11 +313,9 @@ static dp_status compute(void *data, double *seconds, dp_error *error) {
 
 /* The same whatever is computed beside: once. */
 static dp_status take_links(run *r) {
-  double compute_s = 0;
   if (r->units->links.measured || r->how->sharers < 2) return DP_OK;
   choose(r, true, 0, 1, r->program->worker_count, -1);
-  for (uint32_t i = 0; i < r->program->instruction_count; i++) compute_s += r->only[i] ? r->bare_s[i] : 0;
-  return exec_units_measure_links(r->units, r->pipeline, compute, r, compute_s, r->error);
+  return exec_units_measure_links(r->units, r->pipeline, compute, r, r->error);
 }
 
 /* ---- a program ---- */
@@ -384,11 +382,22 @@ static dp_status keep_runtime(run *r) {
                                                                                        : dp_fail_memory(r->error);
 }
 
+/* As many on each device as the cluster has it, however many there are. */
+static dp_status find_places(run *r, const exec_place **places) {
+  const int workers = r->program->worker_count, sharers = r->how->sharers;
+  exec_place *made = DP_ARENA_NEW(&r->arena, exec_place, (size_t)workers);
+  if (!made) return dp_fail_memory(r->error);
+  for (int w = 0; w < workers; w++) made[w] = (exec_place){w / sharers, w % sharers, sharers};
+  *places = made;
+  return DP_OK;
+}
+
 static dp_status measure(run *r) {
   const uint32_t n = r->program->instruction_count;
   exec_pipeline_options options = r->how->options;
   options.feed = (exec_feed){.fill = fill, .data = r};
   DP_TRY(check(r));
+  DP_TRY(find_places(r, &options.places));
   r->only = DP_ARENA_NEW(&r->arena, uint8_t, n);
   r->marks = DP_ARENA_NEW(&r->arena, uint32_t, n);
   r->marked_s = DP_ARENA_NEW(&r->arena, double, n);

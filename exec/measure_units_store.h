@@ -66,11 +66,11 @@ dp_status exec_units_keep(exec_units *units, size_t row, bool first, const exec_
 dp_status exec_units_part(exec_units *units, int64_t sms, int sharers, dp_error *error);
 dp_status exec_units_end_run(exec_units *units, dp_error *error);
 
-/* exec/measure_links.c: of a pipeline whose workers share a device. `compute` has all of them compute for a while,
- * again and again, and says how long they did, all together; alone they did for compute_s. */
+/* exec/measure_links.c: of a pipeline whose workers share a device. `compute` has all of them compute for a while, and
+ * says how long they did, all together. */
 typedef dp_status (*exec_units_compute)(void *data, double *seconds, dp_error *error);
 dp_status exec_units_measure_links(exec_units *units, struct exec_pipeline *pipeline, exec_units_compute compute,
-                                   void *data, double compute_s, dp_error *error);
+                                   void *data, dp_error *error);
 dp_status exec_units_add_links(const exec_units *units, plan_profile *profile, dp_error *error);
 
 /* Between none, half and all of the others computing. */
