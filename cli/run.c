@@ -1,6 +1,4 @@
 /* diffpipe run: trains by a plan, measures every step, and lays what was measured beside what was predicted. */
-#define _POSIX_C_SOURCE 200809L
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +14,7 @@
 #include "cli/run_plan.h"
 #include "cli/run_processes.h"
 #include "cli/run_report.h"
+#include "cli/run_signals.h"
 #include "cli/run_units.h"
 #include "exec/checkpoint.h"
 #include "exec/machine.h"
@@ -101,35 +100,6 @@ static const cli_option options[] = {
      .slot = SLOT_TRUST_CACHE},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON},
 };
-
-/* ---- signals ---- */
-
-enum { WISH_NONE, WISH_SAVE, WISH_STOP }; /* the largest of all processes counts */
-
-static volatile sig_atomic_t asked_to_stop, asked_to_save;
-
-static void take_signal(int signal_number) {
-  if (signal_number == SIGUSR1)
-    asked_to_save = 1;
-  else
-    asked_to_stop = 1;
-}
-
-/* A second Ctrl-C ends the program at once. */
-static void listen(void) {
-  struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART};
-  (void)sigemptyset(&action.sa_mask);
-  (void)sigaction(SIGUSR1, &action, NULL);
-  (void)sigaction(SIGTERM, &action, NULL);
-  action.sa_flags |= (int)SA_RESETHAND;
-  (void)sigaction(SIGINT, &action, NULL);
-}
-
-static dp_status wish(exec_transport *transport, int64_t *wished, dp_error *error) {
-  *wished = asked_to_stop ? WISH_STOP : asked_to_save ? WISH_SAVE : WISH_NONE;
-  asked_to_save = 0;
-  return exec_maximum(transport, wished, error);
-}
 
 /* ---- a run ---- */
 
@@ -225,9 +195,9 @@ static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   DP_TRY(exec_session_step(r->session, &report, r->degrade.degraded ? NULL : timeline, error));
   DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, observed, error), error));
   if (is_due(train->evaluate_every, report.step)) DP_TRY(evaluate(r, error));
-  DP_TRY(wish(r->transport, &wished, error));
-  r->interrupted = wished == WISH_STOP && report.step < r->steps;
-  if (wished != WISH_NONE || is_due(train->checkpoint_every, report.step)) DP_TRY(save(r, error));
+  DP_TRY(cli_run_wish(r->transport, &wished, error));
+  r->interrupted = wished == CLI_RUN_WISH_STOP && report.step < r->steps;
+  if (wished != CLI_RUN_WISH_NONE || is_due(train->checkpoint_every, report.step)) DP_TRY(save(r, error));
   return DP_OK;
 }
 
@@ -248,7 +218,7 @@ static dp_status train(run *r, dp_error *error) {
   DP_TRY(exec_agree(r->transport, begin_monitor(r, error), error));
   DP_TRY(plan_timeline_init(r->predicted->run.program, &timeline, error));
   dp_status status = DP_OK;
-  listen();
+  cli_run_listen();
   if (speaks(r)) dp_progress_begin(&r->bar, "train", (uint64_t)(r->steps - r->first));
   while (status == DP_OK && !r->interrupted && exec_session_done(r->session) < r->steps)
     status = take_step(r, &timeline, error);
