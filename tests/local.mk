@@ -297,7 +297,7 @@ EXTRA_DIST += tests/exec_mpi.sh
 CHECK_SUITES += tests/test_exec_algorithms
 tests_test_exec_algorithms_SOURCES = tests/test_exec_algorithms.c tests/scratch.h tests/suite.h
 tests_test_exec_algorithms_LDADD = $(EXEC_LIBS) $(CHECK_LIBS)
-SCRIPT_TESTS += tests/test_cuda_libraries.sh tests/test_cuda_resume.sh
+SCRIPT_TESTS += tests/test_cuda_libraries.sh tests/test_cuda_monitor.sh tests/test_cuda_resume.sh
 if HAVE_CUDA_BACKEND
 # CUDA's kernels on a device; skipped without one. Plain programs: the machine with the GPU need not have Check.
 check_PROGRAMS += tests/test_cuda_kernels tests/test_cuda_exec tests/test_cuda_fixtures tests/test_cuda_state

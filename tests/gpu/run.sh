@@ -13,6 +13,7 @@
 #   runs        diffpipe run on the device with compressed skips              (200 s each)
 #   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (200 s each)
 #   resume      tests/test_cuda_resume.sh: resumed runs have the same bits    (300 s)
+#   monitor     tests/test_cuda_monitor.sh: a slow link is left for another plan (200 s)
 #   bench       tests/bench_cuda_kernels: bench.txt, bench.jsonl              (300 s)
 #   steps       tests/bench_cuda_step: whole models, one worker and pipelines (200 s each)
 #   peer        tests/gpu/torch_peer.py, eager, at the same batches           (200 s each)
@@ -139,6 +140,9 @@ for word in "$@"; do
     resume)
       program diffpipe && part resume 300 env DIFFPIPE="$build/diffpipe" bash "$top/tests/test_cuda_resume.sh"
       ;;
+    monitor)
+      program diffpipe && part monitor 200 env DIFFPIPE="$build/diffpipe" bash "$top/tests/test_cuda_monitor.sh"
+      ;;
     sanitizer)
       for tool in memcheck racecheck; do
         # without parts of a device; two workers with larger microbatches, and with compressed skips
@@ -174,7 +178,7 @@ for word in "$@"; do
       part ops 200 "$python" "$top/tests/gpu/torch_peer.py" --kernels --output "$out/ops.json"
       ;;
     *)
-      echo "$0: $word: no such part, allowed: kernels, exec, state, fixtures, runs, resume, sanitizer, bench, steps, peer," \
+      echo "$0: $word: no such part, allowed: kernels, exec, state, fixtures, runs, resume, monitor, sanitizer, bench, steps, peer," \
         "compile, ops" >&2
       exit 2
       ;;
