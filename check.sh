@@ -179,31 +179,40 @@ for house in reports profiler sim exec kernels plan graph base; do
 done
 images=()
 for library in libpng libjpeg; do pkg-config --exists "$library" && images+=("$library"); done
-read -ra fuzz_libs <<<"$(pkg-config --libs jansson zlib "${images[@]}" | tr '\n' ' ') -lstdc++ -lm"
-for target in "${targets[@]}"; do
+fuzz() { # target: one line to stdout, ok or FAIL first
+  local target=$1 name folder kinds seed status inputs
   name=$(basename "$target" .c)
   folder=build/sanitize/fuzz/$name
   mkdir -p "$folder/seeds" "$folder/corpus"
   # what people write is the best start: the scenarios, clusters, catalogues and models; then a target's own seeds
   case $name in *_toml*) kinds='*.toml' ;; *_json*) kinds='*.json' ;; *) kinds='*.*' ;; esac
   while read -r seed; do cp "$seed" "$folder/seeds/${seed//\//_}"; done < <(find scenarios -type f \( -name '*.toml' -o -name '*.json' \) -name "$kinds")
-  for seed in tests/fuzz/seeds/"${name#fuzz_}"/*; do cp "$seed" "$folder/seeds/"; done
-  each=$((fuzz_seconds / ${#targets[@]} + 1))
+  for seed in tests/fuzz/seeds/"${name#fuzz_}"/*; do [ ! -e "$seed" ] || cp "$seed" "$folder/seeds/"; done
+  # shellcheck disable=SC2086  # words
   if ! clang -std=c11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -Ibuild/sanitize "$target" \
-      -o "$folder/$name" "${libraries[@]}" "${fuzz_libs[@]}"; then
-    bad "$name does not build"
-    continue
+      -o "$folder/$name" $fuzz_libs 2>"$folder/log"; then
+    tail -n 30 "$folder/log"
+    echo "FAIL $name does not build"
+    return
   fi
   DIFFPIPE_DATA_DIR=$top/scenarios "$folder/$name" -max_total_time="$each" -rss_limit_mb=1024 -timeout=20 -max_len=16384 \
     -artifact_prefix="$folder/" -verbosity=0 -print_final_stats=1 "$folder/corpus" "$folder/seeds" >"$folder/log" 2>&1
   status=$?
   inputs=$(sed -n 's/.*number_of_executed_units: *//p' "$folder/log")
-  if [ "$status" -eq 0 ] && [ "${inputs:-0}" -gt 0 ]; then ok "$name: $inputs inputs in $each s"
+  if [ "$status" -eq 0 ] && [ "${inputs:-0}" -gt 0 ]; then echo "ok $name: $inputs inputs in $each s"
   else
     tail -n 30 "$folder/log"
-    bad "$name (the input is in $folder)"
+    echo "FAIL $name (the input is in $folder)"
   fi
-done
+}
+fuzz_libs="${libraries[*]} $(pkg-config --libs jansson zlib "${images[@]}" | tr '\n' ' ') -lstdc++ -lm"
+each=$((fuzz_seconds / ${#targets[@]} + 1))
+export fuzz_libs each
+export -f fuzz
+# shellcheck disable=SC2016  # the inner shell expands it
+while read -r verdict rest; do
+  case $verdict in ok) ok "$rest" ;; FAIL) bad "$rest" ;; *) echo "$verdict $rest" ;; esac
+done < <(printf '%s\n' "${targets[@]}" | xargs -P "$jobs" -I '{}' bash -c 'fuzz "$1"' _ '{}')
 
 scenarios=(scenarios/*.toml)
 say "valgrind on ${#scenarios[@]} scenarios"
