@@ -41,7 +41,7 @@ static void schedule(sim_engine *e, uint32_t lane, double end_s) {
 
 static void start_compute(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
   const uint32_t id = lane->head, class_id = lane->class_id;
-  const double work_s = e->input->work_s[class_id];
+  const double work_s = e->input->instruction_s ? e->input->instruction_s[id] : e->input->work_s[class_id];
   double start_s = e->now_s, issued_s = 0;
   if (e->input->work_issue_s != NULL) {
     issued_s = e->timeline->issue_s[id];

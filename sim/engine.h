@@ -42,6 +42,7 @@ typedef struct sim_transfer {
 typedef struct sim_input {
   const plan_program *program;
   const double *work_s;          /* [work_count] device time of each work class */
+  const double *instruction_s;   /* [instruction_count] of compute, in place of work_s; NULL: instructions of a class are alike */
   const double *work_issue_s;    /* [work_count] host time to issue it; NULL: hosts cost nothing */
   const sim_transfer *messages;  /* [message_count] */
   const sim_transfer *collectives; /* [collective_count] */

@@ -1,7 +1,7 @@
 /* Workers on processors of one machine slow each other down: they share caches, memory, and where there are more of
  * them than cores the cores too; and so do workers on parts of one GPU, which share its memory. How much follows from
- * who computes when, which follows from how much: so the program is played, each work class takes what its instructions
- * met on average, and it is played again until the step stays.
+ * who computes when, which follows from how much: so the program is played, each instruction takes what it met, and it
+ * is played again until the step stays.
  *
  *   seconds = (alone + low half + high (busy - half)) stretch
  *   crowd   min(others that compute, workers - 1) / (workers - 1)   workers: of the profile, or parts of the GPU
@@ -14,7 +14,7 @@
 
 #include "sim/predictor.h"
 
-enum { MOST_ROUNDS = 6 };
+enum { MOST_ROUNDS = 10 };
 static const double SETTLED = 1e-3; /* relative change of the step */
 
 /* Somebody on a machine begins, or stops, computing; what the time until then has summed up to. */
@@ -29,7 +29,8 @@ typedef struct crowd {
   moment *moments;
   size_t count;
   double *alone_s;                     /* [work] as nobody else computes */
-  double *met_s, *low_s, *high_s, *stretch_s; /* [work] over its instructions */
+  double *counts, *crowded_s; /* [work] how many instructions there are of it, and what these take together */
+  double *instruction_s;     /* [instruction] of compute */
 } crowd;
 
 static int compare_moments(const void *a, const void *b) {
@@ -95,14 +96,23 @@ static const moment *moment_at(const crowd *c, int place, double at_s) {
   return &c->moments[low];
 }
 
-static void meet_others(crowd *c) {
+/* What an instruction takes beside those it met. From the third round on half way, lest two states take turns. */
+static double crowded_s(const crowd *c, uint32_t work, const moment *start, const moment *end, double before_s,
+                        int round) {
+  const sim_predictor *p = c->p;
+  const double met_s = end->at_s - start->at_s;
+  if (met_s <= 0) return before_s;
+  const double low = (end->low - start->low) / met_s, high = (end->high - start->high) / met_s;
+  const double more_s = low * p->work_half_s[work] + high * (p->work_busy_s[work] - p->work_half_s[work]);
+  const double seconds = (c->alone_s[work] + more_s) * (end->stretch - start->stretch) / met_s;
+  return round < 2 ? seconds : (seconds + before_s) / 2;
+}
+
+static void meet_others(crowd *c, int round) {
   const plan_timeline *t = &c->p->out->timeline;
   const plan_program *program = t->program;
-  const size_t bytes = program->work_count * sizeof(double);
-  memset(c->met_s, 0, bytes);
-  memset(c->low_s, 0, bytes);
-  memset(c->high_s, 0, bytes);
-  memset(c->stretch_s, 0, bytes);
+  memset(c->counts, 0, program->work_count * sizeof(double));
+  memset(c->crowded_s, 0, program->work_count * sizeof(double));
   find_moments(c);
   for (int w = 0; w < program->worker_count; w++) {
     const plan_lane *lane = &program->lanes[program->worker_lane[w]];
@@ -110,10 +120,9 @@ static void meet_others(crowd *c) {
     for (uint32_t i = lane->first; lane->kind == PLAN_LANE_COMPUTE && i < lane->first + lane->count; i++) {
       const moment *start = moment_at(c, place, t->start_s[i]), *end = moment_at(c, place, t->end_s[i]);
       const uint32_t work = program->instructions[i].class_id;
-      c->met_s[work] += end->at_s - start->at_s;
-      c->low_s[work] += end->low - start->low;
-      c->high_s[work] += end->high - start->high;
-      c->stretch_s[work] += end->stretch - start->stretch;
+      c->instruction_s[i] = crowded_s(c, work, start, end, c->instruction_s[i], round);
+      c->counts[work]++;
+      c->crowded_s[work] += c->instruction_s[i];
     }
   }
 }
@@ -121,17 +130,20 @@ static void meet_others(crowd *c) {
 static dp_status settle(crowd *c, const sim_input *input) {
   sim_predictor *p = c->p;
   sim_prediction *out = p->out;
-  const uint32_t works = out->program.work_count;
+  sim_input crowded = *input;
+  crowded.instruction_s = c->instruction_s;
+  for (uint32_t i = 0; i < out->program.instruction_count; i++) c->instruction_s[i] = 0;
+  for (int w = 0; w < out->program.worker_count; w++) {
+    const plan_lane *lane = &out->program.lanes[out->program.worker_lane[w]];
+    for (uint32_t i = lane->first; lane->kind == PLAN_LANE_COMPUTE && i < lane->first + lane->count; i++)
+      c->instruction_s[i] = c->alone_s[out->program.instructions[i].class_id];
+  }
   for (int round = 0; round < MOST_ROUNDS; round++) {
     const double before_s = out->timeline.step_s;
-    meet_others(c);
-    for (uint32_t w = 0; w < works; w++) {
-      if (c->met_s[w] <= 0) continue;
-      const double low = c->low_s[w] / c->met_s[w], high = c->high_s[w] / c->met_s[w];
-      const double crowded_s = low * p->work_half_s[w] + high * (p->work_busy_s[w] - p->work_half_s[w]);
-      p->work_s[w] = (c->alone_s[w] + crowded_s) * c->stretch_s[w] / c->met_s[w];
-    }
-    DP_TRY(sim_run(input, &out->timeline, &out->statistics, p->error));
+    meet_others(c, round);
+    for (uint32_t w = 0; w < out->program.work_count; w++)
+      if (c->counts[w] > 0) p->work_s[w] = c->crowded_s[w] / c->counts[w];
+    DP_TRY(sim_run(&crowded, &out->timeline, &out->statistics, p->error));
     if (fabs(out->timeline.step_s - before_s) <= SETTLED * before_s) return DP_OK;
   }
   return DP_OK;
@@ -150,11 +162,10 @@ dp_status sim_predict_crowd(sim_predictor *p, const sim_input *input) {
   if (!c.profile || program->worker_count == 1) return DP_OK;
   c.moments = SIM_SCRATCH(p, moment, 2 * (size_t)program->instruction_count);
   c.alone_s = SIM_SCRATCH(p, double, works);
-  c.met_s = SIM_SCRATCH(p, double, works);
-  c.low_s = SIM_SCRATCH(p, double, works);
-  c.high_s = SIM_SCRATCH(p, double, works);
-  c.stretch_s = SIM_SCRATCH(p, double, works);
-  if (!c.moments || !c.alone_s || !c.met_s || !c.low_s || !c.high_s || !c.stretch_s) return dp_fail_memory(p->error);
+  c.counts = SIM_SCRATCH(p, double, works);
+  c.crowded_s = SIM_SCRATCH(p, double, works);
+  c.instruction_s = SIM_SCRATCH(p, double, program->instruction_count);
+  if (!c.moments || !c.alone_s || !c.counts || !c.crowded_s || !c.instruction_s) return dp_fail_memory(p->error);
   memcpy(c.alone_s, p->work_s, works * sizeof *c.alone_s);
   return settle(&c, input);
 }

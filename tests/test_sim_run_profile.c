@@ -178,6 +178,60 @@ START_TEST(what_was_held_up_does_not_count) {
 }
 END_TEST
 
+/* ---- GPUs ---- */
+
+/* Of two replicas that compute all the time, on devices of so many multiprocessors: one's forwards and backwards. */
+static double replica_s(const char *devices) {
+  char text[8192];
+  double sum = 0;
+  sim_prediction_free(&prediction);
+  plan_scenario_free(&scenario);
+  (void)snprintf(text, sizeof text,
+                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 64\nwidth = 64\n"
+                 "text_tokens = 7\nprecision = \"fp32\"\n[task]\nglobal_batch = 8\n[cluster]\nprofile = \"gpu.json\"\n"
+                 "[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\n%s\n[plan]\nstages = 1\n"
+                 "data_parallel = 2\nmicrobatch_size = 1\n",
+                 fixture_path("sd15", "config.json"), devices);
+  OK(plan_scenario_parse(text, strlen(text), "gpu.toml", &scenario, &error));
+  ck_assert_str_eq(scenario.implementation, "cuda"); /* the profile's, where the scenario names none */
+  OK(sim_predict(&scenario, efficiency, &prediction, &error));
+  const plan_lane *lane = &prediction.program.lanes[prediction.program.worker_lane[0]];
+  for (uint32_t i = lane->first; i < lane->first + lane->count; i++)
+    if (prediction.program.instructions[i].opcode <= PLAN_BACKWARD)
+      sum += prediction.timeline.end_s[i] - prediction.timeline.start_s[i];
+  return sum;
+}
+
+/* Parts of one card take as long beside each other as was measured; whole cards leave each other alone. */
+START_TEST(parts_of_a_card_slow_each_other_down) {
+  plan_profile cpu, gpu;
+  write_truth();
+  OK(plan_profile_read("truth.json", &cpu, &error));
+  OK(plan_profile_read("truth.json", &gpu, &error));
+  gpu.device = "H200-SXM-141GB";
+  gpu.implementation = "cuda";
+  gpu.copies.count = gpu.parts.count = 0;
+  for (size_t i = 0; i < gpu.units.count; i++) {
+    plan_profile_unit *unit = &gpu.units.items[i];
+    unit->sms = 64;
+    unit->busy_s = 3 * unit->alone_s; /* beside the only other one */
+    unit->half_s = 2 * unit->alone_s;
+  }
+  for (size_t i = 0; i < cpu.units.count; i++) {
+    plan_profile_unit unit = cpu.units.items[i];
+    unit.sms = 132;
+    unit.busy_s = 3 * unit.alone_s;
+    ck_assert(dp_array_push(&gpu.units, unit));
+  }
+  OK(plan_profile_finish(&gpu, &error));
+  OK(plan_profile_write(&gpu, "gpu.json", &error));
+  const double parts = replica_s("virtual = 2"), cards = replica_s("count = 2");
+  ck_assert_msg(fabs(parts / cards - 3) < 0.01, "%g on parts, %g on cards", parts, cards);
+  plan_profile_free(&cpu);
+  plan_profile_free(&gpu);
+}
+END_TEST
+
 START_TEST(lines_have_no_negative_part) {
   const double x[] = {1, 2, 4}, rising[] = {3, 5, 9}, falling[] = {9, 5, 3}, below[] = {1, 3, 7};
   double constant, slope;
@@ -200,6 +254,7 @@ int main(void) {
   TCase *tcase = suite_case(suite, "all", setup, teardown, 60);
   tcase_add_test(tcase, other_plans_are_predicted_as_by_the_truth);
   tcase_add_test(tcase, what_was_held_up_does_not_count);
+  tcase_add_test(tcase, parts_of_a_card_slow_each_other_down);
   tcase_add_test(tcase, lines_have_no_negative_part);
   return suite_finish(suite);
 }
