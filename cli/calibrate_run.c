@@ -153,6 +153,18 @@ static dp_status name_profile(const reading *r, plan_profile *profile) {
   return DP_OK;
 }
 
+/* What else there is of this model is by the curves, corrected. */
+static dp_status compare_with_curves(const reading *r, plan_profile *profile) {
+  sim_against_curves sums = {{0}, {0}};
+  sim_cost_context context = r->prediction->own.kinds[0].context;
+  context.profile = profile;
+  DP_TRY(sim_cost_against_curves(&context, &r->prediction->graph, &sums, r->error));
+  plan_profile_part *part = &profile->parts.items[0];
+  if (sums.curves_s[0] > 0) part->forward_factor = sums.measured_s[0] / sums.curves_s[0];
+  if (sums.curves_s[1] > 0) part->backward_factor = sums.measured_s[1] / sums.curves_s[1];
+  return DP_OK;
+}
+
 static dp_status fit(reading *r, const char *folder, plan_profile *profile, dp_str *outliers) {
   dp_str path = {0};
   const size_t units = r->prediction->graph.units.count;
@@ -177,6 +189,7 @@ static dp_status fit(reading *r, const char *folder, plan_profile *profile, dp_s
                                 .step_s = r->step_s,
                                 .runtime_bytes = memory->peak_bytes - memory->layout_bytes};
   DP_TRY(plan_profile_of_run(&run, profile, outliers, r->error));
+  DP_TRY(compare_with_curves(r, profile));
   return name_profile(r, profile);
 }
 

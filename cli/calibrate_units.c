@@ -89,6 +89,28 @@ static dp_status measure_all(calibration *c) {
   return status;
 }
 
+/* What else there is of this model on such devices is by the curves, corrected. */
+static dp_status compare_with_curves(const calibration *c, plan_profile *profile) {
+  const plan_scenario *scenario = c->how->scenario;
+  sim_against_curves sums = {{0}, {0}};
+  for (int s = 0; s < c->how->size_count; s++) {
+    sim_prepared prepared;
+    DP_TRY(sim_prepare(scenario, c->how->efficiency, c->how->sizes[s], &prepared, c->error));
+    sim_cost_context context = prepared.kinds[0].context;
+    context.profile = profile;
+    const dp_status status = sim_cost_against_curves(&context, &prepared.model, &sums, c->error);
+    sim_prepared_free(&prepared);
+    DP_TRY(status);
+  }
+  for (size_t i = 0; i < profile->parts.count; i++) {
+    plan_profile_part *part = &profile->parts.items[i];
+    if (part->sms != scenario->cluster.devices.items[0].sm_count) continue;
+    if (sums.curves_s[0] > 0) part->forward_factor = sums.measured_s[0] / sums.curves_s[0];
+    if (sums.curves_s[1] > 0) part->backward_factor = sums.measured_s[1] / sums.curves_s[1];
+  }
+  return DP_OK;
+}
+
 static dp_status keep(plan_profile *profile, const char **to, const char *text, dp_error *error) {
   *to = dp_arena_strdup(&profile->arena, text);
   return *to ? DP_OK : dp_fail_memory(error);
@@ -155,6 +177,7 @@ dp_status cli_calibrate_units(const cli_calibrate_units_how *how, plan_profile *
   if (status == DP_OK && how->algorithms)
     status = cli_run_algorithms_write(c.algorithms, NULL, how->algorithms, &notes, error);
   if (status == DP_OK) status = exec_units_profile(c.units, profile, error);
+  if (status == DP_OK) status = compare_with_curves(&c, profile);
   if (status == DP_OK) status = name_profile(&c, profile);
   dp_str_free(&notes);
   exec_units_free(c.units);

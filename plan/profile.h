@@ -103,6 +103,7 @@ typedef struct plan_profile_part {
   double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor; /* with the gradients' norm */
   double instruction_s, issue_s; /* of an instruction: of the device, and of the host that issues it */
   double step_s;
+  double forward_factor, backward_factor; /* what units took over what the catalogue's curves say; 0: not known */
   int64_t runtime_bytes; /* of a worker, outside its layout: contexts, libraries */
 } plan_profile_part;
 

@@ -105,6 +105,9 @@ static const dp_field part_fields[] = {
     TIME("instruction_s", AT_PART(instruction_s), true, "s of an instruction beside its units"),
     TIME("issue_s", AT_PART(issue_s), true, "s of the host, to issue an instruction"),
     TIME("step_s", AT_PART(step_s), true, "s of a step beside its instructions"),
+    {"forward_factor", DP_FIELD_REAL, AT_PART(forward_factor), false, 0, 1e3, NULL,
+     "what units took over the catalogue's curves, for units that were not measured; 0: not known"},
+    {"backward_factor", DP_FIELD_REAL, AT_PART(backward_factor), false, 0, 1e3, NULL, "the same"},
     {"runtime_bytes", DP_FIELD_INTEGER, AT_PART(runtime_bytes), true, 0, 1e15, NULL, "of a worker, outside its layout"},
 };
 

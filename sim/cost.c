@@ -200,7 +200,9 @@ int64_t sim_cost_workspace_bytes(const sim_cost_context *context) {
 
 double sim_cost_source_band(const sim_cost_context *context, plan_source source) {
   const plan_profile *profile = context->profile;
-  if (!profile || source == PLAN_SOURCE_ANALYTIC) return sim_cost_error_band(context);
+  /* what is interpolated beside whole units is by the curves, if corrected */
+  if (!profile || source == PLAN_SOURCE_ANALYTIC || (source == PLAN_SOURCE_INTERPOLATED && profile->units.count))
+    return sim_cost_error_band(context);
   const double measured = hypot(context->efficiency->band_measured, profile->repeat_error);
   return source == PLAN_SOURCE_MEASURED ? measured : hypot(measured, profile->held_out_error);
 }

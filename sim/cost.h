@@ -78,6 +78,14 @@ void sim_cost_unit_by_curves(const sim_cost_context *context, const graph *model
 dp_status sim_cost_profile_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units,
                                  dp_error *error);
 
+/* Of a model's units that the context's profile has: what they took forward, and backward, and what the curves say. Adds
+ * to both. DP_NO_MEMORY. */
+typedef struct sim_against_curves {
+  double measured_s[2], curves_s[2];
+} sim_against_curves;
+dp_status sim_cost_against_curves(const sim_cost_context *context, const graph *model, sim_against_curves *sums,
+                                  dp_error *error);
+
 /* Host seconds to launch one kernel of a direction; 0 with CUDA graphs. */
 double sim_cost_launch_s(const sim_cost_context *context, sim_direction direction);
 

@@ -50,25 +50,43 @@ static void take_measured(const plan_profile_unit *row, double share, sim_direct
   cost->source_s[PLAN_SOURCE_MEASURED] += seconds;
 }
 
+typedef struct unit_rows {
+  const plan_profile_unit *of[PLAN_PROFILE_PASS_COUNT]; /* NULL: not measured */
+} unit_rows;
+
+static unit_rows find_rows(const sim_cost_context *context, const plan_profile_keys *keys, int u, dp_str *scratch) {
+  char key[17];
+  unit_rows rows;
+  plan_profile_unit_key(keys, u, scratch, key);
+  for (int p = 0; p < PLAN_PROFILE_PASS_COUNT; p++)
+    rows.of[p] = plan_profile_find_unit(context->profile, key, context->device->sm_count, (plan_profile_pass)p);
+  return rows;
+}
+
+/* By the curves, as others of the same device were found to be off from these. */
+static void estimate(const sim_cost_context *context, sim_direction d, sim_unit_cost *cost) {
+  const plan_profile_part *part = plan_profile_find_part(context->profile, context->device->sm_count);
+  const double known = !part ? 0 : d == SIM_FORWARD ? part->forward_factor : part->backward_factor;
+  const double factor = known > 0 ? known : 1;
+  cost->device_s[d] *= factor;
+  for (int c = 0; c < GRAPH_CLASS_COUNT; c++) cost->class_s[d][c] *= factor;
+  cost->source_s[known > 0 ? PLAN_SOURCE_INTERPOLATED : PLAN_SOURCE_ANALYTIC] += cost->device_s[d];
+}
+
 /* A unit that runs whole. Where a backward was measured in one piece alone, its parts share it as the curves say. */
 static void cost_whole_unit(const sim_cost_context *context, const plan_profile_keys *keys, int u, sim_unit_cost *cost,
                             dp_str *scratch) {
-  char key[17];
-  const int64_t sms = context->device->sm_count;
-  const plan_profile_unit *rows[PLAN_PROFILE_PASS_COUNT];
+  const unit_rows rows = find_rows(context, keys, u, scratch);
+  const plan_profile_unit *whole = rows.of[PLAN_PROFILE_BACKWARD];
   sim_cost_unit_by_curves(context, keys->graph, u, cost);
-  plan_profile_unit_key(keys, u, scratch, key);
-  for (int p = 0; p < PLAN_PROFILE_PASS_COUNT; p++)
-    rows[p] = plan_profile_find_unit(context->profile, key, sms, (plan_profile_pass)p);
-  const plan_profile_unit *whole = rows[PLAN_PROFILE_BACKWARD];
-  if (rows[PLAN_PROFILE_FORWARD])
-    take_measured(rows[PLAN_PROFILE_FORWARD], 1, SIM_FORWARD, cost);
+  if (rows.of[PLAN_PROFILE_FORWARD])
+    take_measured(rows.of[PLAN_PROFILE_FORWARD], 1, SIM_FORWARD, cost);
   else
-    cost->source_s[PLAN_SOURCE_ANALYTIC] += cost->device_s[SIM_FORWARD];
+    estimate(context, SIM_FORWARD, cost);
   const double input_s = cost->device_s[SIM_BACKWARD_INPUT], weight_s = cost->device_s[SIM_BACKWARD_WEIGHT];
-  if (rows[PLAN_PROFILE_BACKWARD_INPUT] && rows[PLAN_PROFILE_BACKWARD_WEIGHT]) {
-    take_measured(rows[PLAN_PROFILE_BACKWARD_INPUT], 1, SIM_BACKWARD_INPUT, cost);
-    take_measured(rows[PLAN_PROFILE_BACKWARD_WEIGHT], 1, SIM_BACKWARD_WEIGHT, cost);
+  if (rows.of[PLAN_PROFILE_BACKWARD_INPUT] && rows.of[PLAN_PROFILE_BACKWARD_WEIGHT]) {
+    take_measured(rows.of[PLAN_PROFILE_BACKWARD_INPUT], 1, SIM_BACKWARD_INPUT, cost);
+    take_measured(rows.of[PLAN_PROFILE_BACKWARD_WEIGHT], 1, SIM_BACKWARD_WEIGHT, cost);
     if (whole)
       cost->whole_s = whole->alone_s - cost->device_s[SIM_BACKWARD_INPUT] - cost->device_s[SIM_BACKWARD_WEIGHT];
   } else if (whole) {
@@ -76,8 +94,30 @@ static void cost_whole_unit(const sim_cost_context *context, const plan_profile_
     take_measured(whole, share, SIM_BACKWARD_INPUT, cost);
     take_measured(whole, 1 - share, SIM_BACKWARD_WEIGHT, cost);
   } else {
-    cost->source_s[PLAN_SOURCE_ANALYTIC] += input_s + weight_s;
+    estimate(context, SIM_BACKWARD_INPUT, cost);
+    estimate(context, SIM_BACKWARD_WEIGHT, cost);
   }
+}
+
+dp_status sim_cost_against_curves(const sim_cost_context *context, const graph *model, sim_against_curves *sums,
+                                  dp_error *error) {
+  plan_profile_keys keys;
+  dp_str scratch = {0};
+  DP_TRY(plan_profile_keys_init(model, &keys, error));
+  for (size_t u = 0; u < model->units.count; u++) {
+    sim_unit_cost cost = {.whole_s = 0};
+    const unit_rows rows = find_rows(context, &keys, (int)u, &scratch);
+    const plan_profile_unit *forward = rows.of[PLAN_PROFILE_FORWARD], *backward = rows.of[PLAN_PROFILE_BACKWARD];
+    sim_cost_unit_by_curves(context, model, (int)u, &cost);
+    if (forward) sums->measured_s[0] += forward->alone_s;
+    if (forward) sums->curves_s[0] += cost.device_s[SIM_FORWARD];
+    if (backward) sums->measured_s[1] += backward->alone_s;
+    if (backward) sums->curves_s[1] += cost.device_s[SIM_BACKWARD_INPUT] + cost.device_s[SIM_BACKWARD_WEIGHT];
+  }
+  const dp_status status = scratch.failed ? dp_fail_memory(error) : DP_OK;
+  dp_str_free(&scratch);
+  plan_profile_keys_free(&keys);
+  return status;
 }
 
 static void cost_loss(const plan_profile *profile, const graph *model, sim_unit_cost *units) {
