@@ -180,7 +180,8 @@ static dp_status note_step(run *r, const exec_session_report *report, const plan
                  dp_format_seconds(step_s, duration), samples_per_s);
   dp_progress_update(&r->bar, (uint64_t)(report->step - r->first), note);
   DP_TRY(cli_run_log_step(&r->log, r->session, report, plan->ranks, step_s, samples_per_s, error));
-  DP_TRY(cli_run_monitor_step(&r->monitor, report->step, step_s, report->timed ? timeline : NULL, observed, error));
+  DP_TRY(cli_run_monitor_step(&r->monitor, report->step, step_s, report->timed ? timeline : NULL,
+                              observed ? r->units.classes : NULL, error));
   return cli_run_degrade_step(&r->degrade, &r->monitor, report->step, &r->session, error);
 }
 

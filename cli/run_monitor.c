@@ -40,10 +40,14 @@ void cli_run_monitor_begin_again(cli_run_monitor *m) {
 
 static json_t *drift_row(const prof_monitor *monitor, const prof_event *e) {
   static const char *const passes[PLAN_PASS_COUNT] = {"forward", "backward", "weight"};
-  return json_pack("{sI ss sI si si ss so so so}", "step", (json_int_t)e->step, "event", prof_event_names[e->kind],
-                   "since", (json_int_t)e->since, "stage", monitor->program->plan->chunks[e->chunk].rank, "chunk",
-                   e->chunk, "pass", passes[e->pass], "measured_s", report_json_number(e->now_s), "predicted_s",
-                   report_json_number(e->mean_s), "first_ratio", report_json_number(e->reference));
+  const bool known = e->op_class >= 0;
+  return json_pack("{sI ss sI si si ss so so so so so}", "step", (json_int_t)e->step, "event",
+                   prof_event_names[e->kind], "since", (json_int_t)e->since, "stage",
+                   monitor->program->plan->chunks[e->chunk].rank, "chunk", e->chunk, "pass", passes[e->pass],
+                   "measured_s", report_json_number(e->now_s), "predicted_s", report_json_number(e->mean_s),
+                   "first_ratio", report_json_number(e->reference), "op_class",
+                   known ? json_string(graph_op_class_name((graph_op_class)e->op_class)) : json_null(), "class_ratio",
+                   known ? report_json_number(e->class_ratio) : json_null());
 }
 
 static json_t *alarm_row(const prof_monitor *monitor, const prof_event *e) {
@@ -74,7 +78,7 @@ static dp_status tell_event(cli_run_monitor *m, const prof_event *e, dp_error *e
 }
 
 dp_status cli_run_monitor_step(cli_run_monitor *m, int64_t step, double step_s, const plan_timeline *timeline,
-                               bool disturbed, dp_error *error) {
+                               const double *ops, dp_error *error) {
   m->event_count = 0;
   if (!m->monitor.program) return DP_OK;
   cli_run_hook_look(&m->hook);
@@ -82,7 +86,8 @@ dp_status cli_run_monitor_step(cli_run_monitor *m, int64_t step, double step_s, 
     m->cold--;
     return DP_OK;
   }
-  m->event_count = prof_monitor_step(&m->monitor, step, step_s, timeline, disturbed, m->events);
+  m->event_count = prof_monitor_step(&m->monitor, step, step_s, timeline, ops != NULL, m->events);
+  if (ops && timeline) prof_monitor_ops(&m->monitor, ops);
   for (uint32_t i = 0; i < m->event_count; i++) DP_TRY(tell_event(m, &m->events[i], error));
   return DP_OK;
 }

@@ -3,7 +3,8 @@
  *
  * The object: {"step", "event", "subject", "name", "line", ...}. event: "alarm" or "recovered", with "since", "now_s",
  * "mean_s", "median_s", "z_score" (null: without bound), of a link "worker" and "peer", of a stage "worker"; "drift",
- * with "since", "stage", "chunk", "pass", "measured_s", "predicted_s", "first_ratio". doc/monitor.md lists them all.
+ * with "since", "stage", "chunk", "pass", "measured_s", "predicted_s", "first_ratio", "op_class", "class_ratio" (null:
+ * not known). doc/monitor.md lists them all.
  */
 #ifndef DP_CLI_RUN_MONITOR_H
 #define DP_CLI_RUN_MONITOR_H
@@ -28,9 +29,10 @@ dp_status cli_run_monitor_init(const plan_program *program, const plan_monitor *
                                cli_run_log *log, dp_progress *bar, cli_run_monitor *monitor, dp_error *error);
 void cli_run_monitor_free(cli_run_monitor *monitor); /* a zeroed one is fine */
 
-/* Judges a step, as prof_monitor_step, and tells of it; `events` say the same. */
+/* Judges a step, as prof_monitor_step, and tells of it; `events` say the same. ops: as prof_monitor_ops has them, where
+ * the step's ops were timed; NULL: they were not. */
 dp_status cli_run_monitor_step(cli_run_monitor *monitor, int64_t step, double step_s, const plan_timeline *timeline,
-                               bool disturbed, dp_error *error);
+                               const double *ops, dp_error *error);
 /* What lasts is taken to be over; the next steps, in which caches are filled and CUDA's instructions recorded, are not
  * judged: so it begins. */
 enum { CLI_RUN_COLD_STEPS = 3 };

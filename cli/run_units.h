@@ -16,6 +16,8 @@ typedef struct cli_run_units {
   const plan_program *program;
   bool split; /* backward comes apart */
   plan_unit_times times;
+  int *chunk_of;   /* [unit] malloc'ed */
+  double *classes; /* of the step whose ops were timed last, as prof_monitor_ops wants it; malloc'ed */
 } cli_run_units;
 
 dp_status cli_run_units_init(const graph *graph, const plan_program *program, cli_run_units *units, dp_error *error);

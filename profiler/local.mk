@@ -1,7 +1,7 @@
 noinst_LIBRARIES += libprofiler.a
 libprofiler_a_SOURCES = \
 	profiler/classes.c profiler/classes.h \
-	profiler/drift.c profiler/drift.h profiler/monitor.c profiler/monitor.h profiler/series.c profiler/series.h \
+	profiler/drift.c profiler/drift.h profiler/mix.c profiler/mix.h profiler/monitor.c profiler/monitor.h profiler/series.c profiler/series.h \
 	profiler/record.c profiler/record.h \
 	profiler/session.c profiler/session.h \
 	profiler/steps.c profiler/steps.h profiler/steps_auto.c \

@@ -124,8 +124,9 @@ static dp_status make(prof_monitor *m, const plan_timeline *predicted, dp_error 
   for (uint32_t i = 0; i < m->watched_count; i++) m->watched[i].predicted_s = m->watched[i].now_s;
   if (m->rule->drift <= 0) return DP_OK;
   m->drifts = DP_ARENA_NEW(&m->arena, prof_drift, passes);
+  m->mixes = DP_ARENA_NEW(&m->arena, prof_mix, passes);
   m->predicted_s = DP_ARENA_NEW(&m->arena, double, passes);
-  if (!m->drifts || !m->predicted_s) return dp_fail_memory(error);
+  if (!m->drifts || !m->mixes || !m->predicted_s) return dp_fail_memory(error);
   sum_passes(m, predicted, m->predicted_s);
   return DP_OK;
 }
@@ -191,16 +192,23 @@ static uint32_t judge_drift(prof_monitor *m, int64_t step, const plan_timeline *
     prof_drift *drift = &m->drifts[i];
     if (m->predicted_s[i] <= 0 || m->measured_s[i] <= 0) continue;
     if (!prof_drift_add(drift, m->rule->drift, step, m->measured_s[i] / m->predicted_s[i])) continue;
-    events[count++] = (prof_event){.kind = PROF_EVENT_DRIFT,
-                                   .chunk = i / PLAN_PASS_COUNT,
-                                   .pass = i % PLAN_PASS_COUNT,
-                                   .step = step,
-                                   .since = drift->since,
-                                   .now_s = drift->now * m->predicted_s[i],
-                                   .mean_s = m->predicted_s[i],
-                                   .reference = drift->reference};
+    prof_event *event = &events[count++];
+    *event = (prof_event){.kind = PROF_EVENT_DRIFT,
+                          .chunk = i / PLAN_PASS_COUNT,
+                          .pass = i % PLAN_PASS_COUNT,
+                          .step = step,
+                          .since = drift->since,
+                          .now_s = drift->now * m->predicted_s[i],
+                          .mean_s = m->predicted_s[i],
+                          .reference = drift->reference};
+    event->op_class = prof_mix_most(&m->mixes[i], drift->now > drift->reference, &event->class_ratio);
   }
   return count;
+}
+
+void prof_monitor_ops(prof_monitor *m, const double *seconds) {
+  const int passes = m->program->plan->chunk_count * PLAN_PASS_COUNT;
+  for (int i = 0; m->mixes && i < passes; i++) prof_mix_add(&m->mixes[i], seconds + i * GRAPH_CLASS_COUNT);
 }
 
 uint32_t prof_monitor_step(prof_monitor *m, int64_t step, double step_s, const plan_timeline *timeline, bool disturbed,
@@ -251,10 +259,13 @@ static const char *show_drift(const prof_monitor *m, const prof_event *e, char o
   static const char *const passes[] = {"forward", "backward", "weight gradients"};
   const plan_chunk *chunk = &m->program->plan->chunks[e->chunk];
   const double now = 100 * (e->now_s / e->mean_s - 1), first = 100 * (e->reference - 1);
-  char which[48] = "";
+  char which[48] = "", ops[64] = "";
   if (m->program->plan->chunks_per_rank > 1) (void)snprintf(which, sizeof which, " chunk %d", e->chunk);
-  (void)snprintf(out, 256, "stage %d%s %s: %.0f %% %s than predicted since step %lld, %+.0f %% at first", chunk->rank,
-                 which, passes[e->pass], fabs(now), now < 0 ? "faster" : "slower", (long long)e->since, first);
+  if (e->op_class >= 0)
+    (void)snprintf(ops, sizeof ops, ", mostly %s (%+.0f %%)", graph_op_class_name((graph_op_class)e->op_class),
+                   100 * (e->class_ratio - 1));
+  (void)snprintf(out, 256, "stage %d%s %s: %.0f %% %s than predicted since step %lld, %+.0f %% at first%s", chunk->rank,
+                 which, passes[e->pass], fabs(now), now < 0 ? "faster" : "slower", (long long)e->since, first, ops);
   return out;
 }
 

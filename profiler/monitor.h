@@ -17,6 +17,7 @@
 
 #include "plan/timeline.h"
 #include "profiler/drift.h"
+#include "profiler/mix.h"
 #include "profiler/series.h"
 
 typedef enum prof_subject { PROF_OF_STEP, PROF_OF_STAGE, PROF_OF_LINK, PROF_OF_SUM } prof_subject;
@@ -39,6 +40,7 @@ typedef struct prof_monitor {
   uint32_t watched_count;
   uint32_t *lane_watched;           /* [lane] what the lane's instructions count for; the step: nothing */
   prof_drift *drifts;               /* [chunk * PLAN_PASS_COUNT + pass] */
+  prof_mix *mixes;                  /* the same */
   double *predicted_s, *measured_s; /* the same: of a step, all replicas */
   bool step_told;                   /* the alarm that the step has was told */
   dp_arena arena;
@@ -53,8 +55,10 @@ typedef struct prof_event {
   int chunk, pass;             /* of a drift */
   int64_t step, since;
   double now_s, mean_s, median_s,
-      score;        /* of a part, as watched->parts counts; of a drift: measured, predicted, 0, 0 */
-  double reference; /* of a drift: measured / predicted at first */
+      score;          /* of a part, as watched->parts counts; of a drift: measured, predicted, 0, 0 */
+  double reference;   /* of a drift: measured / predicted at first */
+  int op_class;       /* of a drift: of the ops that it comes from most, graph_op_class; -1: not known */
+  double class_ratio; /* their time now by that at first */
 } prof_event;
 
 /* `predicted`: a timeline of the program, for the drift and predicted_s; NULL: there is none. Program and rule must
@@ -71,6 +75,10 @@ static inline uint32_t prof_monitor_most(const prof_monitor *m) {
  * all. `disturbed`: its ops were timed. Events go to `events`, of prof_monitor_most; how many is returned. */
 uint32_t prof_monitor_step(prof_monitor *monitor, int64_t step, double step_s, const plan_timeline *timeline,
                            bool disturbed, prof_event *events);
+
+/* Of a step whose ops were timed: [(chunk * PLAN_PASS_COUNT + pass) * GRAPH_CLASS_COUNT + class] seconds, of the
+ * workers of the first replica; a backward that does not come apart is PLAN_PASS_BACKWARD. */
+void prof_monitor_ops(prof_monitor *monitor, const double *seconds);
 
 /* All that lasts is taken to be over, and nothing is told of it. Baselines stay. */
 void prof_monitor_forgive(prof_monitor *monitor);

@@ -127,6 +127,25 @@ START_TEST(a_change_against_the_prediction_is_told_once) {
 }
 END_TEST
 
+START_TEST(a_drift_comes_from_the_class_that_has_grown_most) {
+  prof_mix mix = {.seen = 0};
+  double ratio = 0, seconds[GRAPH_CLASS_COUNT] = {4, 2, 1, 0};
+  for (int i = 0; i < 4; i++) prof_mix_add(&mix, seconds);
+  ck_assert_int_eq(prof_mix_most(&mix, true, &ratio), -1); /* nothing to compare with yet */
+  seconds[GRAPH_CLASS_GEMM] = 4.2;
+  seconds[GRAPH_CLASS_ATTENTION] = 1.5;
+  seconds[GRAPH_CLASS_MEMORY] = 0.1; /* was not there */
+  for (int i = 0; i < 5; i++) prof_mix_add(&mix, seconds);
+  ck_assert_int_eq(prof_mix_most(&mix, true, &ratio), GRAPH_CLASS_ATTENTION);
+  ck_assert_double_eq_tol(ratio, 1.5, 1e-12);
+  ck_assert_int_eq(prof_mix_most(&mix, false, &ratio), -1); /* none is faster */
+  seconds[GRAPH_CLASS_CONVOLUTION] = 1;
+  for (int i = 0; i < 5; i++) prof_mix_add(&mix, seconds);
+  ck_assert_int_eq(prof_mix_most(&mix, false, &ratio), GRAPH_CLASS_CONVOLUTION);
+  ck_assert_double_eq_tol(ratio, 0.5, 1e-12);
+}
+END_TEST
+
 /* ---- a program's timeline ---- */
 
 static graph chain;
@@ -256,6 +275,11 @@ END_TEST
 START_TEST(a_stage_that_drifts_is_noted) {
   char text[256];
   begin(&(reference_plan){.ranks = 2, .schedule = PLAN_1F1B, .microbatches = 4}, 2);
+  double ops[2 * PLAN_PASS_COUNT * GRAPH_CLASS_COUNT];
+  for (size_t i = 0; i < DP_COUNT_OF(ops); i++) ops[i] = 1;
+  for (int i = 0; i < 4; i++) prof_monitor_ops(&monitor, ops);
+  ops[(1 * PLAN_PASS_COUNT + PLAN_PASS_FORWARD) * GRAPH_CLASS_COUNT + GRAPH_CLASS_ATTENTION] = 1.4;
+  for (int i = 0; i < 4; i++) prof_monitor_ops(&monitor, ops);
   expect_quiet(1, 40);
   stretch(1.1, 1, PLAN_NO_PEER);
   uint32_t told = 0;
@@ -270,9 +294,11 @@ START_TEST(a_stage_that_drifts_is_noted) {
   ck_assert_uint_eq(told, 2); /* forward and backward of stage 1 */
   ck_assert_int_eq(when, 49);
   ck_assert_int_eq(seen[0].kind, PROF_EVENT_DRIFT);
-  ck_assert_str_eq(prof_event_show(&monitor, &seen[0], text),
-                   "stage 1 forward: 10 % slower than predicted since step 41, +0 % at first");
+  ck_assert_str_eq(
+      prof_event_show(&monitor, &seen[0], text),
+      "stage 1 forward: 10 % slower than predicted since step 41, +0 % at first, mostly attention (+40 %)");
   ck_assert_int_eq(seen[1].pass, PLAN_PASS_BACKWARD);
+  ck_assert_int_eq(seen[1].op_class, -1);
   end();
 }
 END_TEST
@@ -285,6 +311,7 @@ int main(void) {
                                 what_is_less_than_worth_a_word_is_not_slow,
                                 noise_makes_no_alarm,
                                 a_change_against_the_prediction_is_told_once,
+                                a_drift_comes_from_the_class_that_has_grown_most,
                                 a_slow_link_is_told_by_its_name,
                                 a_late_sender_is_no_slow_link,
                                 a_slow_stage_and_a_slow_step_are_told_apart,
