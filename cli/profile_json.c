@@ -6,7 +6,7 @@
 /* Takes over the value. */
 static bool append(json_t *array, json_t *value) { return json_array_append_new(array, value) == 0; }
 
-static json_t *spread(const prof_spread *s) {
+json_t *cli_spread_json(const prof_spread *s) {
   return json_pack("{s:I, s:f, s:f, s:f, s:f}", "count", (json_int_t)s->count, "sum_s", s->sum_s, "p50_s", s->p50_s,
                    "p95_s", s->p95_s, "max_s", s->max_s);
 }
@@ -45,7 +45,7 @@ static bool add_processes(json_t *array, const cli_recorded *p) {
 
 static bool add_classes(json_t *array, const cli_recorded *p) {
   for (int c = 0; c < PROF_CLASS_COUNT; c++) {
-    json_t *row = spread(&p->summary.classes[c].time);
+    json_t *row = cli_spread_json(&p->summary.classes[c].time);
     if (!append(array, row) || !cli_json_put(row, "class", json_string(prof_class_names[c])) ||
         !cli_json_put(row, "share", json_real(p->summary.classes[c].share)))
       return false;
@@ -79,7 +79,7 @@ static bool add_devices(json_t *array, const cli_recorded *p) {
     const prof_device_row *row = &p->summary.devices.items[d];
     if (!append(array, json_pack("{s:i, s:i, s:f, s:o, s:f, s:f, s:o, s:I, s:I}", "process", (int)row->process,
                                  "device", (int)row->device, "window_s", row->window_s, "parts", parts(row->parts_s),
-                                 "nccl_s", row->nccl_s, "copies_s", row->copies_s, "gaps", spread(&row->gaps),
+                                 "nccl_s", row->nccl_s, "copies_s", row->copies_s, "gaps", cli_spread_json(&row->gaps),
                                  "peak_bytes", (json_int_t)row->peak_bytes, "end_bytes", (json_int_t)row->end_bytes)))
       return false;
   }
@@ -112,7 +112,7 @@ json_t *cli_profile_json(const cli_recorded *p) {
   bool done = root && cli_json_put(root, "format", json_string("diffpipe-profile-summary")) &&
               cli_json_put(root, "version", json_integer(1)) &&
               cli_json_put(root, "work_s", json_real(p->summary.work_s)) &&
-              cli_json_put(root, "step", spread(&p->summary.step_time));
+              cli_json_put(root, "step", cli_spread_json(&p->summary.step_time));
   for (int i = 0; done && i < 6; i++) {
     json_t *array = json_array();
     done = cli_json_put(root, lists[i].key, array) && lists[i].add(array, p);

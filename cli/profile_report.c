@@ -9,7 +9,6 @@
 #include "base/schema.h"
 #include "cli/json.h"
 #include "profiler/trace.h"
-#include "reports/table.h"
 
 enum { SLOT_STEPS, SLOT_CLASSES, SLOT_AWAY, SLOT_CSV, SLOT_JSON, SLOT_TRACE };
 
@@ -22,24 +21,24 @@ static const cli_option options[] = {
     CLI_OPTION_TRACE(SLOT_TRACE),
 };
 
-static void cell_s(report_table *table, double s) {
+void cli_cell_seconds(report_table *table, double s) {
   char text[32];
   report_table_cell(table, "%s", dp_format_seconds(s, text));
 }
 
-static void columns(report_table *table, const char *const *heads) {
+void cli_columns(report_table *table, const char *const *heads) {
   for (int i = 0; heads[i]; i++) report_table_column(table, heads[i], i == 0 ? REPORT_LEFT : REPORT_RIGHT);
 }
 
-static void spread_cells(report_table *table, const prof_spread *spread) {
+void cli_cells_spread(report_table *table, const prof_spread *spread) {
   report_table_cell(table, "%" PRIu64, spread->count);
-  cell_s(table, spread->sum_s);
-  cell_s(table, spread->p50_s);
-  cell_s(table, spread->p95_s);
-  cell_s(table, spread->max_s);
+  cli_cell_seconds(table, spread->sum_s);
+  cli_cell_seconds(table, spread->p50_s);
+  cli_cell_seconds(table, spread->p95_s);
+  cli_cell_seconds(table, spread->max_s);
 }
 
-static dp_status finish(report_table *table, FILE *out, dp_error *error) {
+dp_status cli_table_finish(report_table *table, FILE *out, dp_error *error) {
   dp_str text = {0};
   report_table_print(table, 100, &text);
   const bool failed = table->failed || text.failed;
@@ -68,7 +67,7 @@ static dp_status print_processes(const cli_recorded *p, FILE *out, dp_error *err
   char text[32];
   report_table table = {.title = NULL};
   report_table_title(&table, "Processes");
-  columns(&table, heads);
+  cli_columns(&table, heads);
   report_table_column(&table, "how", REPORT_TEXT);
   for (size_t i = 0; i < p->session.processes.count; i++) {
     const prof_process *process = &p->session.processes.items[i];
@@ -88,23 +87,23 @@ static dp_status print_processes(const cli_recorded *p, FILE *out, dp_error *err
     recording_s += cli_recorded_recording_s(p, i);
   }
   if (recording_s > 0) report_table_note(&table, "recording itself took %s of their threads", dp_format_seconds(recording_s, text));
-  return finish(&table, out, error);
+  return cli_table_finish(&table, out, error);
 }
 
 static dp_status print_classes(const cli_recorded *p, FILE *out, dp_error *error) {
   static const char *const heads[] = {"class", "count", "sum", "p50", "p95", "max", "share", NULL};
   report_table table = {.title = NULL};
   report_table_title(&table, "Work of the devices by class");
-  columns(&table, heads);
+  cli_columns(&table, heads);
   for (int c = 0; c < PROF_CLASS_COUNT; c++) {
     const prof_class_row *row = &p->summary.classes[c];
     if (row->time.count == 0) continue;
     report_table_row(&table, false);
     report_table_cell(&table, "%s", prof_class_names[c]);
-    spread_cells(&table, &row->time);
+    cli_cells_spread(&table, &row->time);
     report_table_cell(&table, "%.1f %%", 100 * row->share);
   }
-  return finish(&table, out, error);
+  return cli_table_finish(&table, out, error);
 }
 
 static dp_status print_devices(const cli_recorded *p, FILE *out, dp_error *error) {
@@ -112,17 +111,17 @@ static dp_status print_devices(const cli_recorded *p, FILE *out, dp_error *error
                                       "host-bound", "data", "other idle", NULL};
   report_table table = {.title = NULL};
   report_table_title(&table, "Time of the devices, parts of the whole");
-  columns(&table, heads);
+  cli_columns(&table, heads);
   for (size_t d = 0; d < p->summary.devices.count; d++) {
     const prof_device_row *row = &p->summary.devices.items[d];
     const prof_device *device = prof_session_device(&p->session, row->process, row->device);
     report_table_row(&table, false);
     report_table_cell(&table, "%u:%u %s", row->process, row->device, device ? device->name : "");
-    cell_s(&table, row->window_s);
+    cli_cell_seconds(&table, row->window_s);
     for (int part = 0; part < PROF_PART_COUNT; part++)
       report_table_cell(&table, "%.1f %%", row->window_s > 0 ? 100 * row->parts_s[part] / row->window_s : 0);
   }
-  return finish(&table, out, error);
+  return cli_table_finish(&table, out, error);
 }
 
 static dp_status print_gaps(const cli_recorded *p, FILE *out, dp_error *error) {
@@ -130,18 +129,18 @@ static dp_status print_gaps(const cli_recorded *p, FILE *out, dp_error *error) {
                                       "max",    "NCCL hidden", "copies hidden", "peak memory", NULL};
   report_table table = {.title = NULL};
   report_table_title(&table, "Gaps between work, what ran beside compute, memory (GB = 10^9 bytes)");
-  columns(&table, heads);
+  cli_columns(&table, heads);
   for (size_t d = 0; d < p->summary.devices.count; d++) {
     const prof_device_row *row = &p->summary.devices.items[d];
     char text[32];
     report_table_row(&table, false);
     report_table_cell(&table, "%u:%u", row->process, row->device);
-    spread_cells(&table, &row->gaps);
-    cell_s(&table, row->nccl_s - row->parts_s[PROF_EXPOSED_NCCL]);
-    cell_s(&table, row->copies_s - row->parts_s[PROF_EXPOSED_COPIES]);
+    cli_cells_spread(&table, &row->gaps);
+    cli_cell_seconds(&table, row->nccl_s - row->parts_s[PROF_EXPOSED_NCCL]);
+    cli_cell_seconds(&table, row->copies_s - row->parts_s[PROF_EXPOSED_COPIES]);
     report_table_cell(&table, "%s", row->peak_bytes ? dp_format_bytes((double)row->peak_bytes, text) : "-");
   }
-  return finish(&table, out, error);
+  return cli_table_finish(&table, out, error);
 }
 
 static dp_status print_steps(const cli_recorded *p, FILE *out, dp_error *error) {
@@ -149,11 +148,11 @@ static dp_status print_steps(const cli_recorded *p, FILE *out, dp_error *error) 
   report_table table = {.title = NULL};
   if (p->summary.step_count == 0) return DP_OK;
   report_table_title(&table, "Steps");
-  columns(&table, heads);
+  cli_columns(&table, heads);
   report_table_row(&table, false);
   report_table_cell(&table, "a step");
-  spread_cells(&table, &p->summary.step_time);
-  return finish(&table, out, error);
+  cli_cells_spread(&table, &p->summary.step_time);
+  return cli_table_finish(&table, out, error);
 }
 
 static void print_csv(const cli_recorded *p) {

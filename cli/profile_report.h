@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "cli/command.h"
 #include "profiler/summary.h"
+#include "reports/table.h"
 
 /* Rows that these commands share; `at`: the slot. */
 #define CLI_OPTION_STEPS_FROM(at)                                                                 \
@@ -54,6 +55,14 @@ dp_status cli_recorded_read(const char *folder, const cli_recorded_how *how, cli
 /* The same of a session that is there already; no trace. */
 dp_status cli_recorded_find(cli_recorded *recorded, const cli_recorded_how *how, dp_error *error);
 void cli_recorded_free(cli_recorded *recorded);
+
+/* What these tables, and those of runs, are made of: columns with heads, the first to the left; seconds; a spread as count,
+ * sum, p50, p95 and max; the end, which prints the table and frees it. And a spread as JSON; NULL: no memory. */
+void cli_columns(report_table *table, const char *const *heads);
+void cli_cell_seconds(report_table *table, double s);
+void cli_cells_spread(report_table *table, const prof_spread *spread);
+dp_status cli_table_finish(report_table *table, FILE *out, dp_error *error);
+json_t *cli_spread_json(const prof_spread *spread);
 
 /* How long recording itself took of a process' threads, as CUPTI says. */
 double cli_recorded_recording_s(const cli_recorded *recorded, size_t process);

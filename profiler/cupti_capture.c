@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* CLOCK_MONOTONIC */
+#define _GNU_SOURCE /* RTLD_NOLOAD */
 #include "profiler/cupti_capture.h"
 
 #ifdef HAVE_CONFIG_H
@@ -9,9 +9,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "profiler/cupti_convert.h"
+#include "profiler/process.h"
 
 /* ---- the functions of CUPTI: type of the pointer is that of the header; an optional one may be missing ---- */
 
@@ -173,13 +173,7 @@ static void give_back(buffer *b) {
 
 /* ---- start, pump, finish ---- */
 
-int64_t prof_capture_now_ns(void) {
-  struct timespec now;
-  (void)clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static uint64_t CUPTIAPI timestamp(void) { return (uint64_t)prof_capture_now_ns(); }
+static uint64_t CUPTIAPI timestamp(void) { return (uint64_t)prof_process_now_ns(); }
 
 static const char *call_name(bool runtime, uint32_t id) {
   const char *name = NULL;

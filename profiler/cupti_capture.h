@@ -3,7 +3,7 @@
  *
  * Memory: up to PROF_CUPTI_BUFFERS buffers of PROF_CUPTI_BUFFER_BYTES; where none is free CUPTI drops records, which is
  * counted as lost by the source. A buffer that CUPTI is done with is only put into a queue by whichever thread brings
- * it; prof_capture_pump, on a thread of one's own, does the rest. Times are those of prof_capture_now_ns.
+ * it; prof_capture_pump, on a thread of one's own, does the rest. Times are those of prof_process_now_ns.
  *
  * Nodes of CUDA graphs are recorded one by one, or each launch as a whole, which costs a program with many small nodes
  * less.
@@ -14,9 +14,6 @@
 #include "profiler/writer.h"
 
 enum { PROF_CUPTI_BUFFERS = 256, PROF_CUPTI_BUFFER_BYTES = 1 << 20 };
-
-/* CLOCK_MONOTONIC. */
-int64_t prof_capture_now_ns(void);
 
 /* Once in a process, before or while CUDA is initialised. DP_UNSUPPORTED says why nothing will be recorded: CUPTI was
  * not found, somebody else holds it, or it is forbidden. */

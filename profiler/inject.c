@@ -1,9 +1,8 @@
 /* The life of the recording in a program: how it begins, its thread, fork, signals, the end. */
-#define _GNU_SOURCE /* gettid by syscall, environ */
+#define _GNU_SOURCE /* environ */
 #include "profiler/inject.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -11,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "profiler/cupti_capture.h"
+#include "profiler/process.h"
 
 enum {
   TICK_MS = 100,    /* between two looks at CUPTI's buffers */
@@ -45,24 +44,6 @@ static void say(const char *what, const char *why) {
 
 /* ---- who the process is ---- */
 
-static int64_t realtime_ns(void) {
-  struct timespec now;
-  (void)clock_gettime(CLOCK_REALTIME, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* Taken between two readings of the other clock, so that being interrupted there moves nothing: the closest of some. */
-static void read_clocks(int64_t *realtime, int64_t *clock) {
-  int64_t best = INT64_MAX;
-  for (int i = 0; i < 5; i++) {
-    const int64_t before = prof_capture_now_ns(), there = realtime_ns(), after = prof_capture_now_ns();
-    if (after - before >= best) continue;
-    best = after - before;
-    *realtime = there;
-    *clock = before + best / 2;
-  }
-}
-
 static int32_t rank_of_process(void) {
   static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -74,30 +55,13 @@ static int32_t rank_of_process(void) {
   return -1;
 }
 
-static void read_command(char *command, size_t size) {
-  const int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  const ssize_t length = file >= 0 ? read(file, command, size - 1) : -1;
-  if (file >= 0) (void)close(file);
-  for (ssize_t i = 0; i < length; i++)
-    if (!command[i]) command[i] = i + 1 < length ? ' ' : 0;
-  command[length > 0 ? length : 0] = 0;
-}
-
-static prof_header header_of_process(void) {
-  prof_header header = {.pid = (int32_t)getpid(), .parent = (int32_t)getppid(), .rank = rank_of_process()};
-  (void)gethostname(header.host, sizeof header.host - 1);
-  read_command(header.command, sizeof header.command);
-  read_clocks(&header.realtime_ns, &header.clock_ns);
-  return header;
-}
-
 uint32_t prof_inject_thread(void) {
   static _Thread_local struct {
     pid_t of;
     uint32_t id;
   } mine;
   if (mine.of != life.pid || !mine.id) {
-    mine.id = (uint32_t)syscall(SYS_gettid);
+    mine.id = prof_process_thread();
     mine.of = life.pid;
   }
   return mine.id;
@@ -137,7 +101,7 @@ static void *work(void *unused) {
     if (life.capturing) prof_capture_pump(flush);
     if (tick % CLOCK_TICKS == 0) {
       int64_t realtime = 0, clock = 0;
-      read_clocks(&realtime, &clock);
+      prof_process_clocks(&realtime, &clock);
       prof_writer_clock(life.writer, realtime, clock);
     }
     prof_writer_flush(life.writer, flush);
@@ -215,7 +179,7 @@ static void in_child(void) {
   (void)sem_init(&life.wake, 0, 0);
   prof_capture_child();
   prof_nvtx_child();
-  const prof_header header = header_of_process();
+  const prof_header header = prof_process_header(rank_of_process());
   prof_writer_child(life.writer, &header);
 }
 
@@ -232,7 +196,7 @@ static void begin(void) {
   if (!folder || !*folder) return;
   dp_error error = DP_ERROR_INIT;
   life.pid = getpid();
-  const prof_header header = header_of_process();
+  const prof_header header = prof_process_header(rank_of_process());
   const prof_writer_options options = {.folder = folder, .files = FILES, .file_bytes = kept_bytes() / FILES};
   if (sem_init(&life.wake, 0, 0) != 0) return;
   if (prof_writer_open(&options, &header, &life.writer, &error) != DP_OK) {

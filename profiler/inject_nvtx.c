@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <wchar.h>
 
-#include "profiler/cupti_capture.h"
+#include "profiler/process.h"
 #include "profiler/inject.h"
 
 enum { STACK = 64, TEXT_BYTES = 256 };
@@ -85,7 +85,7 @@ static uint32_t name_w(prof_writer *writer, const wchar_t *text) {
 /* ---- records ---- */
 
 static void add(prof_writer *writer, prof_kind kind, uint32_t name, uint64_t id) {
-  const int64_t now = prof_capture_now_ns();
+  const int64_t now = prof_process_now_ns();
   const prof_record record = {.kind = (uint8_t)kind,
                               .device = PROF_NO_DEVICE,
                               .name = name,

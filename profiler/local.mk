@@ -2,7 +2,11 @@ noinst_LIBRARIES += libprofiler.a
 libprofiler_a_SOURCES = \
 	profiler/classes.c profiler/classes.h \
 	profiler/drift.c profiler/drift.h profiler/mix.c profiler/mix.h profiler/monitor.c profiler/monitor.h profiler/series.c profiler/series.h \
+	profiler/drift.c profiler/drift.h profiler/monitor.c profiler/monitor.h profiler/series.c profiler/series.h \
+	profiler/join.c profiler/join.h \
+	profiler/process.c profiler/process.h \
 	profiler/record.c profiler/record.h \
+	profiler/run_tables.c profiler/run_tables.h \
 	profiler/session.c profiler/session.h \
 	profiler/steps.c profiler/steps.h profiler/steps_auto.c \
 	profiler/summary.c profiler/summary.h profiler/summary_idle.c \
@@ -20,7 +24,7 @@ INJECT_SOURCES = \
 if HAVE_INJECT
 injectdir = $(pkglibdir)
 inject_PROGRAMS = libdiffpipe-inject.so
-libdiffpipe_inject_so_SOURCES = $(INJECT_SOURCES) base/status.c profiler/record.c profiler/writer.c profiler/writer_files.c
+libdiffpipe_inject_so_SOURCES = $(INJECT_SOURCES) base/status.c profiler/process.c profiler/record.c profiler/writer.c profiler/writer_files.c
 libdiffpipe_inject_so_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 libdiffpipe_inject_so_CFLAGS = $(WARN_CFLAGS) -fPIC -fvisibility=hidden
 libdiffpipe_inject_so_LDFLAGS = -shared -Wl,-z,defs -Wl,-z,nodelete

@@ -103,7 +103,8 @@ const char *prof_kind_name(int kind) {
                                                    [PROF_ALLOCATE] = "allocate",
                                                    [PROF_FREE] = "free",
                                                    [PROF_OVERHEAD] = "overhead",
-                                                   [PROF_STEP] = "step"};
+                                                   [PROF_STEP] = "step",
+                                                   [PROF_INSTRUCTION] = "instruction"};
   return kind > 0 && kind < PROF_KIND_END ? names[kind] : "unknown";
 }
 

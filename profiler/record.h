@@ -42,7 +42,8 @@ typedef enum prof_kind {
   PROF_ALLOCATE,    /* value: bytes of device memory */
   PROF_FREE,        /* value: bytes */
   PROF_OVERHEAD,    /* time that recording itself took */
-  PROF_STEP,        /* the program says that a step begins; value: its number */
+  PROF_STEP,        /* the program says that a step begins; value: its number; its end, where it says that, too */
+  PROF_INSTRUCTION, /* a thread of a run of our own puts an instruction's work into queues; value: its number */
   PROF_KIND_END
 } prof_kind;
 

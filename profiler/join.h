@@ -1,0 +1,45 @@
+/* What was recorded of a run of our own, joined to the instructions of its program: which kernels and copies each one
+ * was, and from them the same timeline as a prediction has.
+ *
+ * The run says when each step began and ended (PROF_STEP) and when a thread of its host put an instruction's work into
+ * queues (PROF_INSTRUCTION). A call lies in the instruction that its thread then worked on, and what it launched, all
+ * nodes of a CUDA graph as well as a single kernel, has its correlation. Kernels of NCCL may be launched by a thread of
+ * NCCL's own: they belong to the only transfer that was being put into a queue then, or, of several, to that whose lane
+ * the stream is known by others to belong to. All other work of a device in a step is stray.
+ *
+ * An instruction lasts from the start of its first piece of work to the end of its last. One without work ends when all
+ * that it waits for has. The ends of a transfer, and the members of a collective, have the times of those of them that
+ * did the work.
+ */
+#ifndef DP_PROFILER_JOIN_H
+#define DP_PROFILER_JOIN_H
+
+#include "plan/timeline.h"
+#include "profiler/classes.h"
+
+typedef struct prof_work {
+  uint32_t instruction;
+  uint8_t class; /* prof_class */
+  double start_s, end_s;
+} prof_work;
+
+typedef struct prof_joined {
+  uint64_t number;          /* the run's */
+  plan_timeline timeline;   /* with issue_s: when the host had put the instruction into a queue */
+  double *begin_s;          /* [instruction] when it began to; malloc'ed */
+  DP_ARRAY(prof_work) work; /* by instruction and start */
+  uint64_t stray;           /* pieces of work of devices that are of no instruction */
+  double stray_s;
+} prof_joined;
+
+typedef struct prof_join {
+  DP_ARRAY(prof_joined) steps; /* by number */
+  uint64_t torn;               /* steps of which not every instruction was recorded: they are left out */
+} prof_join;
+
+/* Of the last `most` steps that were recorded. `classes`: of prof_rules_classes. The program outlives the result. */
+dp_status prof_join_of(const prof_session *session, const unsigned char *classes, const plan_program *program,
+                       size_t most, prof_join *join, dp_error *error);
+void prof_join_free(prof_join *join); /* safe on a zeroed one */
+
+#endif
