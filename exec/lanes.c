@@ -182,6 +182,11 @@ static void run_alone(exec_pipeline *p, exec_lane *self, const plan_lane *lane, 
   (void)pthread_mutex_unlock(&p->lock);
 }
 
+static void tell_witness(const exec_pipeline *p, uint32_t i, bool begins) {
+  const exec_witness *witness = p->work.options.witness;
+  if (witness) witness->note(witness->data, p->work.program, i, begins);
+}
+
 static void run_instruction(exec_pipeline *p, exec_lane *self, const plan_lane *lane, uint32_t i) {
   if (p->work.only) {
     run_alone(p, self, lane, i);
@@ -201,9 +206,11 @@ static void run_instruction(exec_pipeline *p, exec_lane *self, const plan_lane *
   if (how == PART_REST || stopped(p)) return;
   if (how == PART_COMPUTE) atomic_store_explicit(&p->position, i, memory_order_relaxed);
   const double start_s = dp_clock_s();
+  tell_witness(p, i, true);
   if (p->work.kind->deferred) p->work.kind->enter(p, self->lane, i);
   dp_status status = work_on(p, how, lane->worker, i, &error);
   if (p->work.kind->deferred && status == DP_OK) status = p->work.kind->leave(p, self->lane, i, &error);
+  tell_witness(p, i, false);
   (void)pthread_mutex_lock(&p->lock);
   self->at = PLAN_NO_PEER;
   if (status == DP_OK)

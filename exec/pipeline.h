@@ -42,6 +42,13 @@ typedef struct exec_shortage {
   int64_t needed_bytes, free_bytes;
 } exec_shortage;
 
+/* Is told when a thread of the host begins and ends to work on an instruction: on devices, to put its work, and that of
+ * those it meets, into queues. By that thread, in any step, so many at a time. */
+typedef struct exec_witness {
+  void (*note)(void *data, const plan_program *program, uint32_t instruction, bool begins);
+  void *data;
+} exec_witness;
+
 typedef struct exec_pipeline_options {
   bool cuda; /* on CUDA devices, else on the host's processors */
   /* cuda: [worker_count]; NULL: the workers of this process are dealt out over its GPUs, in order, and share them in
@@ -64,6 +71,7 @@ typedef struct exec_pipeline_options {
    * pipeline. NULL: every worker times its own. */
   struct exec_algorithms *algorithms;
   const exec_observer *observer; /* of every op; must outlive the pipeline; NULL: none */
+  const exec_witness *witness;   /* of every instruction; must outlive the pipeline; NULL: none */
   /* Filled where that is why there is no pipeline; NULL: nobody asks. */
   exec_shortage *shortage;
 } exec_pipeline_options;

@@ -173,6 +173,7 @@ static dp_status make_pipelines(exec_session *s, dp_error *error) {
                                            .algorithms = s->options.algorithms,
                                            .any_order = !s->options.scenario->train.deterministic,
                                            .observer = at == s->base ? s->options.observer : NULL,
+                                           .witness = at == s->base ? s->options.witness : NULL,
                                            .shortage = s->options.shortage,
                                            .shared = s->pipeline};
     const exec_session_size *size = &s->options.sizes[at];

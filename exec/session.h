@@ -38,6 +38,7 @@ typedef struct exec_session_options {
   exec_shortage *shortage;       /* as exec_pipeline_options; NULL: nobody asks */
   struct exec_algorithms *algorithms; /* as exec_pipeline_options has it; all processes then have the same */
   const exec_observer *observer; /* of the ops of steps of the model's own size; NULL: none */
+  const exec_witness *witness;   /* of the instructions of such steps, and of evaluations; NULL: none */
 } exec_session_options;
 
 typedef struct exec_session exec_session;
