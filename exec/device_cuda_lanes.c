@@ -18,13 +18,24 @@ static void note(exec_pipeline *p, uint32_t worker, cudaError_t result, const ch
 
 /* ---- making them ---- */
 
+/* Whether other lanes here do all that is on it (exec/lanes.c). Such a lane has no queue: the device has 32 of its own
+ * (CUDA_DEVICE_MAX_CONNECTIONS), and where there are more, what waits in one holds up another's work. */
+static bool is_done_by_others(const exec_pipeline *p, uint32_t lane) {
+  const plan_program *program = p->work.program;
+  const plan_lane *of = &program->lanes[lane];
+  if (of->kind == PLAN_LANE_SEND) return exec_is_here(p, of->peer);
+  for (uint32_t i = of->first; of->kind == PLAN_LANE_COLLECTIVE && i < of->first + of->count; i++)
+    if (exec_first_here(p, &program->collectives[program->instructions[i].class_id]) == of->worker) return false;
+  return of->kind == PLAN_LANE_COLLECTIVE;
+}
+
 static dp_status make_queue(exec_pipeline *p, uint32_t lane, dp_error *error) {
   exec_cuda *device = worker_device(p, exec_cuda_worker_of(p, lane));
   EXEC_CUDA_TRY(cudaSetDevice(device->gpu), error);
   const plan_lane *of = &p->work.program->lanes[lane];
   if (of->kind == PLAN_LANE_COMPUTE)
     exec_cuda_lanes_of(p)->streams[lane] = device->stream;
-  else
+  else if (!is_done_by_others(p, lane))
     DP_TRY(exec_cuda_part_stream(device, &exec_cuda_lanes_of(p)->streams[lane], error));
   for (uint32_t i = of->first; i < of->first + of->count; i++) {
     EXEC_CUDA_TRY(cudaEventCreate(&exec_cuda_lanes_of(p)->start[i]), error);
@@ -320,6 +331,7 @@ dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error) {
   const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   dp_status status = DP_OK;
   for (uint32_t lane = p->first_lane; status == DP_OK && lane < p->end_lane; lane++) {
+    if (!l->streams[lane]) continue;
     EXEC_CUDA_TRY(cudaSetDevice(worker_device(p, exec_cuda_worker_of(p, lane))->gpu), error);
     status = p->work.facts ? wait_queue(p, lane, exec_lanes_patience_s(p), error)
                            : exec_cuda_check(cudaStreamSynchronize(l->streams[lane]), "cudaStreamSynchronize", error);

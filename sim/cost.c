@@ -190,7 +190,9 @@ double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, 
 int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers) {
   const sim_implementation *implementation = context->implementation;
   const plan_profile_part *part = part_of(context);
-  if (part) return part->runtime_bytes + (int64_t)(peers * implementation->communicator_bytes);
+  /* parts of a card exchange data without communicators */
+  const int communicators = context->device->parts > 1 ? 0 : peers;
+  if (part) return part->runtime_bytes + (int64_t)(communicators * implementation->communicator_bytes);
   return (int64_t)(implementation->context_bytes + peers * implementation->communicator_bytes);
 }
 
