@@ -1,7 +1,10 @@
 #include <jansson.h>
+#include <stdlib.h>
 
+#include "base/schema.h"
 #include "cli/json.h"
 #include "cli/profile_report.h"
+#include "profiler/names.h"
 
 /* Takes over the value. */
 static bool append(json_t *array, json_t *value) { return json_array_append_new(array, value) == 0; }
@@ -49,6 +52,20 @@ static bool add_classes(json_t *array, const cli_recorded *p) {
     if (!append(array, row) || !cli_json_put(row, "class", json_string(prof_class_names[c])) ||
         !cli_json_put(row, "share", json_real(p->summary.classes[c].share)))
       return false;
+  }
+  return true;
+}
+
+static bool add_kernels(json_t *array, const cli_recorded *p) {
+  for (size_t k = 0; k < p->summary.kernels.count; k++) {
+    const prof_kernel_row *row = &p->summary.kernels.items[k];
+    char *name = prof_readable_name(p->session.names.items[row->name]);
+    json_t *object = name ? cli_spread_json(&row->time) : NULL;
+    const bool done = append(array, object) && cli_json_put(object, "name", json_string(name)) &&
+                      cli_json_put(object, "class", json_string(prof_class_names[row->class])) &&
+                      cli_json_put(object, "share", json_real(row->share));
+    free(name);
+    if (!done) return false;
   }
   return true;
 }
@@ -106,14 +123,14 @@ json_t *cli_profile_json(const cli_recorded *p) {
   static const struct {
     const char *key;
     bool (*add)(json_t *array, const cli_recorded *profile);
-  } lists[] = {{"processes", add_processes}, {"classes", add_classes}, {"copies", add_copies},
+  } lists[] = {{"processes", add_processes}, {"classes", add_classes}, {"kernels", add_kernels}, {"copies", add_copies},
                {"streams", add_streams},     {"devices", add_devices}, {"steps", add_steps}};
   json_t *root = json_object();
   bool done = root && cli_json_put(root, "format", json_string("diffpipe-profile-summary")) &&
               cli_json_put(root, "version", json_integer(1)) &&
               cli_json_put(root, "work_s", json_real(p->summary.work_s)) &&
               cli_json_put(root, "step", cli_spread_json(&p->summary.step_time));
-  for (int i = 0; done && i < 6; i++) {
+  for (int i = 0; done && i < (int)DP_COUNT_OF(lists); i++) {
     json_t *array = json_array();
     done = cli_json_put(root, lists[i].key, array) && lists[i].add(array, p);
   }

@@ -8,14 +8,23 @@
 
 #include "base/schema.h"
 #include "cli/json.h"
+#include "profiler/names.h"
 #include "profiler/trace.h"
 
-enum { SLOT_STEPS, SLOT_CLASSES, SLOT_AWAY, SLOT_CSV, SLOT_JSON, SLOT_TRACE };
+enum { SLOT_STEPS, SLOT_CLASSES, SLOT_AWAY, SLOT_KERNELS, SLOT_CSV, SLOT_JSON, SLOT_TRACE };
 
 static const cli_option options[] = {
     CLI_OPTION_STEPS_FROM(SLOT_STEPS),
     CLI_OPTION_CLASSES(SLOT_CLASSES),
     CLI_OPTION_AWAY(SLOT_AWAY),
+    {.name = "kernels",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "so many of the kernels that took longest",
+     .fallback = "10",
+     .slot = SLOT_KERNELS,
+     .min = 0,
+     .max = 100000},
     {.name = "csv", .type = CLI_FLAG, .help = "print the classes as CSV", .slot = SLOT_CSV},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON", .slot = SLOT_JSON},
     CLI_OPTION_TRACE(SLOT_TRACE),
@@ -106,6 +115,32 @@ static dp_status print_classes(const cli_recorded *p, FILE *out, dp_error *error
   return cli_table_finish(&table, out, error);
 }
 
+static dp_status print_kernels(const cli_recorded *p, FILE *out, dp_error *error) {
+  static const char *const heads[] = {"sum", "count", "p50", "p95", "share", NULL};
+  const size_t all = p->summary.kernels.count, most = p->kernels == 0 ? 10 : p->kernels < 0 ? 0 : (size_t)p->kernels;
+  report_table table = {.title = NULL};
+  if (all == 0 || most == 0) return DP_OK;
+  report_table_title(&table, "Kernels that took longest");
+  for (int i = 0; heads[i]; i++) report_table_column(&table, heads[i], REPORT_RIGHT);
+  report_table_column(&table, "class", REPORT_LEFT);
+  report_table_column(&table, "name", REPORT_TEXT);
+  for (size_t k = 0; k < all && k < most; k++) {
+    const prof_kernel_row *row = &p->summary.kernels.items[k];
+    char *name = prof_readable_name(p->session.names.items[row->name]);
+    report_table_row(&table, false);
+    cell_s(&table, row->time.sum_s);
+    report_table_cell(&table, "%" PRIu64, row->time.count);
+    cell_s(&table, row->time.p50_s);
+    cell_s(&table, row->time.p95_s);
+    report_table_cell(&table, "%.1f %%", 100 * row->share);
+    report_table_cell(&table, "%s", prof_class_names[row->class]);
+    report_table_cell(&table, "%s", name ? name : "");
+    free(name);
+  }
+  if (all > most) report_table_note(&table, "and %zu more; --kernels N shows N, --json all", all - most);
+  return finish(&table, out, error);
+}
+
 static dp_status print_devices(const cli_recorded *p, FILE *out, dp_error *error) {
   static const char *const heads[] = {"device",     "time", "compute",    "NCCL alone", "copies alone",
                                       "host-bound", "data", "other idle", NULL};
@@ -168,6 +203,7 @@ dp_status cli_profile_print(const cli_recorded *p, FILE *out, dp_error *error) {
   DP_TRY(print_processes(p, out, error));
   DP_TRY(print_steps(p, out, error));
   DP_TRY(print_classes(p, out, error));
+  DP_TRY(print_kernels(p, out, error));
   DP_TRY(print_devices(p, out, error));
   return print_gaps(p, out, error);
 }
@@ -227,6 +263,8 @@ static dp_status run(const cli_values *values, dp_error *error) {
     return dp_fail(error, DP_BAD_INPUT, "profile report: found --csv and --json, allowed: one of them");
   DP_TRY(cli_profile_steps_from("profile report", values->slots[SLOT_STEPS].string, &how.range, error));
   if (values->slots[SLOT_AWAY].given) how.away_ns = values->slots[SLOT_AWAY].integer * 1000;
+  const int64_t wanted = values->slots[SLOT_KERNELS].integer;
+  if (values->slots[SLOT_KERNELS].given) p.kernels = wanted > 0 ? wanted : -1;
   dp_status status = cli_recorded_read(values->arguments[0], &how, &p, error);
   if (status == DP_OK) status = print(&p, values, error);
   cli_recorded_free(&p);

@@ -38,6 +38,7 @@ typedef struct cli_recorded {
   unsigned char *classes;
   prof_steps steps;
   prof_summary summary;
+  int64_t kernels; /* rows of that table; 0: 10, -1: none */
 } cli_recorded;
 
 typedef struct cli_recorded_how {

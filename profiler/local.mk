@@ -5,15 +5,17 @@ libprofiler_a_SOURCES = \
 	profiler/drift.c profiler/drift.h profiler/monitor.c profiler/monitor.h profiler/series.c profiler/series.h \
 	profiler/join.c profiler/join.h \
 	profiler/process.c profiler/process.h \
+	profiler/names.cc profiler/names.h \
 	profiler/record.c profiler/record.h \
 	profiler/run_tables.c profiler/run_tables.h \
 	profiler/session.c profiler/session.h \
 	profiler/steps.c profiler/steps.h profiler/steps_auto.c \
-	profiler/summary.c profiler/summary.h profiler/summary_idle.c \
+	profiler/summary.c profiler/summary.h profiler/summary_idle.c profiler/summary_kernels.c \
 	profiler/tail.c profiler/tail.h \
 	profiler/trace.c profiler/trace.h \
 	profiler/writer.c profiler/writer.h profiler/writer_files.c profiler/writer_parts.h
 libprofiler_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
+libprofiler_a_CXXFLAGS = $(AM_CXXFLAGS) $(READERS_CFLAGS)
 PROFILER_LIBS = libprofiler.a $(PLAN_LIBS)
 
 # What `diffpipe profile` loads into other programs: alone, without a sanitizer, and never unloaded, since handlers stay.

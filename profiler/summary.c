@@ -38,7 +38,7 @@ static void find_windows(const prof_session *session, const prof_steps *steps, w
   }
 }
 
-static bool is_in(const prof_record *r, const int64_t window[2]) {
+bool prof_summary_counts(const prof_record *r, const int64_t window[2]) {
   return r->start_ns >= window[0] && (r->start_ns < window[1] || (r->start_ns == window[1] && r->end_ns == window[1]));
 }
 
@@ -98,7 +98,7 @@ static dp_status find_rows(const prof_session *session, const int64_t (*windows)
       row->end_bytes += r->kind == PROF_ALLOCATE ? bytes : -bytes;
       if (row->end_bytes < 0 || row->end_bytes > INT64_MAX / 2) row->end_bytes = 0;
       if (row->end_bytes > row->peak_bytes) row->peak_bytes = row->end_bytes;
-    } else if (is_in(r, windows[r->process]) && !add_stream(summary, r)) {
+    } else if (prof_summary_counts(r, windows[r->process]) && !add_stream(summary, r)) {
       return dp_fail_memory(error);
     }
   }
@@ -133,7 +133,8 @@ static dp_status find_classes(const prof_session *session, const unsigned char *
     size_t count = 0;
     for (size_t i = 0; i < session->records.count; i++) {
       const prof_record *r = &session->records.items[i];
-      if (!prof_on_device(r) || (int)prof_record_class(r, classes) != c || !is_in(r, windows[r->process])) continue;
+      if (!prof_on_device(r) || (int)prof_record_class(r, classes) != c || !prof_summary_counts(r, windows[r->process]))
+        continue;
       values[count++] = seconds(r->end_ns - r->start_ns);
       add_to_step(summary, r, (prof_class)c);
       if (r->kind != PROF_COPY) continue;
@@ -178,6 +179,7 @@ dp_status prof_summary_of(const prof_session *session, const unsigned char *clas
   dp_status status = set_steps(steps, &made, error);
   if (status == DP_OK) status = find_rows(session, seen, &made, error);
   if (status == DP_OK) status = find_classes(session, classes, seen, &made, error);
+  if (status == DP_OK) status = prof_summary_kernels(session, classes, seen, &made, error);
   if (status == DP_OK)
     status = prof_summary_parts(session, classes, seen, away_ns > 0 ? away_ns : 1000000, &made, error);
   free(windows);
@@ -189,6 +191,7 @@ dp_status prof_summary_of(const prof_session *session, const unsigned char *clas
 }
 
 void prof_summary_free(prof_summary *summary) {
+  dp_array_free(&summary->kernels);
   dp_array_free(&summary->streams);
   dp_array_free(&summary->devices);
   free(summary->steps);

@@ -2,12 +2,17 @@
  *
  * A process is looked at from its first step's start to its last step's end; without steps from its first to its last
  * work on a device. What starts in that time counts. On each device every moment of it is one of these, the first that
- * holds, so their sum is its length (the law of prof_device_row): compute          a kernel that is not NCCL's, or a
- * graph, runs exposed NCCL     one of NCCL's kernels runs exposed copies   a copy or a memset runs host-bound nothing
- * runs, and the call that launched the next work came after the device had run dry data             the same, but that
- * call's thread was in no call of CUDA for longer than `away_ns` before it other            nothing runs though the
- * next work was launched before (it waited for an event or a launch's own delay), or its launch was not recorded, or
- * nothing follows Shares are of the sum of all work's durations. Percentiles are linear between ranks.
+ * holds, so their sum is its length (the law of prof_device_row):
+ *
+ * - compute: a kernel that is not NCCL's, or a graph, runs;
+ * - exposed NCCL: one of NCCL's kernels runs;
+ * - exposed copies: a copy or a memset runs;
+ * - host-bound: nothing runs, and the call that launched the next work came after the device had run dry;
+ * - data: the same, but that call's thread was in no call of CUDA for longer than `away_ns` before it;
+ * - other: nothing runs though the next work was launched before (it waited for an event or a launch's own delay), or its
+ *   launch was not recorded, or nothing follows.
+ *
+ * Shares are of the sum of all work's durations. Percentiles are linear between ranks.
  */
 #ifndef DP_PROFILER_SUMMARY_H
 #define DP_PROFILER_SUMMARY_H
@@ -35,6 +40,14 @@ typedef struct prof_class_row {
   prof_spread time;
   double share;
 } prof_class_row;
+
+/* All launches of one kernel: those whose names are the same. */
+typedef struct prof_kernel_row {
+  uint32_t name; /* of the session's */
+  prof_class class;
+  prof_spread time;
+  double share;
+} prof_kernel_row;
 
 typedef struct prof_copy_row {
   uint64_t count, bytes;
@@ -64,6 +77,7 @@ typedef struct prof_step_row {
 
 typedef struct prof_summary {
   prof_class_row classes[PROF_CLASS_COUNT];
+  DP_ARRAY(prof_kernel_row) kernels; /* by their sums, the largest first */
   prof_copy_row copies[PROF_COPY_END];
   DP_ARRAY(prof_stream_row) streams; /* by process, device, stream */
   DP_ARRAY(prof_device_row) devices; /* by process, device */
@@ -82,6 +96,9 @@ void prof_summary_free(prof_summary *summary);
  * process, start and end. */
 dp_status prof_summary_parts(const prof_session *session, const unsigned char *classes, const int64_t (*windows)[2],
                              int64_t away_ns, prof_summary *summary, dp_error *error);
+dp_status prof_summary_kernels(const prof_session *session, const unsigned char *classes, const int64_t (*windows)[2],
+                               prof_summary *summary, dp_error *error);
+bool prof_summary_counts(const prof_record *record, const int64_t window[2]); /* whether it starts in that time */
 prof_spread prof_spread_of(double *values, size_t count); /* sorts them */
 
 #endif

@@ -1,6 +1,7 @@
 /* Figures of made-up programs, against those that can be told by hand, and the law that parts sum to the whole. */
 #include <check.h>
 
+#include "profiler/names.h"
 #include "profiler/summary.h"
 #include "tests/profiler_world.h"
 
@@ -118,6 +119,43 @@ START_TEST(classes_and_streams_are_summed) {
 }
 END_TEST
 
+START_TEST(kernels_are_summed_by_name) {
+  world w;
+  two_steps(&w);
+  sum_up(&w, PROF_STEPS_AUTO, NULL);
+  ck_assert_uint_eq(summary.kernels.count, 4);
+  const prof_kernel_row *first = &summary.kernels.items[0];
+  ck_assert_str_eq(session.names.items[first->name], "nvjet");
+  ck_assert_int_eq(first->class, PROF_GEMM);
+  ck_assert_uint_eq(first->time.count, 3);
+  is_us(first->time.sum_s, 260);
+  is_us(first->time.p50_s, 100);
+  ck_assert_double_eq_tol(first->share, 260.0 / 510, 1e-12);
+  ck_assert_str_eq(session.names.items[summary.kernels.items[1].name], "adam");
+  is_us(summary.kernels.items[2].time.sum_s, 70);
+  is_us(summary.kernels.items[3].time.sum_s, 40);
+}
+END_TEST
+
+START_TEST(names_are_readable) {
+  static const char *const names[][2] = {
+      {"nvjet_sm90_tst_128x128", "nvjet_sm90_tst_128x128"},
+      {"_Z3fooi", "foo"},
+      {"_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_",
+       "at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"},
+      {"_ZN4kern12_GLOBAL__N_112adamw_kernelIfLi4EEEvlT_", "kern::(anonymous namespace)::adamw_kernel<float, 4>"},
+      {"_ZNK3foocvvEv", "foo::operator void"},
+      {"_ZN3fooclEi", "foo::operator()"},
+      {"", ""},
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *name = prof_readable_name(names[i][0]);
+    ck_assert_str_eq(name, names[i][1]);
+    free(name);
+  }
+}
+END_TEST
+
 START_TEST(memory_is_followed) {
   static const struct {
     prof_kind kind;
@@ -172,6 +210,8 @@ int main(void) {
   TCase *tcase = suite_case(suite, "summary", NULL, leave, 0);
   tcase_add_test(tcase, each_moment_has_its_part);
   tcase_add_test(tcase, classes_and_streams_are_summed);
+  tcase_add_test(tcase, kernels_are_summed_by_name);
+  tcase_add_test(tcase, names_are_readable);
   tcase_add_test(tcase, memory_is_followed);
   tcase_add_loop_test(tcase, parts_sum_to_the_whole, 0, 10);
   return suite_finish(suite);
