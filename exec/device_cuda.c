@@ -518,7 +518,7 @@ static bool replay(const exec_work *work, exec_worker *w, uint32_t instruction) 
 /* The first step runs as it is: what it meets for the first time could not be captured. */
 static void record_begin(const exec_work *work, exec_worker *w, uint32_t instruction) {
   exec_cuda *d = exec_cuda_of(w);
-  d->recording = d->steps > 0 && is_recorded(work, instruction);
+  d->recording = d->steps > 0 && !w->unrecorded && is_recorded(work, instruction);
   if (d->recording) NOTE(w, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal));
 }
 

@@ -18,6 +18,8 @@ typedef struct run {
   exec_pipeline *pipeline;
   exec_step step;
   bool filled;      /* the device has its inputs */
+  bool unrecorded;  /* units are told apart in instructions that are not recorded */
+  bool began;       /* these can be told apart */
   uint8_t *only;    /* [instruction] */
   uint32_t *marks;  /* [instruction] the first */
   double *marked_s; /* [instruction] all busy, the least with marks */
@@ -237,6 +239,7 @@ static void forget_marks(run *r) {
   for (int w = 0; w < r->program->worker_count; w++) {
     exec_worker *worker = &r->pipeline->workers[w];
     worker->mark_first = NULL;
+    worker->unrecorded = false;
     if (worker->kind->forget) worker->kind->forget(worker);
   }
 }
@@ -353,6 +356,7 @@ static dp_status make_marks(run *r) {
     }
     DP_TRY(worker->kind->make_marks(worker, count, r->error));
     worker->mark_first = &r->marks[lane->first];
+    worker->unrecorded = r->unrecorded;
   }
   return DP_OK;
 }
@@ -413,6 +417,10 @@ static dp_status measure(run *r) {
     DP_TRY(exec_pipeline_step_only(r->pipeline, &r->step, NULL, r->error));
     r->filled = r->pipeline->work.kind->deferred;
   }
+  double at_s;
+  exec_worker *worker = &r->pipeline->workers[0];
+  DP_TRY(worker->kind->read_mark(r->pipeline, worker, r->marks[compute_of(r, 0)->first], &at_s, r->error));
+  r->began = true;
   DP_TRY(keep_runtime(r));
   DP_TRY(take_marked(r, r->how->seconds * 0.8));
   DP_TRY(take_optimizers(r));
@@ -422,11 +430,22 @@ static dp_status measure(run *r) {
   return exec_units_end_run(r->units, r->error);
 }
 
-dp_status exec_units_run(exec_units *units, const exec_units_how *how, dp_error *error) {
-  run r = {.units = units, .how = how, .program = how->program, .error = error};
+static dp_status measure_once(const exec_units_how *how, exec_units *units, bool unrecorded, bool *began,
+                              dp_error *error) {
+  run r = {.units = units, .how = how, .program = how->program, .unrecorded = unrecorded, .error = error};
   r.step.adamw = (kern_adamw){.lr = 0, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .step = 1};
   const dp_status status = measure(&r);
+  *began = r.began;
   exec_pipeline_free(r.pipeline);
   dp_arena_free(&r.arena);
   return status;
+}
+
+/* Where a device cannot tell moments within what it has recorded, they are told in instructions that are not. */
+dp_status exec_units_run(exec_units *units, const exec_units_how *how, dp_error *error) {
+  bool began = false;
+  dp_error first = DP_ERROR_INIT;
+  dp_status status = measure_once(how, units, false, &began, &first);
+  if (status == DP_RUN_FAILED && !began && how->options.cuda) return measure_once(how, units, true, &began, error);
+  return status == DP_OK ? DP_OK : dp_fail(error, status, "%s", first.text);
 }

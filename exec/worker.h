@@ -48,6 +48,7 @@ typedef struct exec_worker {
   exec_trouble trouble;
   /* while its units are told apart */
   const uint32_t *mark_first; /* [compute instruction] its first mark; NULL: they are not */
+  bool unrecorded;            /* on a device instructions are not recorded, but run anew each time */
   double *marks_s;            /* [mark] of the host */
   float *noise;               /* of the host */
 } exec_worker;
