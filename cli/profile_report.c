@@ -95,7 +95,8 @@ static dp_status print_processes(const cli_recorded *p, FILE *out, dp_error *err
     report_table_cell(&table, "%s", steps->why);
     recording_s += cli_recorded_recording_s(p, i);
   }
-  if (recording_s > 0) report_table_note(&table, "recording itself took %s of their threads", dp_format_seconds(recording_s, text));
+  if (recording_s > 0)
+    report_table_note(&table, "recording itself took %s of their threads", dp_format_seconds(recording_s, text));
   return cli_table_finish(&table, out, error);
 }
 
@@ -128,17 +129,17 @@ static dp_status print_kernels(const cli_recorded *p, FILE *out, dp_error *error
     const prof_kernel_row *row = &p->summary.kernels.items[k];
     char *name = prof_readable_name(p->session.names.items[row->name]);
     report_table_row(&table, false);
-    cell_s(&table, row->time.sum_s);
+    cli_cell_seconds(&table, row->time.sum_s);
     report_table_cell(&table, "%" PRIu64, row->time.count);
-    cell_s(&table, row->time.p50_s);
-    cell_s(&table, row->time.p95_s);
+    cli_cell_seconds(&table, row->time.p50_s);
+    cli_cell_seconds(&table, row->time.p95_s);
     report_table_cell(&table, "%.1f %%", 100 * row->share);
     report_table_cell(&table, "%s", prof_class_names[row->class]);
     report_table_cell(&table, "%s", name ? name : "");
     free(name);
   }
   if (all > most) report_table_note(&table, "and %zu more; --kernels N shows N, --json all", all - most);
-  return finish(&table, out, error);
+  return cli_table_finish(&table, out, error);
 }
 
 static dp_status print_devices(const cli_recorded *p, FILE *out, dp_error *error) {
