@@ -6,12 +6,12 @@
  * both agree.
  *
  *   local   The other's memory is mapped (CUDA IPC). The host's transport carries where a tensor lies, an event of each
- *           end orders the queues: the receiver's waits for the sender's, copies by a copy engine, and the sender's
- * waits until that has been done. In a circle its first process adds the others' sums to its own, in their order, and
- * the others copy the result: each process's own members first, then process by process. nccl    Its send and receive,
- * a communicator a wire; its all-reduce, a communicator a circle, in NCCL's own order. host    Through two pieces of
- * pinned memory in turns and the host's transport; a lane's thread waits for the copies (nobody else does). In a circle
- * the first process adds on the host.
+ *           end orders the queues: the receiver's waits for the sender's, copies by a copy engine, and the sender's waits
+ *           until that has been done. In a circle its first process adds the others' sums to its own, in their order,
+ *           and the others copy the result: each process's own members first, then process by process.
+ *   nccl    Its send and receive, a communicator a wire; its all-reduce, a communicator a circle, in NCCL's own order.
+ *   host    Through two pieces of pinned memory in turns and the host's transport; a lane's thread waits for the copies
+ *           (nobody else does). In a circle the first process adds on the host.
  */
 #ifndef DP_EXEC_DEVICE_CUDA_WIRE_H
 #define DP_EXEC_DEVICE_CUDA_WIRE_H

@@ -8,10 +8,15 @@
  * PyTorch eager, kernels issued one by one.
  *
  * Memory is the plan's layout with what that does not know put right, each a sum of weights (MEMORY IS AN ESTIMATE
- * here): optimizer   states as the named optimizer has them, no fp32 copies adapters    in their own dtype fp8 the
- * blocks' matrices at one byte swapped     without the weights of blocks kept in the host's memory unsloth     without
- * the kept inputs of at least 5e6 elements text        SDXL's text encoders: weights, gradients, states on the first
- * stage; not their activations, nor their time
+ * here):
+ *
+ *   optimizer   states as the named optimizer has them, no fp32 copies
+ *   adapters    in their own dtype
+ *   fp8         the blocks' matrices at one byte
+ *   swapped     without the weights of blocks kept in the host's memory
+ *   unsloth     without the kept inputs of at least 5e6 elements
+ *   text        SDXL's text encoders: weights, gradients, states on the first stage; not their activations, nor their time
+ *
  * Copies of swapped blocks and offloaded inputs go beside compute: a step takes at least what they take over the card's
  * PCIe link.
  */

@@ -45,8 +45,8 @@ static void work(world *w, prof_kind kind, const char *name, uint32_t stream, in
  *   compute     100..200         260..300 300..360        500..600        3600..3700
  *   NCCL              180..250
  *   copies                        290..310           380..400
- *   nothing: 250..260 launched before; 360..380 and 400..500 launched while dry; 600..3600 the host was away for 2.9
- * ms. */
+ *   nothing: 250..260 launched before; 360..380 and 400..500 launched while dry; 600..3600 the host was away
+ *            for 2.9 ms. */
 static void two_steps(world *w) {
   world_begin(w, &header);
   mark(w, 90);
