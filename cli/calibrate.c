@@ -338,7 +338,8 @@ static void print_links(const plan_profile *profile) {
 
 static void print_units(const plan_profile *profile, const char *path, const char *scenario) {
   char figure[32], other[32];
-  printf("%s: %zu units measured on %s\n", path, profile->units.count, profile->libraries);
+  printf("%s: %zu units measured on %s, at %.0f MHz\n", path, profile->units.count, profile->libraries,
+         1e-6 * profile->clock_hz);
   printf("  two runs of a unit differ by %.1f %% (median)\n", 100 * profile->repeat_error);
   printf("  beside others they are foretold to %.1f %% (median of %lld runs kept aside)\n",
          100 * profile->held_out_error, (long long)profile->held_out);

@@ -11,7 +11,7 @@
 
 /* ---- NVML, as its nvml.h has it ---- */
 
-enum { NVML_OK = 0, REMOTE_GPU = 0, REMOTE_SWITCH = 2, P2P_READ = 0, P2P_WRITE = 1, P2P_OK = 0, MAX_LINKS = 18 };
+enum { NVML_OK = 0, REMOTE_GPU = 0, REMOTE_SWITCH = 2, P2P_READ = 0, P2P_WRITE = 1, CLOCK_SM = 1, P2P_OK = 0, MAX_LINKS = 18 };
 
 typedef struct nvml_device_s *nvml_device;
 
@@ -48,6 +48,7 @@ typedef struct nvml {
   int (*pcie_generation)(nvml_device, unsigned *);
   int (*pcie_lanes)(nvml_device, unsigned *);
   int (*power)(nvml_device, unsigned *);
+  int (*clock)(nvml_device, unsigned, unsigned *);
   int (*link_state)(nvml_device, unsigned, unsigned *);
   int (*link_version)(nvml_device, unsigned, unsigned *);
   int (*link_type)(nvml_device, unsigned, unsigned *);
@@ -77,6 +78,7 @@ static const struct {
                  ROW(pcie_generation, "nvmlDeviceGetMaxPcieLinkGeneration"),
                  ROW(pcie_lanes, "nvmlDeviceGetMaxPcieLinkWidth"),
                  ROW(power, "nvmlDeviceGetPowerManagementDefaultLimit"),
+                 ROW(clock, "nvmlDeviceGetClockInfo"),
                  ROW(link_state, "nvmlDeviceGetNvLinkState"),
                  ROW(link_version, "nvmlDeviceGetNvLinkVersion"),
                  ROW(link_type, "nvmlDeviceGetNvLinkRemoteDeviceType"),
@@ -294,4 +296,17 @@ dp_status exec_machine_read(dp_arena *arena, plan_machine *machine, dp_error *er
   if (r.library) (void)dlclose(r.library);
   if (status == DP_OK) *machine = read;
   return status;
+}
+
+double exec_machine_clock_hz(int gpu) {
+  reader r = {.error = NULL};
+  nvml_device device = NULL;
+  unsigned mhz = 0;
+  const bool open = open_library(&r) == DP_OK && r.api.init() == NVML_OK;
+  if (open && r.api.clock && r.api.handle((unsigned)gpu, &device) == NVML_OK &&
+      r.api.clock(device, CLOCK_SM, &mhz) != NVML_OK)
+    mhz = 0;
+  if (open) (void)r.api.shutdown();
+  if (r.library) (void)dlclose(r.library);
+  return 1e6 * mhz;
 }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "exec/lanes.h"
+#include "exec/machine.h"
 #include "exec/measure_units_store.h"
 
 enum { FIRST_STEPS = 2, MOST_ROUNDS = 50 };
@@ -169,6 +170,7 @@ static dp_status take_marked(run *r, double seconds) {
   const int together = sharers > 1 ? 1 : workers; /* those on devices of their own are alone all the same */
   choose(r, true, 0, 1, workers, -1);
   DP_TRY(take_units(r, sharers > 1 ? EXEC_UNITS_BUSY : EXEC_UNITS_ALONE, seconds * 0.3));
+  if (r->pipeline->work.kind->deferred) r->units->clock_hz = exec_machine_clock_hz(0);
   if (sharers == 1) keep_least(r, r->marked_s);
   if (sharers == 1) return DP_OK;
   for (int odd = 0; sharers > 2 && odd < 2; odd++) {

@@ -264,6 +264,7 @@ static dp_status add_all(const exec_units *u, double *scratch, check *c, plan_pr
     DP_TRY(fit_optimizer(u, &part, error));
     if (!dp_array_push(&profile->parts, part)) return dp_fail_memory(error);
   }
+  if (u->clock_hz > 0) profile->clock_hz = u->clock_hz;
   profile->repeat_error = dp_median(c->halves.items, c->halves.count);
   profile->held_out_error = dp_median(c->errors.items, c->errors.count);
   profile->held_out = (int64_t)c->errors.count;

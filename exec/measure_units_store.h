@@ -51,6 +51,7 @@ struct exec_units {
   DP_ARRAY(int) programs;
   DP_ARRAY(exec_units_optimizer) optimizers;
   double mark_s;      /* the least of all programs */
+  double clock_hz;    /* while all computed; 0: not known */
   const char *device; /* in the arena; NULL: none yet */
   exec_units_links links;
   /* the program under way */
