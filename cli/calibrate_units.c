@@ -116,6 +116,16 @@ static dp_status keep(plan_profile *profile, const char **to, const char *text, 
   return *to ? DP_OK : dp_fail_memory(error);
 }
 
+/* What is added to must be of the same card and driver. */
+static dp_status check_known(const calibration *c, const plan_profile *profile, const char *card, const char *driver) {
+  if (profile->units.count == 0 || !profile->processor) return DP_OK;
+  const char *other = profile->driver ? profile->driver : "";
+  if (strcmp(profile->processor, card) == 0 && strcmp(other, driver) == 0) return DP_OK;
+  return dp_fail_at(c->error, plan_scenario_node(c->how->scenario, "cluster", "profile"),
+                    "calibrate: found a profile of %.60s with driver %.40s, allowed: of this %.60s with %.40s, or none",
+                    profile->processor, other, card, driver);
+}
+
 static dp_status name_profile(const calibration *c, plan_profile *profile) {
   const plan_scenario *scenario = c->how->scenario;
   const plan_device *device = &scenario->cluster.devices.items[0];
@@ -134,7 +144,8 @@ static dp_status name_profile(const calibration *c, plan_profile *profile) {
   profile->workers = c->sharers;
   profile->precision = scenario->model_options.precision;
   profile->optimizer_busy_factor = 1;
-  dp_status status = keep(profile, &profile->device, device->model->name, c->error);
+  dp_status status = check_known(c, profile, card, known ? machine.driver : "");
+  if (status == DP_OK) status = keep(profile, &profile->device, device->model->name, c->error);
   if (status == DP_OK) status = keep(profile, &profile->processor, card, c->error);
   if (status == DP_OK) status = keep(profile, &profile->implementation, "cuda", c->error);
   if (status == DP_OK) status = keep(profile, &profile->gemm, "cuBLASLt", c->error);

@@ -182,6 +182,21 @@ void plan_profile_scale(plan_profile *profile, const plan_profile_factors *facto
     law->s_per_flop *= factor;
     law->s_per_byte *= factor;
   }
+  for (size_t i = 0; i < profile->units.count; i++) {
+    plan_profile_unit *unit = &profile->units.items[i];
+    const double factor = unit->pass == PLAN_PROFILE_FORWARD ? factors->forward : factors->backward;
+    unit->alone_s *= factor;
+    unit->half_s *= factor;
+    unit->busy_s *= factor;
+    unit->first_s *= factor;
+  }
+  for (size_t i = 0; i < profile->parts.count; i++) {
+    plan_profile_part *part = &profile->parts.items[i];
+    part->forward_factor *= factors->forward;
+    part->backward_factor *= factors->backward;
+    part->optimizer_s *= factors->optimizer;
+    part->optimizer_s_per_parameter *= factors->optimizer;
+  }
   profile->optimizer_s *= factors->optimizer;
   profile->optimizer_s_per_parameter *= factors->optimizer;
 }

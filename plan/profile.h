@@ -186,7 +186,7 @@ double plan_profile_law_s(const plan_profile_law *law, const plan_profile_work *
 /* Both times for a size; 0 without points. */
 plan_profile_point plan_profile_at(const plan_profile_point *points, size_t count, double bytes);
 
-/* What all ops, alone and busy, and the laws of a pass take times a factor, and the optimizer; all positive. */
+/* What all ops and units, alone and busy, and the laws of a pass take times a factor, and the optimizer; all positive. */
 typedef struct plan_profile_factors {
   double forward, backward, optimizer;
 } plan_profile_factors;

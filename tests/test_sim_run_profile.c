@@ -178,6 +178,23 @@ START_TEST(what_was_held_up_does_not_count) {
 }
 END_TEST
 
+/* A later run that took other times corrects it. */
+START_TEST(units_are_corrected_by_pass) {
+  const plan_profile_factors factors = {.forward = 2, .backward = 3, .optimizer = 5};
+  write_truth();
+  (void)predict("truth.json", "stages = 1");
+  const double before[2] = {prediction.metrics.workers[0].forward_s, prediction.metrics.workers[0].backward_s};
+  const double optimizer_s = prediction.metrics.workers[0].optimizer_s;
+  OK(plan_profile_read("truth.json", &learnt, &error));
+  plan_profile_scale(&learnt, &factors);
+  OK(plan_profile_write(&learnt, "scaled.json", &error));
+  (void)predict("scaled.json", "stages = 1");
+  ck_assert_double_eq_tol(prediction.metrics.workers[0].forward_s / before[0], 2, 1e-6);
+  ck_assert_double_eq_tol(prediction.metrics.workers[0].backward_s / before[1], 3, 1e-6);
+  ck_assert_double_eq_tol(prediction.metrics.workers[0].optimizer_s / optimizer_s, 5, 1e-6);
+}
+END_TEST
+
 /* ---- GPUs ---- */
 
 /* Of two replicas that compute all the time, on devices of so many multiprocessors: one's forwards and backwards. */
@@ -254,6 +271,7 @@ int main(void) {
   TCase *tcase = suite_case(suite, "all", setup, teardown, 60);
   tcase_add_test(tcase, other_plans_are_predicted_as_by_the_truth);
   tcase_add_test(tcase, what_was_held_up_does_not_count);
+  tcase_add_test(tcase, units_are_corrected_by_pass);
   tcase_add_test(tcase, parts_of_a_card_slow_each_other_down);
   tcase_add_test(tcase, lines_have_no_negative_part);
   return suite_finish(suite);

@@ -1,0 +1,173 @@
+#include "cli/calibrate_tell.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "base/progress.h"
+#include "base/schema.h"
+#include "cli/json.h"
+
+/* ---- a processor ---- */
+
+dp_status cli_calibrate_tell_ops_json(const plan_profile *profile, const char *path, dp_error *error) {
+  json_t *root =
+      json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f}", "profile", path,
+                "measurements", (json_int_t)profile->ops.count, "held_out", (json_int_t)profile->held_out,
+                "held_out_error", profile->held_out_error, "repeat_error", profile->repeat_error, "device",
+                profile->device, "processor", profile->processor, "cores", (json_int_t)profile->cores, "threads",
+                (json_int_t)profile->threads, "workers", (json_int_t)profile->workers, "gemm", profile->gemm,
+                "optimizer_s_per_parameter", profile->optimizer_s_per_parameter, "instruction_s",
+                profile->instruction_s, "handover_s", profile->handover_s, "step_s", profile->step_s);
+  if (!root) return dp_fail_memory(error);
+  const dp_status status = cli_json_print(root, error);
+  json_decref(root);
+  return status;
+}
+
+static void print_classes(const plan_profile *profile) {
+  printf("\n  class        direction        ops  up to         law errs   busy\n");
+  for (size_t i = 0; i < profile->laws.count; i++) {
+    const plan_profile_law *law = &profile->laws.items[i];
+    if (law->kind != GRAPH_NONE) continue;
+    const bool matrix = law->largest.matrix_flops > 0;
+    const double work = matrix ? law->largest.matrix_flops : law->largest.bytes;
+    char size[32];
+    printf("  %-11s  %-15s  %3lld  %7s%-6s  %6.1f %%  %.2f x\n", graph_op_class_name((graph_op_class)law->op_class),
+           plan_direction_names[law->direction], (long long)law->points, dp_format_count(work, size),
+           matrix ? "FLOP" : "B", 100 * law->error, law->busy_factor);
+  }
+}
+
+void cli_calibrate_tell_ops(const plan_profile *profile, const char *path, const char *scenario) {
+  char figure[32];
+  printf("%s: %zu ops measured on %s, %lld cores, %lld thread%s a worker\n", path, profile->ops.count,
+         profile->processor, (long long)profile->cores, (long long)profile->threads, profile->threads == 1 ? "" : "s");
+  printf("  two halves of the measurements differ by %.1f %% (median)\n", 100 * profile->repeat_error);
+  printf("  interpolation errs by %.1f %% (median of %lld ops kept aside)\n", 100 * profile->held_out_error,
+         (long long)profile->held_out);
+  printf("  optimizer   %s a million parameters\n",
+         dp_format_seconds(1e6 * profile->optimizer_s_per_parameter, figure));
+  printf("  instruction %s beside its ops\n", dp_format_seconds(profile->instruction_s, figure));
+  printf("  hand-over   %s beside a transfer's copy\n", dp_format_seconds(profile->handover_s, figure));
+  print_classes(profile);
+  printf("\n  diffpipe simulate %s --profile %s\n", scenario, path);
+}
+
+/* ---- a GPU ---- */
+
+dp_status cli_calibrate_tell_units_json(const plan_profile *profile, const char *path, dp_error *error) {
+  json_t *root = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:s, s:s, s:s, s:s, s:[]}", "profile", path, "measurements",
+                           (json_int_t)profile->units.count, "held_out", (json_int_t)profile->held_out,
+                           "held_out_error", profile->held_out_error, "repeat_error", profile->repeat_error,
+                           "links_error", profile->links_error, "device", profile->device, "processor",
+                           profile->processor, "driver", profile->driver, "libraries", profile->libraries, "parts");
+  json_t *list = root ? json_object_get(root, "parts") : NULL;
+  for (size_t i = 0; list && i < profile->parts.count; i++) {
+    const plan_profile_part *part = &profile->parts.items[i];
+    json_t *row =
+        json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "sms", (json_int_t)part->sms, "workers",
+                  (json_int_t)part->workers, "optimizer_s_per_parameter", part->optimizer_s_per_parameter,
+                  "optimizer_busy_factor", part->optimizer_busy_factor, "instruction_s", part->instruction_s, "issue_s",
+                  part->issue_s, "step_s", part->step_s, "runtime_bytes", (json_int_t)part->runtime_bytes);
+    if (!row || json_array_append_new(list, row) != 0) {
+      json_decref(root);
+      return dp_fail_memory(error);
+    }
+  }
+  if (!root) return dp_fail_memory(error);
+  const dp_status status = cli_json_print(root, error);
+  json_decref(root);
+  return status;
+}
+
+static void print_links(const plan_profile *profile) {
+  const struct {
+    const char *name;
+    const plan_profile_points *points;
+    double together;
+  } ways[] = {{"copies", &profile->copies, profile->copies_bytes_per_s},
+              {"staged", &profile->staged, profile->staged_bytes_per_s}};
+  if (profile->copies.count == 0) return;
+  printf("\n  messages between parts of the card, alone and beside compute (between sizes to %.1f %%)\n",
+         100 * profile->links_error);
+  for (size_t w = 0; w < DP_COUNT_OF(ways); w++) {
+    printf("    %s", ways[w].name);
+    for (size_t i = 0; i < ways[w].points->count; i++) {
+      const plan_profile_point *point = &ways[w].points->items[i];
+      printf("%s %.0f KiB %.1f / %.1f us", i ? "," : "", point->bytes / 1024, 1e6 * point->alone_s,
+             1e6 * point->busy_s);
+    }
+    printf("; together %.0f GB/s\n", ways[w].together / 1e9);
+  }
+  printf("    hand-over %.1f us; compute takes %.1f %% longer beside one\n", 1e6 * profile->handover_s,
+         100 * profile->copy_slowdown);
+}
+
+void cli_calibrate_tell_units(const plan_profile *profile, const char *path, const char *scenario) {
+  char figure[32], other[32];
+  printf("%s: %zu units measured on %s, at %.0f MHz\n", path, profile->units.count, profile->libraries,
+         1e-6 * profile->clock_hz);
+  printf("  two runs of a unit differ by %.1f %% (median)\n", 100 * profile->repeat_error);
+  printf("  beside others they are foretold to %.1f %% (median of %lld runs kept aside)\n",
+         100 * profile->held_out_error, (long long)profile->held_out);
+  for (size_t i = 0; i < profile->parts.count; i++) {
+    const plan_profile_part *part = &profile->parts.items[i];
+    double alone_s = 0, busy_s = 0;
+    for (size_t u = 0; u < profile->units.count; u++)
+      if (profile->units.items[u].sms == part->sms) {
+        alone_s += profile->units.items[u].alone_s;
+        busy_s += profile->units.items[u].busy_s;
+      }
+    printf("\n  %lld x %lld multiprocessors\n", (long long)part->workers, (long long)part->sms);
+    printf("    all at once take %.3f times as long as one alone\n", alone_s > 0 ? busy_s / alone_s : 1);
+    printf("    optimizer   %s a million parameters, all at once %.2f times that\n",
+           dp_format_seconds(1e6 * part->optimizer_s_per_parameter, figure), part->optimizer_busy_factor);
+    printf("    instruction %s beside its units, %s of the host\n", dp_format_seconds(part->instruction_s, figure),
+           dp_format_seconds(part->issue_s, other));
+    printf("    a worker takes %.3f GB beside its layout\n", (double)part->runtime_bytes / 1e9);
+  }
+  print_links(profile);
+  printf("\n  diffpipe simulate %s --profile %s\n", scenario, path);
+}
+
+/* ---- a run ---- */
+
+dp_status cli_calibrate_tell_factors(const plan_profile_factors *factors, const char *path, bool json,
+                                     dp_error *error) {
+  if (!json) {
+    printf("%s: forward times %.3f, backward times %.3f, the optimizer times %.3f\n", path, factors->forward,
+           factors->backward, factors->optimizer);
+    return DP_OK;
+  }
+  json_t *root = json_pack("{s:s, s:f, s:f, s:f}", "profile", path, "forward_factor", factors->forward,
+                           "backward_factor", factors->backward, "optimizer_factor", factors->optimizer);
+  if (!root) return dp_fail_memory(error);
+  const dp_status status = cli_json_print(root, error);
+  json_decref(root);
+  return status;
+}
+
+dp_status cli_calibrate_tell_run(const plan_profile *profile, const dp_str *outliers, const char *path, bool json,
+                                 dp_error *error) {
+  const plan_profile_part *part = &profile->parts.items[0];
+  if (!json) {
+    char figure[32], other[32];
+    printf("%s: %zu passes of units, from a run of %lld worker%s\n", path, profile->units.count,
+           (long long)profile->workers, profile->workers == 1 ? "" : "s");
+    printf("  instructions are foretold to %.1f %% (median of %lld kept aside)\n", 100 * profile->held_out_error,
+           (long long)profile->held_out);
+    printf("  optimizer %s a million parameters, an instruction %s beside its units\n",
+           dp_format_seconds(1e6 * part->optimizer_s_per_parameter, figure),
+           dp_format_seconds(part->instruction_s, other));
+    if (outliers->length) printf("%s", dp_str_text(outliers));
+    return DP_OK;
+  }
+  json_t *root = json_pack(
+      "{s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "profile", path, "measurements", (json_int_t)profile->units.count,
+      "held_out", (json_int_t)profile->held_out, "held_out_error", profile->held_out_error, "optimizer_s_per_parameter",
+      part->optimizer_s_per_parameter, "instruction_s", part->instruction_s, "outliers", dp_str_text(outliers));
+  if (!root) return dp_fail_memory(error);
+  const dp_status status = cli_json_print(root, error);
+  json_decref(root);
+  return status;
+}

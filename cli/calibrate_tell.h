@@ -1,0 +1,16 @@
+/* diffpipe calibrate: what was measured, for people or as JSON, on stdout. */
+#ifndef DP_CLI_CALIBRATE_TELL_H
+#define DP_CLI_CALIBRATE_TELL_H
+
+#include "plan/profile.h"
+
+/* path: of the profile, as it was written; scenario: what it was made for. */
+dp_status cli_calibrate_tell_ops_json(const plan_profile *profile, const char *path, dp_error *error);
+void cli_calibrate_tell_ops(const plan_profile *profile, const char *path, const char *scenario);
+dp_status cli_calibrate_tell_units_json(const plan_profile *profile, const char *path, dp_error *error);
+void cli_calibrate_tell_units(const plan_profile *profile, const char *path, const char *scenario);
+dp_status cli_calibrate_tell_factors(const plan_profile_factors *factors, const char *path, bool json, dp_error *error);
+dp_status cli_calibrate_tell_run(const plan_profile *profile, const dp_str *outliers, const char *path, bool json,
+                                 dp_error *error);
+
+#endif
