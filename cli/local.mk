@@ -37,6 +37,7 @@ diffpipe_SOURCES += cli/data.c cli/data.h cli/data_cache.c cli/data_check.c cli/
 diffpipe_SOURCES += cli/run.c cli/run_log.c cli/run_log.h cli/run_memory.c cli/run_memory.h cli/run_plan.c cli/run_plan.h cli/run_processes.c cli/run_processes.h cli/run_report.c cli/run_report.h cli/run_units.c cli/run_units.h
 diffpipe_SOURCES += cli/run_algorithms.c cli/run_algorithms.h
 diffpipe_SOURCES += cli/run_degrade.c cli/run_degrade.h cli/run_hook.c cli/run_hook.h cli/run_monitor.c cli/run_monitor.h cli/run_signals.c cli/run_signals.h
+diffpipe_SOURCES += cli/run_profile.c cli/run_profile.h cli/run_record.c cli/run_record.h
 diffpipe_LDADD = $(EXEC_LIBS) $(REPORTS_LIBS)
 diffpipe_SOURCES += cli/profile.c cli/profile_json.c cli/profile_report.c cli/profile_report.h
 diffpipe_SOURCES += cli/top.c cli/traced.c cli/traced.h
@@ -48,6 +49,12 @@ if HAVE_CUDA
 diffpipe_CPPFLAGS += $(CUDA_CPPFLAGS)
 diffpipe_LDFLAGS = $(AM_LDFLAGS) $(CUDA_LDFLAGS)
 diffpipe_LDADD += $(CUDART_LIBS)
+endif
+
+if HAVE_INJECT
+diffpipe_SOURCES += $(CAPTURE_SOURCES)
+else
+diffpipe_SOURCES += profiler/cupti_none.c profiler/cupti_capture.h
 endif
 
 # The man page is made from the program's own help, so that it cannot go stale.

@@ -13,6 +13,8 @@
 #include "cli/run_memory.h"
 #include "cli/run_plan.h"
 #include "cli/run_processes.h"
+#include "cli/run_profile.h"
+#include "cli/run_record.h"
 #include "cli/run_report.h"
 #include "cli/run_signals.h"
 #include "cli/run_units.h"
@@ -20,6 +22,7 @@
 #include "exec/machine.h"
 #include "exec/measure.h"
 #include "exec/run_lock.h"
+#include "profiler/process.h"
 #include "sim/unit_times.h"
 
 enum {
@@ -35,6 +38,7 @@ enum {
   SLOT_TRUST_CACHE,
   SLOT_ALGORITHMS,
   SLOT_ON_ANOMALY,
+  SLOT_PROFILE_STEPS,
   SLOT_JSON
 };
 
@@ -94,6 +98,13 @@ static const cli_option options[] = {
      .fallback = "alarm",
      .slot = SLOT_ON_ANOMALY,
      .choices = anomalies},
+    {.name = "profile-steps",
+     .type = CLI_INTEGER,
+     .argument = "N",
+     .help = "record what the last N steps did, kernels too",
+     .slot = SLOT_PROFILE_STEPS,
+     .min = 1,
+     .max = CLI_RUN_RECORD_MOST},
     {.name = "trust-cache",
      .type = CLI_FLAG,
      .help = "take a cache that was made for another model or of other data",
@@ -125,6 +136,7 @@ typedef struct run {
   cli_run_units units;
   cli_run_monitor monitor;
   cli_run_degrade degrade;
+  cli_run_record record;    /* of --profile-steps */
   exec_session_options how; /* the session */
   dp_progress bar;
 } run;
@@ -166,16 +178,24 @@ static dp_status evaluate(run *r, dp_error *error) {
 
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
+/* For --profile-steps: of the program that the run began with, and not those whose ops are timed on processors. */
+static dp_status record_step(run *r, const exec_session_report *report, const plan_timeline *timeline, int64_t from_ns,
+                             bool usual, dp_error *error) {
+  if (!report->timed || !usual) return DP_OK;
+  return cli_run_record_step(&r->record, (uint64_t)report->step, from_ns, prof_process_now_ns(),
+                             speaks(r) ? timeline : NULL, error);
+}
+
 static dp_status note_step(run *r, const exec_session_report *report, const plan_timeline *timeline, double step_s,
-                           bool observed, dp_error *error) {
+                           int64_t from_ns, bool observed, dp_error *error) {
   const plan_plan *plan = exec_session_plan(r->session);
   const double samples_per_s = (double)(plan->replicas * plan->microbatches * plan->microbatch_size) / step_s;
   char note[96], duration[32];
+  const bool counts = report->step > r->first + 1 || r->steps == r->first + 1; /* the first step fills caches */
+  DP_TRY(record_step(r, report, timeline, from_ns, counts && (!observed || r->cuda), error));
   if (!speaks(r)) return DP_OK;
   if (report->timed && observed) cli_run_units_count(&r->units);
-  /* the first step fills caches */
-  if (report->timed && !observed && (report->step > r->first + 1 || r->steps == r->first + 1))
-    plan_timeline_samples_add(&r->samples, timeline);
+  if (report->timed && !observed && counts) plan_timeline_samples_add(&r->samples, timeline);
   (void)snprintf(note, sizeof note, "step %lld, loss %.4g, %s, %.4g samples/s", (long long)report->step, report->loss,
                  dp_format_seconds(step_s, duration), samples_per_s);
   dp_progress_update(&r->bar, (uint64_t)(report->step - r->first), note);
@@ -193,8 +213,10 @@ static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   cli_processes_note(r->processes, r->session);
   const bool observed = cli_run_units_begin(&r->units, exec_session_done(r->session) + 1);
   const double from_s = dp_clock_s();
+  const int64_t from_ns = prof_process_now_ns();
   DP_TRY(exec_session_step(r->session, &report, r->degrade.degraded ? NULL : timeline, error));
-  DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, observed, error), error));
+  DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, from_ns, observed, error),
+                    error));
   if (is_due(train->evaluate_every, report.step)) DP_TRY(evaluate(r, error));
   DP_TRY(cli_run_wish(r->transport, &wished, error));
   r->interrupted = wished == CLI_RUN_WISH_STOP && report.step < r->steps;
@@ -224,6 +246,7 @@ static dp_status train(run *r, dp_error *error) {
   while (status == DP_OK && !r->interrupted && exec_session_done(r->session) < r->steps)
     status = take_step(r, &timeline, error);
   if (speaks(r)) dp_progress_end(&r->bar);
+  cli_run_record_end(&r->record);
   plan_timeline_free(&timeline);
   if (status == DP_OK) status = save(r, error);
   if (status == DP_OK && r->interrupted) return log_event(r, "interrupted", NULL, error);
@@ -283,6 +306,22 @@ static dp_status tell(const run *r, const cli_run_report *report, dp_error *erro
   return given(r, SLOT_JSON) ? cli_run_print_json(&told, error) : cli_run_print_text(&told, error);
 }
 
+/* Every process has ended its records: cli_run_peak_rss has met them. */
+static dp_status report_profile(const run *r, dp_error *error) {
+  cli_run_recorded recorded;
+  if (r->record.keep == 0) return DP_OK;
+  DP_TRY(cli_run_recorded_of(&r->record, &recorded, error));
+  dp_status status = DP_OK;
+  if (recorded.tables.step_count > 0) {
+    status = cli_run_profile_write(&recorded, &r->predicted->run, r->folder, error);
+    if (status == DP_OK && !given(r, SLOT_JSON)) cli_run_profile_print(&recorded);
+  } else {
+    fprintf(stderr, "diffpipe: note: there is no profile: no step of the run's own plan and size was done\n");
+  }
+  cli_run_recorded_free(&recorded);
+  return status;
+}
+
 static dp_status report_run_of(const run *r, int64_t peak_rss_bytes, dp_error *error) {
   cli_run_report report;
   if (r->samples.count == 0) return tell(r, NULL, error);
@@ -310,7 +349,9 @@ static dp_status work(run *r, dp_error *error) {
   int64_t peak_rss_bytes;
   DP_TRY(train(r, error));
   DP_TRY(cli_run_peak_rss(r->transport, &peak_rss_bytes, error));
-  return speaks(r) ? report_run_of(r, peak_rss_bytes, error) : DP_OK;
+  if (!speaks(r)) return DP_OK;
+  DP_TRY(report_run_of(r, peak_rss_bytes, error));
+  return report_profile(r, error);
 }
 
 /* Other processes do not wait for a search. */
@@ -353,7 +394,12 @@ static dp_status open_and_work(run *r, dp_error *error) {
       .cuda = r->cuda,
       .shortage = &shortage,
       .threads = given(r, SLOT_THREADS) ? (int)r->values->slots[SLOT_THREADS].integer : 0};
-  dp_status status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
+  const bool records = given(r, SLOT_PROFILE_STEPS) && !given(r, SLOT_EVAL);
+  dp_status status = cli_run_record_begin(r->folder, predicted->program, r->cuda,
+                                          records ? (size_t)r->values->slots[SLOT_PROFILE_STEPS].integer : 0,
+                                          r->transport, &r->record, error);
+  if (r->record.writer) r->how.witness = &r->record.witness;
+  if (status == DP_OK) status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
   if (status == DP_OK) status = cli_run_units_init(predicted->graph, predicted->program, &r->units, error);
   if (status == DP_OK) status = read_algorithms(r, error);
   r->how.algorithms = r->algorithms;
@@ -376,6 +422,7 @@ static dp_status open_and_work(run *r, dp_error *error) {
   plan_timeline_samples_free(&r->samples);
   cli_run_units_free(&r->units);
   cli_run_monitor_free(&r->monitor);
+  cli_run_record_free(&r->record);
   return status;
 }
 
@@ -396,6 +443,7 @@ static dp_status lock_and_work(run *r, dp_error *error) {
   if (status == DP_OK && speaks(r) && !given(r, SLOT_EVAL)) {
     status = dp_folder_make(r->folder, error);
     if (status == DP_OK) status = exec_run_lock(r->folder, &lock, error);
+    if (status == DP_OK && given(r, SLOT_PROFILE_STEPS)) status = cli_run_record_clear(r->folder, error);
   }
   status = exec_agree(r->transport, status, error);
   if (status == DP_OK) status = open_and_work(r, error);

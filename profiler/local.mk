@@ -19,9 +19,8 @@ libprofiler_a_CXXFLAGS = $(AM_CXXFLAGS) $(READERS_CFLAGS)
 PROFILER_LIBS = libprofiler.a $(PLAN_LIBS)
 
 # What `diffpipe profile` loads into other programs: alone, without a sanitizer, and never unloaded, since handlers stay.
-INJECT_SOURCES = \
-	profiler/cupti_capture.c profiler/cupti_capture.h \
-	profiler/cupti_convert.c profiler/cupti_convert.h \
+CAPTURE_SOURCES = profiler/cupti_capture.c profiler/cupti_capture.h profiler/cupti_convert.c profiler/cupti_convert.h
+INJECT_SOURCES = $(CAPTURE_SOURCES) \
 	profiler/inject.c profiler/inject.h profiler/inject_nvtx.c
 if HAVE_INJECT
 injectdir = $(pkglibdir)

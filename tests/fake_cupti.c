@@ -1,6 +1,6 @@
 /* CUPTI's activity API without a device, as a library named libcupti.so.13: a program asks for work by fake_step and
  * the records of it come as CUPTI brings them, through buffers that are asked for and given back. Loaded by
- * tests/traced.sh.
+ * tests/traced.sh. Calls are those of the thread that asks.
  *
  * FAKE_CUPTI=busy: another tool has it. forbidden: kernels are. old: an older version. held: no buffer is complete
  * before it is full, but by a forced flush. lost: the kernels of each step have no time, and 3 records were dropped.
@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { LAUNCH = 211, COPY = 41, SET = 51, WAIT = 131, ALLOCATE = 20, QUERY = 12, DRIVER_LAUNCH = 307 };
 
@@ -165,8 +167,12 @@ static void add(const void *record, CUpti_ActivityKind kind) {
 static uint64_t now;
 
 static void call(CUpti_ActivityKind kind, uint32_t id) {
-  const CUpti_ActivityAPI a = {
-      .kind = kind, .cbid = id, .start = now, .end = now + 2000, .threadId = 77, .correlationId = fake.correlation};
+  const CUpti_ActivityAPI a = {.kind = kind,
+                               .cbid = id,
+                               .start = now,
+                               .end = now + 2000,
+                               .threadId = (uint32_t)syscall(SYS_gettid),
+                               .correlationId = fake.correlation};
   add(&a, kind);
 }
 

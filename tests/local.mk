@@ -366,6 +366,10 @@ if HAVE_INJECT
 check_PROGRAMS += tests/traced_program
 tests_traced_program_SOURCES = tests/traced_program.c
 tests_traced_program_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+check_PROGRAMS += tests/recorded_run
+tests_recorded_run_SOURCES = tests/recorded_run.c cli/run_record.c $(CAPTURE_SOURCES) $(PLAN_REFERENCE)
+tests_recorded_run_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_recorded_run_LDADD = $(PROFILER_LIBS) $(EXEC_LIBS) $(CHECK_LIBS) -lm
 CHECK_SUITES += tests/test_profiler_convert
 tests_test_profiler_convert_SOURCES = tests/test_profiler_convert.c tests/profiler_world.h tests/scratch.h tests/suite.h profiler/cupti_convert.c
 tests_test_profiler_convert_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)

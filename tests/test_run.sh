@@ -18,7 +18,7 @@ interrupt() {
 }
 
 whole() {
-  run --out whole --json >whole.json 2>err || { cat err; return 1; }
+  run --out whole --json --profile-steps 5 >whole.json 2>err || { cat err; return 1; }
   [ "$(losses whole | grep -c epoch)" -eq 40 ] && [ "$(losses whole | grep -c eval)" -eq 4 ] &&
     [ "$(echo whole/checkpoints/*)" = "whole/checkpoints/step-39 whole/checkpoints/step-40" ] &&
     grep -q '"steps": 40' whole.json && grep -q '"interrupted": false' whole.json &&
@@ -32,6 +32,13 @@ compared() {
   "$diffpipe" compare whole --top 100 >told.txt && grep -q '^Why$' told.txt && grep -q '^By unit' told.txt && grep -q '^  conv_in ' told.txt &&
     [ "$(grep -c '^  -  A step takes ' told.txt)" -eq 1 ] || { cat told.txt; return 1; }
 }
+profiled() { # the first step and those whose ops are timed are none of them
+  grep -q '^5 steps of 2 workers, by marks of the queues' whole/profile.txt && grep -q '"recorded": false' whole/profile.json &&
+    [ "$(grep -o '"step": [0-9][0-9]*' whole/profile.json | tr -dc '0-9\n' | tr '\n' ' ')" = '34 36 37 38 40 ' ] || { cat whole/profile.txt; return 1; }
+}
+one 'where its last steps went is told' profiled
+one 'as many steps as can be recorded' refuses 'profile-steps: found "101", allowed: an integer from 1 to 100' run small.toml --profile-steps 101
+
 one 'compare tells of it, unit by unit' compared
 
 killed() {

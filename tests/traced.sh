@@ -114,6 +114,24 @@ watched() { # its last look sees all, and its exit status comes back
 }
 one "a program that is watched" watched
 
+# ---- a run that records itself ----
+
+itself() { # PATTERN HOW: what is said
+  mkdir -p run && says 0 "$1" "$build/tests/recorded_run" run "$2"
+}
+quiet() { # says nothing on stderr
+  "$@" >out 2>err && [ ! -s err ] || { cat out err; return 1; }
+}
+unset RANK
+one "a run of our own, by instructions" quiet "$build/tests/recorded_run" run recorded
+one "its records are a program's" grep -q '"from": "marks",' <("$diffpipe" profile report run/records --json)
+FAKE_CUPTI=busy one "another tool has CUPTI: by events" itself \
+  '^diffpipe: note: process 0: kernels are not recorded, the profile is made from the queues. events: CUPTI: buffers: MULTIPLE_SUBSCRIBERS' events
+FAKE_CUPTI=forbidden one "the driver forbids it: by events" itself 'kernels: INSUFFICIENT_PRIVILEGES \(the driver forbids it to this user\)$' events
+CUDA_INJECTION64_PATH=/opt/tool.so one "another tool is loaded: by events" itself 'CUPTI serves /opt/tool.so \(CUDA_INJECTION64_PATH\)$' events
+one "no records are left then" [ -z "$(find run/records -name '*.dpr')" ]
+export RANK=2
+
 lost() {
   fresh 0 'are in ' -- "$program" 10 return && has '"source": 43'
 }

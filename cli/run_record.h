@@ -1,0 +1,64 @@
+/* What the last steps of a run did, for --profile-steps: the timelines of its queues' events, and on CUDA devices what
+ * CUPTI records in each process, with marks of steps and instructions, as files in DIR/records (doc/profiling.md).
+ *
+ * Off unless it is asked for: CUPTI takes some of every launch's time, and while a run holds it no other tool can.
+ * Bounded: the files of a process hold CLI_RUN_RECORD_BYTES, the oldest goes first; of timelines as many are kept as
+ * steps were asked for. Where one of the processes cannot record (another tool holds CUPTI, the driver forbids it) it
+ * says so in one line, and the run goes by events alone.
+ */
+#ifndef DP_CLI_RUN_RECORD_H
+#define DP_CLI_RUN_RECORD_H
+
+#include <pthread.h>
+
+#include "exec/pipeline.h"
+#include "profiler/run_tables.h"
+#include "profiler/writer.h"
+
+enum { CLI_RUN_RECORD_MOST = 100, CLI_RUN_RECORD_FILES = 8 };
+#define CLI_RUN_RECORD_BYTES (128u << 20)
+
+typedef struct cli_run_event_step {
+  uint64_t number;
+  plan_timeline timeline;
+} cli_run_event_step;
+
+/* Does not move once it has begun. */
+typedef struct cli_run_record {
+  exec_witness witness; /* for the session's options */
+  const plan_program *program;
+  size_t keep;                         /* steps; 0: nothing is recorded */
+  char *folder;                        /* of the records */
+  prof_writer *writer;                 /* NULL: no records */
+  uint32_t opcodes[PLAN_OPCODE_COUNT]; /* numbers of their names there */
+  bool has_thread;
+  pthread_t thread;
+  _Atomic bool stop;
+  DP_ARRAY(cli_run_event_step) events; /* at most `keep`; the next one goes to events.items[next] */
+  size_t next;
+} cli_run_record;
+
+/* In the process that speaks, while it holds the run's lock: records of an earlier run go. */
+dp_status cli_run_record_clear(const char *run_folder, dp_error *error);
+/* In every process, before the session is made. keep 0: off. The program is the run's own and outlives this. */
+dp_status cli_run_record_begin(const char *run_folder, const plan_program *program, bool cuda, size_t keep,
+                               exec_transport *transport, cli_run_record *record, dp_error *error);
+/* A step by that program, from and to by prof_process_now_ns. `timeline`: of all workers; NULL: this process has none.
+ */
+dp_status cli_run_record_step(cli_run_record *record, uint64_t number, int64_t from_ns, int64_t to_ns,
+                              const plan_timeline *timeline, dp_error *error);
+/* After the last step: all that there is goes to the files. A second call does nothing. */
+void cli_run_record_end(cli_run_record *record);
+void cli_run_record_free(cli_run_record *record); /* after the session; safe on a zeroed one */
+
+/* What came of it, where the timelines are, after every process has ended its records. */
+typedef struct cli_run_recorded {
+  prof_join join;
+  prof_run_tables tables; /* of no step: step_count 0 */
+  double recording_s;     /* what CUPTI says that it took of the processes' threads */
+  uint64_t lost;          /* records that are missing, but those in files that were removed */
+} cli_run_recorded;
+dp_status cli_run_recorded_of(const cli_run_record *record, cli_run_recorded *recorded, dp_error *error);
+void cli_run_recorded_free(cli_run_recorded *recorded); /* safe on a zeroed one */
+
+#endif
