@@ -200,9 +200,8 @@ static dp_status note_step(run *r, const exec_session_report *report, const plan
                  dp_format_seconds(step_s, duration), samples_per_s);
   dp_progress_update(&r->bar, (uint64_t)(report->step - r->first), note);
   DP_TRY(cli_run_log_step(&r->log, r->session, report, plan->ranks, step_s, samples_per_s, error));
-  DP_TRY(cli_run_monitor_step(&r->monitor, report->step, step_s, report->timed ? timeline : NULL,
-                              observed ? r->units.classes : NULL, error));
-  return cli_run_degrade_step(&r->degrade, &r->monitor, report->step, &r->session, error);
+  return cli_run_monitor_step(&r->monitor, report->step, step_s, report->timed ? timeline : NULL,
+                              observed ? r->units.classes : NULL, error);
 }
 
 /* `timeline`: of the program that the run began with. */
@@ -217,6 +216,8 @@ static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   DP_TRY(exec_session_step(r->session, &report, r->degrade.degraded ? NULL : timeline, error));
   DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, from_ns, observed, error),
                     error));
+  DP_TRY(exec_agree(r->transport,
+                    cli_run_degrade_step(&r->degrade, &r->monitor, report.step, &r->session, error), error));
   if (is_due(train->evaluate_every, report.step)) DP_TRY(evaluate(r, error));
   DP_TRY(cli_run_wish(r->transport, &wished, error));
   r->interrupted = wished == CLI_RUN_WISH_STOP && report.step < r->steps;
@@ -224,16 +225,17 @@ static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   return DP_OK;
 }
 
-/* Where the timelines are: on process 0. */
+/* Where the timelines are, on process 0; and on those that change plans with it. */
 static dp_status begin_monitor(run *r, dp_error *error) {
   const report_run *predicted = &r->predicted->run;
   const int64_t what = on_anomaly(r->values);
-  if (!speaks(r) || what == ANOMALY_OFF) return DP_OK;
+  if ((!speaks(r) && what != ANOMALY_DEGRADE) || what == ANOMALY_OFF) return DP_OK;
   DP_TRY(cli_run_monitor_init(predicted->program, &r->scenario->monitor, predicted->timeline, &r->log, &r->bar,
                               &r->monitor, error));
+  r->monitor.quiet = !speaks(r);
   if (what == ANOMALY_ALARM) return DP_OK;
-  return cli_run_degrade_begin(r->scenario, r->efficiency, &r->how, what == ANOMALY_DEGRADE, &r->monitor, &r->degrade,
-                               error);
+  return cli_run_degrade_begin(r->scenario, r->efficiency, r->processes, &r->how, what == ANOMALY_DEGRADE, &r->monitor,
+                               &r->degrade, error);
 }
 
 static dp_status train(run *r, dp_error *error) {
@@ -510,7 +512,7 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   plan_unit_times unit_costs = {0};
   if (on_anomaly(values) == ANOMALY_DEGRADE)
     DP_TRY(cli_run_degrade_check(scenario, &prediction->plan, &prediction->graph,
-                                 exec_process_count(processes->transport), error));
+                                 exec_process_count(processes->transport), cuda, error));
   DP_TRY(note_differences(source, scenario, prediction, cli_processes_speak(processes), error));
   if (cli_processes_speak(processes)) DP_TRY(note_profile(values, scenario, error));
   if (cuda) cli_processes_note_transport(processes, &prediction->plan);

@@ -12,6 +12,9 @@
  * step. When all of them have been well in monitor.recovered_steps probes in a row the run goes back to its own plan;
  * each time twice as many are needed, up to 64 times as many, so that links that come and go do not keep it changing.
  *
+ * Of several processes the first decides, and all change together; each then has all of what lasts in its memory. Plans
+ * whose workers they cannot share evenly are none.
+ *
  * A plan that cannot be made (memory, a library) leaves the run by the one that it has, and is not tried again.
  */
 #ifndef DP_CLI_RUN_DEGRADE_H
@@ -19,12 +22,14 @@
 
 #include "cli/run_monitor.h"
 #include "cli/run_plan.h"
+#include "cli/run_processes.h"
 #include "sim/fallback.h"
 
 typedef struct cli_run_degrade {
   bool on, changes; /* whether it looks; whether the run goes over */
   const plan_scenario *scenario;
   const sim_efficiency *efficiency;
+  cli_processes *processes;
   exec_session_options how; /* the session's own */
   sim_fallbacks fallbacks;
   double *healthy_s;   /* [monitor.watched_count] what a probe of a link takes; 0: of no link, or none was possible */
@@ -40,11 +45,12 @@ typedef struct cli_run_degrade {
 
 /* DP_BAD_INPUT: what a run cannot go over to another plan with. */
 dp_status cli_run_degrade_check(const plan_scenario *scenario, const plan_plan *plan, const graph *g, int processes,
-                                dp_error *error);
-/* Before the first step, when the monitor is there. `changes`: --on-anomaly degrade, else advise. */
+                                bool cuda, dp_error *error);
+/* Before the first step, when the monitor is there. `changes`: --on-anomaly degrade, which every process calls; else
+ * advise, which the first does. */
 dp_status cli_run_degrade_begin(const plan_scenario *scenario, const sim_efficiency *efficiency,
-                                const exec_session_options *how, bool changes, const cli_run_monitor *monitor,
-                                cli_run_degrade *degrade, dp_error *error);
+                                cli_processes *processes, const exec_session_options *how, bool changes,
+                                const cli_run_monitor *monitor, cli_run_degrade *degrade, dp_error *error);
 /* Between two steps, when the monitor has judged the last one. *session may be another afterwards; after a failure it
  * may be NULL. */
 dp_status cli_run_degrade_step(cli_run_degrade *degrade, cli_run_monitor *monitor, int64_t step, exec_session **session,

@@ -26,6 +26,10 @@ void cli_run_monitor_free(cli_run_monitor *m) {
 
 dp_status cli_run_monitor_tell(cli_run_monitor *m, json_t *row, dp_error *error) {
   if (!row) return dp_fail_memory(error);
+  if (m->quiet) {
+    json_decref(row);
+    return DP_OK;
+  }
   dp_progress_clear(m->bar);
   fprintf(stderr, "diffpipe: note: %s: %s\n", json_string_value(json_object_get(row, "event")),
           json_string_value(json_object_get(row, "line")));

@@ -22,6 +22,7 @@ typedef struct cli_run_monitor {
   cli_run_hook hook;
   cli_run_log *log;
   dp_progress *bar; /* cleared before a line */
+  bool quiet;       /* of a process that does not speak: nothing is told */
 } cli_run_monitor;
 
 /* Log and bar are the run's; program and rule must outlive the monitor. */

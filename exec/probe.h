@@ -9,6 +9,7 @@
 #ifndef DP_EXEC_PROBE_H
 #define DP_EXEC_PROBE_H
 
+#include "exec/transport.h"
 #include "plan/cluster.h"
 #include "plan/plan.h"
 
@@ -19,11 +20,14 @@ typedef struct exec_probe {
   const plan_cluster *cluster;
   int from_device, to_device; /* of the cluster; on CUDA devices cards beyond the machine's are taken in turns */
   plan_transport way;
-  int64_t bytes; /* of the message; 1 to EXEC_PROBE_BYTES are copied */
-  int64_t step;  /* the next one, for exec/throttle.h */
+  int64_t bytes;             /* of the message; 1 to EXEC_PROBE_BYTES are copied */
+  int64_t step;              /* the next one, for exec/throttle.h */
+  exec_transport *transport; /* NULL: one process */
+  int from_process, to_process;
 } exec_probe;
 
-/* Between two steps, of one process. */
+/* Between two steps. Every process calls it, and has the same answer; between two processes, which are on processors,
+ * it is a message by the transport and a word back. */
 dp_status exec_probe_link(const exec_probe *probe, double *seconds, dp_error *error);
 
 #endif

@@ -90,7 +90,7 @@ dp_status exec_session_save(exec_session *session, dp_error *error);
 dp_status exec_session_export(exec_session *session, dp_error *error);
 
 /* All that a checkpoint has, by the same names, in memory of the host: for a session of another plan of the same
- * training, which then goes on with the same losses but for the rounding of sums. Of one process alone (DP_UNSUPPORTED).
+ * training, which then goes on with the same losses but for the rounding of sums. Every process has all of it.
  * A session that went on so writes its checkpoints as the first one's: that plan resumes from them. */
 typedef struct exec_session_copy exec_session_copy;
 dp_status exec_session_take(exec_session *session, exec_session_copy **copy, dp_error *error);

@@ -17,6 +17,14 @@ dp_status exec_broadcast(exec_transport *t, void *bytes, size_t count, dp_error 
   return DP_OK;
 }
 
+dp_status exec_broadcast_from(exec_transport *t, int process, void *bytes, size_t count, dp_error *error) {
+  if (alone(t)) return DP_OK;
+  if (t->process != process) return t->receive(t, process, EXEC_TAG_COPY, bytes, count, NULL, error);
+  for (int p = 0; p < t->process_count; p++)
+    if (p != process) DP_TRY(t->send(t, p, EXEC_TAG_COPY, bytes, count, NULL, error));
+  return DP_OK;
+}
+
 dp_status exec_gather(exec_transport *t, const void *mine, size_t count, void *all, dp_error *error) {
   if (alone(t) || t->process == 0) memcpy(all, mine, count);
   if (alone(t)) return DP_OK;

@@ -34,11 +34,13 @@ static inline int exec_process_count(const exec_transport *transport) {
   return transport ? transport->process_count : 1;
 }
 
-enum { EXEC_TAG_CONTROL = 1 << 20, EXEC_TAG_TIMES = EXEC_TAG_CONTROL + 16, EXEC_TAG_SKIPS, EXEC_TAG_WIRES, EXEC_TAG_END = 1 << 21 };
+enum { EXEC_TAG_CONTROL = 1 << 20, EXEC_TAG_TIMES = EXEC_TAG_CONTROL + 16, EXEC_TAG_SKIPS, EXEC_TAG_COPY, EXEC_TAG_PROBE, EXEC_TAG_WIRES, EXEC_TAG_END = 1 << 21 };
 
 /* Control: every process calls the same ones in the same order, from one thread. Nothing happens without a transport.
  */
 dp_status exec_broadcast(exec_transport *transport, void *bytes, size_t count, dp_error *error); /* from process 0 */
+/* The same from any process. */
+dp_status exec_broadcast_from(exec_transport *transport, int process, void *bytes, size_t count, dp_error *error);
 /* all[process_count * count]: on process 0; elsewhere not looked at. */
 dp_status exec_gather(exec_transport *transport, const void *mine, size_t count, void *all, dp_error *error);
 dp_status exec_barrier(exec_transport *transport, dp_error *error);

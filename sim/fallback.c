@@ -15,10 +15,10 @@ static int by_time(const void *left, const void *right) {
   return (a > b) - (a < b);
 }
 
-static bool can_be_taken(const sim_trial *trial) {
+static bool can_be_taken(const sim_trial *trial, int processes) {
   const bool simulated = trial->state == SIM_TRIAL_SIMULATED;
-  return sim_candidate_tensor(&trial->candidate) == 1 && trial->candidate.skip_count == 0 &&
-         sim_candidate_lossiness(&trial->candidate) == 0 &&
+  return sim_candidate_tensor(&trial->candidate) == 1 && sim_candidate_workers(&trial->candidate) % processes == 0 &&
+         trial->candidate.skip_count == 0 && sim_candidate_lossiness(&trial->candidate) == 0 &&
          (simulated ? trial->fits : trial->state == SIM_TRIAL_PRUNED);
 }
 
@@ -42,7 +42,7 @@ static dp_status keep_best(choice *choices, size_t count, sim_fallbacks *made, d
   return DP_OK;
 }
 
-dp_status sim_fallbacks_prepare(const plan_scenario *scenario, const sim_efficiency *efficiency,
+dp_status sim_fallbacks_prepare(const plan_scenario *scenario, const sim_efficiency *efficiency, int processes,
                                 sim_fallbacks *fallbacks, dp_error *error) {
   const sim_tune_options how = {.best_only = true};
   sim_tune_result result;
@@ -55,7 +55,7 @@ dp_status sim_fallbacks_prepare(const plan_scenario *scenario, const sim_efficie
   dp_status status = choices ? DP_OK : dp_fail_memory(error);
   for (int i = 0; status == DP_OK && i < result.trial_count; i++) {
     const sim_trial *trial = &result.trials[i];
-    if (can_be_taken(trial))
+    if (can_be_taken(trial, processes))
       choices[count++] = (choice){trial, trial->state == SIM_TRIAL_SIMULATED ? trial->step_s : trial->bound_s};
   }
   if (status == DP_OK) status = keep_best(choices, count, &made, error);
@@ -151,6 +151,32 @@ dp_status sim_fallback_find(const sim_fallbacks *fallbacks, const plan_scenario 
                             sim_fallback *fallback, dp_error *error) {
   *fallback = (sim_fallback){.found = false};
   const dp_status status = search(fallbacks, scenario, efficiency, slow, slow_count, fallback, error);
+  if (status != DP_OK) sim_fallback_free(fallback);
+  return status;
+}
+
+static dp_status take(const plan_scenario *scenario, const sim_efficiency *efficiency, const sim_candidate *candidate,
+                      int64_t global_batch, const int64_t *devices, sim_fallback *f, dp_error *error) {
+  const size_t workers = (size_t)sim_candidate_workers(candidate);
+  int64_t *map = DP_ARENA_NEW(&f->arena, int64_t, workers);
+  if (!map) return dp_fail_memory(error);
+  memcpy(map, devices, workers * sizeof *map);
+  f->scenario = sim_tune_scenario(scenario, candidate, global_batch);
+  f->scenario.device_map = map;
+  f->scenario.device_map_count = workers;
+  f->candidate = *candidate;
+  return sim_predict(&f->scenario, efficiency, &f->prediction, error);
+}
+
+dp_status sim_fallback_take(const plan_scenario *scenario, const sim_efficiency *efficiency, const plan_slow_way *slow,
+                            int slow_count, const sim_candidate *candidate, int64_t global_batch,
+                            const int64_t *devices, sim_fallback *fallback, dp_error *error) {
+  plan_scenario slowed = *scenario;
+  slowed.cluster.slow = slow;
+  slowed.cluster.slow_count = slow_count;
+  *fallback = (sim_fallback){.found = false};
+  const dp_status status = take(&slowed, efficiency, candidate, global_batch, devices, fallback, error);
+  fallback->found = status == DP_OK;
   if (status != DP_OK) sim_fallback_free(fallback);
   return status;
 }

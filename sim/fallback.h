@@ -24,8 +24,8 @@ typedef struct sim_fallbacks {
   int64_t global_batch;
 } sim_fallbacks;
 
-/* May take seconds. count 0: there is none. */
-dp_status sim_fallbacks_prepare(const plan_scenario *scenario, const sim_efficiency *efficiency,
+/* Of plans whose workers `processes` share evenly. May take seconds. count 0: there is none. */
+dp_status sim_fallbacks_prepare(const plan_scenario *scenario, const sim_efficiency *efficiency, int processes,
                                 sim_fallbacks *fallbacks, dp_error *error);
 void sim_fallbacks_free(sim_fallbacks *fallbacks); /* a zeroed one is fine */
 
@@ -43,6 +43,10 @@ typedef struct sim_fallback {
 dp_status sim_fallback_find(const sim_fallbacks *fallbacks, const plan_scenario *scenario,
                             const sim_efficiency *efficiency, const plan_slow_way *slow, int slow_count,
                             sim_fallback *fallback, dp_error *error);
+/* The same fallback again, for another process: of a candidate on these devices. */
+dp_status sim_fallback_take(const plan_scenario *scenario, const sim_efficiency *efficiency, const plan_slow_way *slow,
+                            int slow_count, const sim_candidate *candidate, int64_t global_batch,
+                            const int64_t *devices, sim_fallback *fallback, dp_error *error);
 void sim_fallback_free(sim_fallback *fallback); /* a zeroed one is fine */
 
 #endif

@@ -19,7 +19,7 @@ static void setup(void) {
   read_efficiency();
   load_as("job.toml", JOB "[plan]\nstages = 4\nmicrobatch_size = 1\n", &now.scenario);
   predict(&now.scenario, &now.prediction);
-  ck_assert_int_eq(sim_fallbacks_prepare(&now.scenario, efficiency, &fallbacks, &error), DP_OK);
+  ck_assert_int_eq(sim_fallbacks_prepare(&now.scenario, efficiency, 1, &fallbacks, &error), DP_OK);
 }
 
 static void teardown(void) {
