@@ -61,35 +61,79 @@ typedef struct label { /* of an array that a process sends */
   char name[504];
 } label;
 
-/* A new entry for what comes; DP_BAD_INPUT: its name was cut. */
-static dp_status add_entry(exec_session_copy *copy, const label *sent, dp_error *error) {
-  if (strlen(sent->name) + 1 >= sizeof sent->name)
-    return dp_fail(error, DP_UNSUPPORTED, "the name %.80s... is too long to be sent", sent->name);
-  DP_TRY(make_room(copy, 1, error));
-  entry *made = &copy->entries[copy->count];
-  *made = (entry){.name = dp_arena_strdup(&copy->arena, sent->name),
-                  .floats = sent->floats,
-                  .values = malloc((size_t)sent->floats * sizeof *made->values)};
-  copy->count++;
-  return made->name && made->values ? DP_OK : dp_fail_memory(error);
+static dp_status write_labels(const exec_session_copy *copy, size_t count, label *labels, dp_error *error) {
+  for (size_t i = 0; i < count; i++) {
+    const int length = snprintf(labels[i].name, sizeof labels[i].name, "%s", copy->entries[i].name);
+    if (length < 0 || (size_t)length >= sizeof labels[i].name)
+      return dp_fail(error, DP_UNSUPPORTED, "the name %.80s... is too long to be sent", copy->entries[i].name);
+    labels[i].floats = copy->entries[i].floats;
+  }
+  return DP_OK;
+}
+
+/* Room for what comes. */
+static dp_status add_entries(exec_session_copy *copy, const label *labels, size_t count, dp_error *error) {
+  DP_TRY(make_room(copy, count, error));
+  for (size_t i = 0; i < count; i++) {
+    entry *made = &copy->entries[copy->count];
+    *made = (entry){.name = dp_arena_strdup(&copy->arena, labels[i].name),
+                    .floats = labels[i].floats,
+                    .values = malloc((size_t)labels[i].floats * sizeof *made->values)};
+    copy->count++;
+    if (!made->name || !made->values) return dp_fail_memory(error);
+  }
+  return DP_OK;
+}
+
+/* The arrays one behind the other, in pieces: a message each would take longer where they are many and small. */
+static dp_status give_values(exec_transport *t, int from, entry *entries, size_t count, dp_error *error) {
+  enum { PIECE = 1 << 22 }; /* floats */
+  const bool mine = exec_process(t) == from;
+  size_t i = 0, at = 0; /* the next array, and where in it */
+  float *piece = malloc(PIECE * sizeof *piece);
+  dp_status status = exec_agree(t, piece ? DP_OK : dp_fail_memory(error), error);
+  while (status == DP_OK && i < count) {
+    const size_t first = i, first_at = at;
+    size_t filled = 0;
+    while (filled < PIECE && i < count) { /* how far this piece goes */
+      const size_t left = (size_t)entries[i].floats - at, n = left < PIECE - filled ? left : PIECE - filled;
+      if (mine) memcpy(piece + filled, entries[i].values + at, n * sizeof *piece);
+      filled += n;
+      at = n < left ? at + n : 0;
+      i += n == left;
+    }
+    status = exec_broadcast_from(t, from, piece, filled * sizeof *piece, error);
+    for (size_t k = first, k_at = first_at, used = 0; status == DP_OK && !mine && used < filled; k++, k_at = 0) {
+      const size_t left = (size_t)entries[k].floats - k_at, n = left < filled - used ? left : filled - used;
+      memcpy(entries[k].values + k_at, piece + used, n * sizeof *piece);
+      used += n;
+    }
+  }
+  free(piece);
+  return status;
+}
+
+/* What process `from` had before anything came, to all. */
+static dp_status give_all(exec_transport *t, int from, size_t own, exec_session_copy *copy, dp_error *error) {
+  const bool mine = exec_process(t) == from;
+  int64_t count = (int64_t)own;
+  DP_TRY(exec_broadcast_from(t, from, &count, sizeof count, error));
+  const size_t n = (size_t)count, first = mine ? 0 : copy->count;
+  label *labels = calloc(n + 1, sizeof *labels);
+  dp_status status = labels ? DP_OK : dp_fail_memory(error);
+  if (status == DP_OK && mine) status = write_labels(copy, own, labels, error);
+  status = exec_agree(t, status, error);
+  if (status == DP_OK) status = exec_broadcast_from(t, from, labels, n * sizeof *labels, error);
+  if (status == DP_OK) status = exec_agree(t, mine ? DP_OK : add_entries(copy, labels, n, error), error);
+  if (status == DP_OK) status = give_values(t, from, copy->entries + first, n, error);
+  free(labels);
+  return status;
 }
 
 /* Every array of every process to all: any of them may need any. */
 static dp_status exchange(exec_transport *t, exec_session_copy *copy, dp_error *error) {
-  const int64_t own = (int64_t)copy->count;
-  for (int p = 0; p < exec_process_count(t) && t; p++) {
-    int64_t count = own;
-    DP_TRY(exec_broadcast_from(t, p, &count, sizeof count, error));
-    for (int64_t i = 0; i < count; i++) {
-      const bool mine = exec_process(t) == p;
-      label sent = {.floats = mine ? copy->entries[i].floats : 0};
-      if (mine) (void)snprintf(sent.name, sizeof sent.name, "%s", copy->entries[i].name);
-      DP_TRY(exec_broadcast_from(t, p, &sent, sizeof sent, error));
-      DP_TRY(exec_agree(t, mine ? DP_OK : add_entry(copy, &sent, error), error));
-      float *values = mine ? copy->entries[i].values : copy->entries[copy->count - 1].values;
-      DP_TRY(exec_broadcast_from(t, p, values, (size_t)sent.floats * sizeof *values, error));
-    }
-  }
+  const size_t own = copy->count;
+  for (int p = 0; t && p < exec_process_count(t); p++) DP_TRY(give_all(t, p, own, copy, error));
   return DP_OK;
 }
 

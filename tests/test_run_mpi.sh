@@ -17,19 +17,20 @@ by_processes() {
 }
 one 'two processes train as threads do' by_processes
 
-# The link is slow for four steps, by the length of one: the processes go over to another plan, and back.
+# The link is slow for some steps, by more than the length of one: the processes go over to another plan, and back. When,
+# depends on what else the machine does.
 degraded() {
   local more_ms
-  more_ms=$(grep -o '"step_s":[0-9.]*' threads/log.jsonl | cut -d: -f2 | sort -g | awk '{ s[NR] = $1 } END { m = 1000 * s[int(NR / 2)] / 8; print int(m > 10 ? m : 10) }')
-  DIFFPIPE_THROTTLE=0-1:10-13:$more_ms run_mpi 2 "$diffpipe" run small.toml --no-plots --out degraded --on-anomaly degrade \
-    --set monitor.baseline_steps=5 --set monitor.least_share=0.3 --set monitor.recovered_steps=2 --set monitor.probe_every=1 ||
-    { cat mpi; return 1; }
-  grep -q '"step":1[12],"event":"degraded"' degraded/log.jsonl && grep -q '"event":"restored"' degraded/log.jsonl &&
+  more_ms=$(grep -o '"step_s":[0-9.]*' threads/log.jsonl | cut -d: -f2 | sort -g | awk '{ s[NR] = $1 } END { m = 1000 * s[int(NR / 2)] / 4; print int(m > 20 ? m : 20) }')
+  DIFFPIPE_THROTTLE=0-1:10-20:$more_ms run_mpi 2 "$diffpipe" run small.toml --no-plots --out degraded --on-anomaly degrade \
+    --set monitor.baseline_steps=5 --set monitor.least_share=0.3 --set monitor.z_score=3 --set monitor.recovered_steps=2 \
+    --set monitor.probe_every=1 || { cat mpi; return 1; }
+  grep -q '"event":"degraded"' degraded/log.jsonl && grep -q '"event":"restored"' degraded/log.jsonl &&
     paste <(losses threads) <(losses degraded) | awk -F'[:,\t]' '
       { a = $0 ~ /epoch/ ? $6 / $12 : $2 / $4; if (a > 1 + 1e-6 || a < 1 - 1e-6) { print; wrong = 1 } } END { exit wrong || NR != 44 }' ||
     { grep event degraded/log.jsonl; cat mpi; return 1; }
 }
-one 'two processes leave a slow link for another plan, and lose nothing' degraded
+one 'two processes leave a slow link for another plan, come back to it, and lose nothing' degraded
 
 replicas() {
   local how='--set plan.schedule=1f1b --set plan.data_parallel=2 --set cluster.file=clusters/4xcpu.toml --steps 4'
