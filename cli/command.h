@@ -10,6 +10,7 @@ typedef struct cli_command {
   const char *arguments; /* "SCENARIO", "MODEL.json", "" */
   const char *takes;     /* its one argument as an error tells it: "one, the scenario"; NULL: it takes none */
   int more;              /* arguments that may follow it */
+  bool optional;         /* none may be given: run checks */
   const char *summary;   /* one line */
   const char *help;      /* paragraphs after the options, or NULL */
   const cli_option *options;

@@ -29,6 +29,9 @@ diffpipe_SOURCES = \
 	cli/whatif.c \
 	cli/whatif.h \
 	cli/whatif_folder.c \
+	cli/whatif_from.c \
+	cli/whatif_from.h \
+	cli/whatif_from_tell.c \
 	cli/whatif_json.c \
 	cli/whatif_table.c
 diffpipe_SOURCES += cli/efficiency.c cli/efficiency.h

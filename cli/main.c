@@ -68,8 +68,8 @@ static bool wants_help(int argc, char **argv) {
 }
 
 static dp_status check_arguments(const cli_command *command, const cli_values *values, dp_error *error) {
-  const int least = command->takes ? 1 : 0;
-  if (values->argument_count >= least && values->argument_count <= least + command->more) return DP_OK;
+  const int most = command->takes ? 1 + command->more : 0, least = command->takes && !command->optional;
+  if (values->argument_count >= least && values->argument_count <= most) return DP_OK;
   if (!command->takes)
     return dp_fail(error, DP_BAD_INPUT, "%s: found the argument \"%s\", allowed: none", command->name,
                    values->arguments[0]);

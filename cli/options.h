@@ -58,7 +58,7 @@ typedef struct cli_option {
     .slot = (at)                                                                                                     \
   }
 
-enum { CLI_MAX_SLOTS = 16, CLI_LISTS = 4 /* arguments, and the three kinds of CLI_LIST */ };
+enum { CLI_MAX_SLOTS = 24, CLI_LISTS = 4 /* arguments, and the three kinds of CLI_LIST */ };
 
 /* What was given. Slots that were not given keep `given` false; arguments and strings are borrowed from argv. */
 typedef struct cli_values {

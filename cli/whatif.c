@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/schema.h"
 #include "cli/command.h"
 #include "cli/folder.h"
 #include "cli/json.h"
 #include "cli/search.h"
+#include "cli/whatif_from.h"
 
 enum {
   SLOT_SET,
@@ -22,7 +24,13 @@ enum {
   SLOT_NO_PLOTS,
   SLOT_JSON,
   SLOT_CSV,
-  SLOT_PROFILE
+  SLOT_PROFILE,
+  SLOT_FROM,
+  SLOT_STEPS_FROM,
+  SLOT_PRECISION,
+  SLOT_HOST_FACTOR,
+  SLOT_DEVICE_WAS,
+  SLOT_CLUSTER_WAS
 };
 
 static const cli_option options[] = {
@@ -57,6 +65,36 @@ static const cli_option options[] = {
     CLI_OPTION_NO_PLOTS(SLOT_NO_PLOTS),
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of a table", .slot = SLOT_JSON},
     {.name = "csv", .type = CLI_FLAG, .help = "print CSV instead of a table", .slot = SLOT_CSV},
+    {.name = "from",
+     .type = CLI_STRING,
+     .argument = "DIR",
+     .help = "in place of a scenario: a run that diffpipe profile recorded",
+     .slot = SLOT_FROM},
+    CLI_OPTION_STEPS_FROM(SLOT_STEPS_FROM),
+    {.name = "precision",
+     .type = CLI_STRING,
+     .argument = "NAME",
+     .help = "of recorded kernels whose names do not tell",
+     .fallback = "default that of most",
+     .slot = SLOT_PRECISION},
+    {.name = "host-factor",
+     .type = CLI_STRING,
+     .argument = "X",
+     .help = "the host takes X times as long as recorded",
+     .fallback = "default as the clusters say",
+     .slot = SLOT_HOST_FACTOR},
+    {.name = "device-was",
+     .type = CLI_STRING,
+     .argument = "MODEL",
+     .help = "card of the catalogue that was recorded",
+     .fallback = "default by its name",
+     .slot = SLOT_DEVICE_WAS},
+    {.name = "cluster-was",
+     .type = CLI_STRING,
+     .argument = "FILE",
+     .help = "cluster that was recorded",
+     .fallback = "default one machine of these cards",
+     .slot = SLOT_CLUSTER_WAS},
 };
 
 /* What is asked, put together from the command line and [whatif]. */
@@ -236,8 +274,56 @@ static dp_status check_options(const cli_values *values, dp_error *error) {
   return cli_folder_check(values, "whatif", SLOT_OUT, SLOT_NO_PLOTS, error);
 }
 
+/* ---- a recorded run ---- */
+
+static const char *slot_name(int slot) {
+  for (size_t i = 0; i < DP_COUNT_OF(options); i++)
+    if (options[i].slot == slot) return options[i].name;
+  return "";
+}
+
+/* Options of scenarios mean nothing for records, and the other way round. */
+static dp_status check_which(const cli_values *values, dp_error *error) {
+  static const int of_scenarios[] = {SLOT_REFERENCE, SLOT_USD_PER_KWH, SLOT_PLAN_FIXED, SLOT_THREADS,
+                                     SLOT_OUT,       SLOT_NO_PLOTS,    SLOT_PROFILE};
+  static const int of_records[] = {SLOT_STEPS_FROM, SLOT_PRECISION, SLOT_HOST_FACTOR, SLOT_DEVICE_WAS,
+                                   SLOT_CLUSTER_WAS};
+  const bool from = values->slots[SLOT_FROM].given;
+  const int *const slots = from ? of_scenarios : of_records;
+  const size_t count = from ? DP_COUNT_OF(of_scenarios) : DP_COUNT_OF(of_records);
+  for (size_t i = 0; i < count; i++)
+    if (values->slots[slots[i]].given)
+      return dp_fail(error, DP_BAD_INPUT, "whatif: found --%s, allowed: only %s --from", slot_name(slots[i]),
+                     from ? "without" : "with");
+  if (from && (values->set_count || values->sweep_count))
+    return dp_fail(error, DP_BAD_INPUT, "whatif: found --%s, allowed: only without --from",
+                   values->set_count ? "set" : "sweep");
+  if (from && values->argument_count)
+    return dp_fail(error, DP_BAD_INPUT, "whatif: found the scenario %.200s beside --from, allowed: one of them",
+                   values->arguments[0]);
+  if (!from && !values->argument_count)
+    return dp_fail(error, DP_BAD_INPUT, "whatif: found 0 arguments, allowed: one, the scenario; or --from DIR");
+  return DP_OK;
+}
+
+static dp_status run_from(const cli_values *values, dp_error *error) {
+  const cli_from_question recorded = {.folder = values->slots[SLOT_FROM].string,
+                                      .clusters = values->repeated,
+                                      .cluster_count = values->repeated_count,
+                                      .precision = values->slots[SLOT_PRECISION].string,
+                                      .device_was = values->slots[SLOT_DEVICE_WAS].string,
+                                      .cluster_was = values->slots[SLOT_CLUSTER_WAS].string,
+                                      .host_factor = values->slots[SLOT_HOST_FACTOR].string,
+                                      .steps_from = values->slots[SLOT_STEPS_FROM].string,
+                                      .json = values->slots[SLOT_JSON].given,
+                                      .csv = values->slots[SLOT_CSV].given};
+  return cli_whatif_from(&recorded, error);
+}
+
 static dp_status run(const cli_values *values, dp_error *error) {
+  DP_TRY(check_which(values, error));
   DP_TRY(check_options(values, error));
+  if (values->slots[SLOT_FROM].given) return run_from(values, error);
   question q = {.values = values};
   sim_efficiency *efficiency = NULL;
   sim_whatif_result result;
@@ -260,11 +346,13 @@ const cli_command cli_whatif = {
     .name = "whatif",
     .arguments = "SCENARIO",
     .takes = "one, the scenario",
+    .optional = true,
     .summary = "Compare clusters for one job: the best plan on each, its cost, and what would help it.",
     .help =
         "Searches as `diffpipe tune` does on every cluster. A sweep searches at each value of a key of the\n"
         "scenario (task.global_batch=32:512:log5) or of the hardware (link.bandwidth_gb_per_s=16:900:log8).\n"
-        "Ctrl-C ends with what is known so far.",
+        "Ctrl-C ends with what is known so far. With --from, in place of a scenario, a recorded run is set in\n"
+        "time again on every cluster, its work scaled by class; doc/whatif.md.",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .run = run};

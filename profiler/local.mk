@@ -8,6 +8,8 @@ libprofiler_a_SOURCES = \
 	profiler/names.cc profiler/names.h \
 	profiler/record.c profiler/record.h \
 	profiler/run_tables.c profiler/run_tables.h \
+	profiler/retime.c profiler/retime.h profiler/retime_lanes.c profiler/retime_parts.h \
+	profiler/scale.c profiler/scale.h \
 	profiler/session.c profiler/session.h \
 	profiler/steps.c profiler/steps.h profiler/steps_auto.c \
 	profiler/summary.c profiler/summary.h profiler/summary_idle.c profiler/summary_kernels.c \

@@ -332,10 +332,10 @@ static bool comes_first(const prof_record *x, const prof_record *y) {
 
 /* Merges neighbours of 1, 2, 4, ... records. Equal ones keep their order, which qsort does not promise: at one moment a
  * thread ends one range and begins the next. */
-static bool sort_records(prof_session *session) {
+dp_status prof_session_sort(prof_session *session, dp_error *error) {
   const size_t count = session->records.count;
   prof_record *from = session->records.items, *to = malloc((count + 1) * sizeof *to), *const spare = to;
-  if (!to) return false;
+  if (!to) return dp_fail_memory(error);
   for (size_t width = 1; width < count; width *= 2) {
     for (size_t begin = 0; begin < count; begin += 2 * width) {
       const size_t middle = count - begin < width ? count : begin + width;
@@ -350,7 +350,7 @@ static bool sort_records(prof_session *session) {
   }
   if (from != session->records.items) memcpy(session->records.items, from, count * sizeof *from);
   free(spare);
-  return true;
+  return DP_OK;
 }
 
 static int by_device(const void *a, const void *b) {
@@ -381,7 +381,7 @@ dp_status prof_session_finish(prof_session *session, dp_error *error) {
   free(places);
   free(now);
   if (session->devices.count) qsort(session->devices.items, session->devices.count, sizeof(prof_device), by_device);
-  return sort_records(session) ? DP_OK : dp_fail_memory(error);
+  return prof_session_sort(session, error);
 }
 
 static int is_records(const struct dirent *entry) {

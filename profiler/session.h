@@ -45,6 +45,8 @@ typedef struct prof_session {
 dp_status prof_session_add(prof_session *session, const void *bytes, size_t length, const char *name, dp_error *error);
 /* Sorts; call it once, after all were added. */
 dp_status prof_session_finish(prof_session *session, dp_error *error);
+/* The records by their start; finish does it. */
+dp_status prof_session_sort(prof_session *session, dp_error *error);
 /* All files of a folder that end in .dpr, by name, finished. DP_BAD_INPUT: there is none. A file that ends within its
  * header holds nothing and is passed over. */
 dp_status prof_session_read(const char *folder, prof_session *session, dp_error *error);

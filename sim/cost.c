@@ -221,13 +221,15 @@ plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int
                                .overwrites = context->implementation->overwrites_gradients};
 }
 
-double sim_cost_error_band(const sim_cost_context *context) {
-  const plan_device_model *model = context->device->model;
-  const sim_efficiency *efficiency = context->efficiency;
+double sim_efficiency_device_band(const sim_efficiency *efficiency, const plan_device_model *model) {
   const char *reference = efficiency->reference_architecture;
   const bool recalled = strcmp(model->recalled, "all specs") == 0 || strcmp(model->recalled, "all") == 0;
-  const double device = recalled                                                          ? efficiency->band_recalled
-                        : strncmp(model->architecture, reference, strlen(reference)) == 0 ? efficiency->band_reference
-                                                                                          : efficiency->band_other;
-  return hypot(device, context->implementation->measured ? 0 : efficiency->band_unmeasured);
+  return recalled                                                          ? efficiency->band_recalled
+         : strncmp(model->architecture, reference, strlen(reference)) == 0 ? efficiency->band_reference
+                                                                           : efficiency->band_other;
+}
+
+double sim_cost_error_band(const sim_cost_context *context) {
+  const double device = sim_efficiency_device_band(context->efficiency, context->device->model);
+  return hypot(device, context->implementation->measured ? 0 : context->efficiency->band_unmeasured);
 }

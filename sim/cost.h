@@ -117,5 +117,7 @@ double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer
 double sim_cost_source_band(const sim_cost_context *context, plan_source source);
 /* Relative error to expect of analytic figures on this device, one standard deviation. */
 double sim_cost_error_band(const sim_cost_context *context);
+/* The same of the device alone: how far devices are from what the curves carry over to them. */
+double sim_efficiency_device_band(const sim_efficiency *efficiency, const plan_device_model *model);
 
 #endif
