@@ -14,12 +14,13 @@
 #   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (200 s each)
 #   resume      tests/test_cuda_resume.sh: resumed runs have the same bits    (300 s)
 #   monitor     tests/test_cuda_monitor.sh: a slow link is left for another plan (200 s)
+#   profile     diffpipe run --profile-steps: what it finds and costs, in pairs of runs (300 s each case: whole, parts, folded)
 #   bench       tests/bench_cuda_kernels: bench.txt, bench.jsonl              (300 s)
 #   steps       tests/bench_cuda_step: whole models, one worker and pipelines (200 s each)
 #   peer        tests/gpu/torch_peer.py, eager, at the same batches           (200 s each)
 #   compile     the same with torch.compile, batch 8                          (500 s each)
 #   ops         single ops of PyTorch                                         (200 s)
-# Without PART: kernels, exec, state, fixtures, runs, steps, peer, bench. Parts `exec`, `runs`, `steps`, `peer` and
+# Without PART: kernels, exec, state, fixtures, runs, steps, peer, bench. Parts `exec`, `runs`, `profile`, `steps`, `peer` and
 # `compile` may name one case, as in steps:sdxl-train-8 or exec:sd15: those that begin with that.
 #   BUILDDIR=build/dev       where the programs were built: make diffpipe tests/test_cuda_kernels tests/test_cuda_exec
 #                            tests/test_cuda_state tests/test_cuda_fixtures tests/bench_cuda_kernels tests/bench_cuda_step
@@ -143,6 +144,12 @@ for word in "$@"; do
     monitor)
       program diffpipe && part monitor 200 env DIFFPIPE="$build/diffpipe" bash "$top/tests/test_cuda_monitor.sh"
       ;;
+    profile)
+      program diffpipe && TAIL=200 && for case in whole parts folded; do
+        wanted "$case" && part "profile-$case" 300 "$python" "$top/tests/gpu/profile_run.py" "$out/profile-$case" "$build/diffpipe" "$case"
+      done
+      unset TAIL
+      ;;
     sanitizer)
       for tool in memcheck racecheck; do
         # without parts of a device; two workers with larger microbatches, and with compressed skips
@@ -178,7 +185,7 @@ for word in "$@"; do
       part ops 200 "$python" "$top/tests/gpu/torch_peer.py" --kernels --output "$out/ops.json"
       ;;
     *)
-      echo "$0: $word: no such part, allowed: kernels, exec, state, fixtures, runs, resume, monitor, sanitizer, bench, steps, peer," \
+      echo "$0: $word: no such part, allowed: kernels, exec, state, fixtures, runs, resume, monitor, profile, sanitizer, bench, steps, peer," \
         "compile, ops" >&2
       exit 2
       ;;

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""What `diffpipe run --profile-steps` finds and costs on a GPU: python3 profile_run.py OUTDIR DIFFPIPE [CASE...]
+
+Trains adapters of Stable Diffusion 1.5 at 512 x 512 on drawn pictures, in pairs of runs without and with it, whichever goes
+first taking turns. Cases: whole (one worker), parts (four parts of the card), folded (four parts, two chunks each); without
+any, whole and parts. PAIRS=2, STEPS=24, KEPT=12 in the environment. Checks of each case that every kept step was joined, that no
+record was lost, that almost all work of the devices is of an instruction, that steps last as long as the queues' events say, that
+the parts of each step sum to it, and that recording costs less than 2 % of the step. The last line is `N passed, N failed`.
+"""
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+PAIRS, STEPS, KEPT = (int(os.environ.get(name, fallback)) for name, fallback in (("PAIRS", 2), ("STEPS", 24), ("KEPT", 12)))
+CASES = {"whole": (1, "1f1b", 8), "parts": (4, "1f1b", 1), "folded": (4, "folded", 1)}
+SCENARIO = """format = "diffpipe-scenario"
+version = 1
+[model]
+config = "models/sd15_unet.json"
+height = 512
+width = 512
+text_tokens = 77
+precision = "bf16"
+[task]
+kind = "train"
+trainable = "lora"
+lora_rank = 16
+global_batch = 8
+implementation = "cuda"
+[cluster]
+[[cluster.node]]
+[[cluster.node.device]]
+model = "H200-SXM-141GB"
+virtual = {0}
+[plan]
+stages = {0}
+schedule = "{1}"
+microbatch_size = {2}
+[data]
+path = "{3}"
+[train]
+seed = 1
+"""
+counts = {"passed": 0, "failed": 0}
+
+
+def say(good, what, text):
+    counts["passed" if good else "failed"] += 1
+    print(f"{'ok  ' if good else 'FAIL'} {what}: {text}", flush=True)
+
+
+def call(arguments, said):
+    with open(said, "w", encoding="utf-8") as stream:
+        code = subprocess.run(arguments, stdout=stream, stderr=subprocess.STDOUT, check=False).returncode
+    if code:
+        print(f"-- {' '.join(map(str, arguments))}: exit status {code}")
+        print("\n".join(said.read_text(errors="replace").splitlines()[-15:]), flush=True)
+    return code == 0
+
+
+def train(diffpipe, out, name, scenario, steps, *more):
+    """The median step of the last KEPT, by the host's clock; None: it failed."""
+    folder = out / name
+    shutil.rmtree(folder, ignore_errors=True)
+    if not call([diffpipe, "run", scenario, "--backend", "cuda", "--out", folder, "--no-plots", "--steps", str(steps),
+                 "--on-anomaly", "off", "--algorithms", out / "algorithms.json", *more], out / f"{name}.txt"):
+        return None
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return statistics.median([row["step_s"] for row in rows if "step_s" in row][-KEPT:])
+
+
+def check(name, folder):
+    profile = json.loads((folder / "profile.json").read_text())
+    say(profile["recorded"], f"{name}, recorded", f"{profile['work']} pieces of work of instructions")
+    if not profile["recorded"]:
+        return
+    say(profile["step"]["count"] == KEPT and profile["steps_left_out"] == 0, f"{name}, steps",
+        f"{profile['step']['count']}, wanted {KEPT}; {profile['steps_left_out']} left out")
+    say(profile["lost"] == 0, f"{name}, records lost", str(profile["lost"]))
+    work_s = sum(row["sum_s"] for row in profile["classes"])
+    say(profile["stray_s"] < 0.02 * (work_s + profile["stray_s"]), f"{name}, work of no instruction",
+        f"{profile['stray']} pieces, {1e3 * profile['stray_s']:.3f} ms of {1e3 * work_s:.1f} ms (allowed 2 %)")
+    worst = max(abs(sum(step["parts"].values()) / (profile["workers"] * step["step_s"]) - 1) for step in profile["steps"])
+    say(worst < 1e-6, f"{name}, parts sum to the step", f"within {worst:.1e}")
+    events_s = json.loads((folder / "metrics.json").read_text())["step_s"]
+    error = profile["step"]["p50_s"] / events_s - 1
+    say(abs(error) < 0.02, f"{name}, the step by records and by events",
+        f"{1e3 * profile['step']['p50_s']:.2f} and {1e3 * events_s:.2f} ms, {100 * error:+.2f} % (allowed 2 %)")
+    print((folder / "profile.txt").read_text(), flush=True)
+
+
+def run(name, diffpipe, out, data):
+    scenario = out / f"{name}.toml"
+    scenario.write_text(SCENARIO.format(*CASES[name], data))
+    if not data.exists() and not (
+            call([diffpipe, "data", "shapes", data, "--count", "16", "--height", "512", "--width", "512"], out / "data.txt")
+            and call([diffpipe, "data", "manifest", data], out / "data.txt")
+            and call([diffpipe, "data", "cache", data, "--for", scenario], out / "data.txt")):
+        return say(False, name, "there are no data: see data.txt")
+    if train(diffpipe, out, f"{name}-first", scenario, 3) is None:  # it times the libraries' algorithms
+        return say(False, name, f"see {name}-first.txt")
+    found = []
+    for pair in range(PAIRS):
+        taken = {}
+        for kind in ("plain", "recorded") if pair % 2 == 0 else ("recorded", "plain"):
+            more = ["--profile-steps", str(KEPT)] if kind == "recorded" else []
+            taken[kind] = train(diffpipe, out, f"{name}-{kind}", scenario, STEPS, *more)
+        if None in taken.values():
+            return say(False, name, "a run failed")
+        found.append((taken["plain"], taken["recorded"]))
+    check(name, out / f"{name}-recorded")
+    overhead = statistics.median(recorded / plain - 1 for plain, recorded in found)
+    text = ", ".join(f"{1e3 * plain:.2f} -> {1e3 * recorded:.2f} ms" for plain, recorded in found)
+    say(overhead < 0.02, f"{name}, overhead", f"{100 * overhead:+.2f} % (allowed 2 %), medians of {PAIRS} pairs: {text}")
+
+
+def main():
+    out, diffpipe = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
+    cases = sys.argv[3:] or ["whole", "parts"]
+    unknown = [case for case in cases if case not in CASES]
+    if unknown:
+        sys.exit(f"profile_run.py: found {unknown[0]}, allowed: {', '.join(CASES)}")
+    out.mkdir(parents=True, exist_ok=True)
+    for case in cases:
+        run(case, diffpipe, out, out / "data")
+    print(f"{counts['passed']} passed, {counts['failed']} failed")
+    sys.exit(counts["failed"] > 0)
+
+
+main()
