@@ -397,11 +397,10 @@ static dp_status open_and_work(run *r, dp_error *error) {
       .shortage = &shortage,
       .threads = given(r, SLOT_THREADS) ? (int)r->values->slots[SLOT_THREADS].integer : 0};
   const bool records = given(r, SLOT_PROFILE_STEPS) && !given(r, SLOT_EVAL);
-  dp_status status = cli_run_record_begin(r->folder, predicted->program, r->cuda,
-                                          records ? (size_t)r->values->slots[SLOT_PROFILE_STEPS].integer : 0,
-                                          r->transport, &r->record, error);
-  if (r->record.writer) r->how.witness = &r->record.witness;
-  if (status == DP_OK) status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
+  cli_run_record_init(predicted->program, records ? (size_t)r->values->slots[SLOT_PROFILE_STEPS].integer : 0,
+                      &r->record);
+  if (records && r->cuda) r->how.witness = &r->record.witness;
+  dp_status status = plan_timeline_samples_init(predicted->program, CLI_RUN_STEPS_KEPT, &r->samples, error);
   if (status == DP_OK) status = cli_run_units_init(predicted->graph, predicted->program, &r->units, error);
   if (status == DP_OK) status = read_algorithms(r, error);
   r->how.algorithms = r->algorithms;
@@ -411,6 +410,7 @@ static dp_status open_and_work(run *r, dp_error *error) {
     if (status != DP_OK) advise(r, &shortage, error);
   }
   if (status == DP_OK) status = exec_agree(r->transport, write_algorithms(r, error), error);
+  if (status == DP_OK && r->how.witness) status = cli_run_record_begin(r->folder, r->transport, &r->record, error);
   if (status == DP_OK) {
     cli_processes_follow(r->processes, r->session);
     status = work(r, error);

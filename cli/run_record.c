@@ -54,7 +54,7 @@ static _Thread_local int64_t began_ns;
 /* Instructions of another plan or size have other numbers. */
 static void note(void *data, const plan_program *program, uint32_t instruction, bool begins) {
   const cli_run_record *record = data;
-  if (program != record->program) return;
+  if (!record->writer || program != record->program) return;
   if (begins) {
     began_ns = prof_process_now_ns();
     return;
@@ -132,11 +132,15 @@ static dp_status check_alone(dp_error *error) {
   return dp_fail(error, DP_UNSUPPORTED, "CUPTI serves %s (CUDA_INJECTION64_PATH)", other);
 }
 
+static uint64_t file_bytes(int processes) {
+  const uint64_t least = 1u << 20, each = CLI_RUN_RECORD_BYTES / (uint64_t)processes / CLI_RUN_RECORD_FILES;
+  return each > least ? each : least;
+}
+
 static dp_status start(cli_run_record *record, const exec_transport *transport, dp_error *error) {
   const prof_header header = prof_process_header(exec_process(transport));
-  const prof_writer_options options = {.folder = record->folder,
-                                       .files = CLI_RUN_RECORD_FILES,
-                                       .file_bytes = CLI_RUN_RECORD_BYTES / CLI_RUN_RECORD_FILES};
+  const prof_writer_options options = {
+      .folder = record->folder, .files = CLI_RUN_RECORD_FILES, .file_bytes = file_bytes(exec_process_count(transport))};
   DP_TRY(check_alone(error));
   DP_TRY(dp_folder_make(record->folder, error));
   DP_TRY(prof_writer_open(&options, &header, &record->writer, error));
@@ -147,13 +151,16 @@ static dp_status start(cli_run_record *record, const exec_transport *transport, 
   return record->has_thread ? DP_OK : dp_fail(error, DP_UNSUPPORTED, "the system gives no thread for it");
 }
 
-/* All processes record, or none. */
-dp_status cli_run_record_begin(const char *run_folder, const plan_program *program, bool cuda, size_t keep,
-                               exec_transport *transport, cli_run_record *record, dp_error *error) {
-  dp_error why = DP_ERROR_INIT;
+void cli_run_record_init(const plan_program *program, size_t keep, cli_run_record *record) {
   *record = (cli_run_record){.program = program, .keep = keep};
   record->witness = (exec_witness){note, record};
-  if (keep == 0 || !cuda) return DP_OK;
+}
+
+/* All processes record, or none. */
+dp_status cli_run_record_begin(const char *run_folder, exec_transport *transport, cli_run_record *record,
+                               dp_error *error) {
+  dp_error why = DP_ERROR_INIT;
+  if (record->keep == 0) return DP_OK;
   record->folder = folder_of(run_folder);
   DP_TRY(exec_agree(transport, record->folder ? DP_OK : dp_fail_memory(error), error));
   int64_t failed = start(record, transport, &why) != DP_OK;
@@ -166,7 +173,7 @@ dp_status cli_run_record_begin(const char *run_folder, const plan_program *progr
   cli_run_record_end(record);
   prof_writer_free(record->writer);
   record->writer = NULL;
-  return remove_records(record->folder, error);
+  return exec_agree(transport, remove_records(record->folder, error), error);
 }
 
 void cli_run_record_end(cli_run_record *record) {

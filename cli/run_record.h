@@ -2,7 +2,7 @@
  * CUPTI records in each process, with marks of steps and instructions, as files in DIR/records (doc/profiling.md).
  *
  * Off unless it is asked for: CUPTI takes some of every launch's time, and while a run holds it no other tool can.
- * Bounded: the files of a process hold CLI_RUN_RECORD_BYTES, the oldest goes first; of timelines as many are kept as
+ * Bounded: the files of all processes hold CLI_RUN_RECORD_BYTES, the oldest goes first; of timelines as many are kept as
  * steps were asked for. Where one of the processes cannot record (another tool holds CUPTI, the driver forbids it) it
  * says so in one line, and the run goes by events alone.
  */
@@ -16,7 +16,7 @@
 #include "profiler/writer.h"
 
 enum { CLI_RUN_RECORD_MOST = 100, CLI_RUN_RECORD_FILES = 8 };
-#define CLI_RUN_RECORD_BYTES (128u << 20)
+#define CLI_RUN_RECORD_BYTES (256u << 20) /* of all processes together */
 
 typedef struct cli_run_event_step {
   uint64_t number;
@@ -40,9 +40,12 @@ typedef struct cli_run_record {
 
 /* In the process that speaks, while it holds the run's lock: records of an earlier run go. */
 dp_status cli_run_record_clear(const char *run_folder, dp_error *error);
-/* In every process, before the session is made. keep 0: off. The program is the run's own and outlives this. */
-dp_status cli_run_record_begin(const char *run_folder, const plan_program *program, bool cuda, size_t keep,
-                               exec_transport *transport, cli_run_record *record, dp_error *error);
+/* In every process. First the witness, which says nothing yet, for the options of the session; keep 0: off. The program is
+ * the run's own and outlives this. Then, when the session is made, so that its algorithms are timed without CUPTI, and
+ * before the first step, in which graphs are made, the records. */
+void cli_run_record_init(const plan_program *program, size_t keep, cli_run_record *record);
+dp_status cli_run_record_begin(const char *run_folder, exec_transport *transport, cli_run_record *record,
+                               dp_error *error);
 /* A step by that program, from and to by prof_process_now_ns. `timeline`: of all workers; NULL: this process has none.
  */
 dp_status cli_run_record_step(cli_run_record *record, uint64_t number, int64_t from_ns, int64_t to_ns,

@@ -75,7 +75,10 @@ START_TEST(a_run_records_itself) {
   ck_assert_int_eq(plan_compile(&plan, &chain, &program, &error), DP_OK);
   reference_play(&program, &chain, 0, 0, NULL, &played);
   ck_assert_int_eq(cli_run_record_clear(folder, &error), DP_OK);
-  ck_assert_int_eq(cli_run_record_begin(folder, &program, true, KEPT, NULL, &record, &error), DP_OK);
+  cli_run_record_init(&program, KEPT, &record);
+  record.witness.note(record.witness.data, &program, 0, true); /* while the session is made */
+  record.witness.note(record.witness.data, &program, 0, false);
+  ck_assert_int_eq(cli_run_record_begin(folder, NULL, &record, &error), DP_OK);
   ck_assert((record.writer != NULL) == works);
   if (works) find_fake();
   for (uint64_t s = 1; s <= STEPS; s++) do_step(s, works);
