@@ -364,6 +364,10 @@ CHECK_SUITES += tests/test_profiler_tail
 tests_test_profiler_tail_SOURCES = tests/test_profiler_tail.c tests/profiler_world.h tests/scratch.h tests/suite.h
 tests_test_profiler_tail_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 SCRIPT_TESTS += tests/profiler.sh tests/traced.sh
+# tests/profiler.sh reads folders that this writes
+check_PROGRAMS += tests/make_records
+tests_make_records_SOURCES = tests/make_records.c
+tests_make_records_LDADD = $(PROFILER_LIBS)
 EXTRA_DIST += tests/fake_cupti.c
 if HAVE_INJECT
 check_PROGRAMS += tests/traced_program

@@ -75,6 +75,45 @@ one "no such factor" from 'host-factor: found "0", allowed: a number from 0.01 t
 one "no such cluster" from 'cluster none.toml: cannot be opened' --cluster none.toml
 one "another cluster" from 'found RTX-4090, allowed: a cluster of H200-SXM-141GB' --cluster "$h200" --cluster-was "$top/scenarios/clusters/4xrtx4090.toml"
 one "cut cards alone" from "allowed: whole GPUs of one kind" --cluster "$top/scenarios/clusters/1xh200-virtual4.toml"
+made() { # name, arguments of make_records: a folder of its own
+  [ -d "$scratch/$1" ] || { mkdir "$scratch/$1" && "$BUILDDIR/tests/make_records" "$scratch/$1" "${@:2}"; }
+}
+of_made() { # PATTERN NAME OPTION...
+  refuses "$1" whatif --from "$scratch/$2" --cluster "$h200" "${@:3}"
+}
+step_us() { # NAME OPTION...: what a step takes there
+  "$diffpipe" whatif --from "$scratch/$1" --csv "${@:2}" | awk -F, 'END { printf "%.1f\n", 1e6 * $3 }'
+}
+takes() { # US NAME OPTION...
+  local found
+  found=$(step_us "${@:2}")
+  [ "$found" = "$1" ] || { echo "a step takes $found us, not $1"; return 1; }
+}
+twice() { # FACTOR: an H200 with that times its bf16 rate
+  printf '%s\n' 'format = "diffpipe-cluster"' 'version = 1' 'name = "twice"' '[[device]]' 'name = "H200-twice"' \
+    'architecture = "Hopper sm90"' 'memory_gb = 1' 'memory_type = "HBM3e"' 'memory_bandwidth_gb_per_s = 4800' \
+    'fp32_tflops = 66.9' "bf16_tflops = $1" 'sm_count = 132' 'l2_mb = 50' 'interconnect = "none"' 'pcie_generation = 5' \
+    'pcie_lanes = 16' 'tdp_w = 700' 'verified = "all"' '[[node]]' '[[node.device]]' 'model = "H200-twice"' 'count = 1'
+}
+made plain "NVIDIA H200" nvjet_sm90_tst_128x128 8
+made untold "NVIDIA H200" some_gemm 8
+made other "GPU 9000" nvjet_sm90_tst_128x128 8
+made short "NVIDIA H200" nvjet_sm90_tst_128x128 1
+made hosts "NVIDIA H200" nvjet_sm90_tst_128x128 8 second
+made idle "NVIDIA H200" nvjet_sm90_tst_128x128 0
+twice 1978.8 >"$scratch/twice.toml"
+printf '%s\n' 'format = "diffpipe-cluster"' 'version = 1' 'name = "old"' '[[node]]' '[[node.device]]' \
+  'model = "V100-SXM2-32GB"' 'count = 1' >"$scratch/v100.toml"
+one "no work" of_made 'found no work of a device in the records, allowed: what diffpipe profile' idle
+one "no steps" of_made 'found no steps .*allowed: --steps-from nvtx:NAME' short
+one "an unknown card" of_made 'found the device "GPU 9000" with 150.1 GB, allowed: .*--device-was MODEL' other
+one "a card that it is like" takes 95.0 other --cluster "$h200" --device-was H200-SXM-141GB
+one "a precision that is not told" of_made "names do not tell their precision, needed: --precision fp32" untold
+one "a precision that is said" takes 95.0 untold --cluster "$h200" --precision bf16
+one "hosts without a link" of_made 'found the hosts first and second, allowed: one; or --cluster-was FILE' hosts
+one "twice the matrix rate" takes 70.0 plain --cluster "$scratch/twice.toml"
+one "a precision that it lacks" refuses 'V100-SXM2-32GB: has no bf16, in which' whatif --from "$scratch/plain" --cluster "$scratch/v100.toml"
+one "a host that takes longer" takes 101.0 plain --cluster "$h200" --host-factor 2
 one "a broken header" broken '\.dpr: offset 0: checksum of the header' 60
 one "a broken block" broken '\.dpr: offset [0-9]+: ' 300
 one "no rules" refuses 'none\.toml: ' profile report "$kept" --classes "$scratch/none.toml"

@@ -185,6 +185,56 @@ START_TEST(the_host_takes_its_time) {
 }
 END_TEST
 
+static int64_t start_us_of(const char *name) { /* of the last work of that name */
+  for (size_t i = again.session.records.count; i-- > 0;) {
+    const prof_record *r = &again.session.records.items[i];
+    if (r->kind == PROF_KERNEL && strcmp(session.names.items[r->name], name) == 0) return r->start_ns / 1000;
+  }
+  ck_abort_msg("no kernel %s", name);
+}
+
+static void launch(world *w, uint32_t thread, const char *name, prof_kind kind, int64_t call_us, int64_t returns_us,
+                   int64_t start_us, int64_t end_us) {
+  world_work(w, kind, name, 1, start_us * 1000, end_us * 1000, 0);
+  world_call(w, thread, call_us * 1000, returns_us * 1000, w->correlation);
+}
+
+/* A product from 100 to 1100, then something that the host waits in, and a kernel that is launched 50 µs after that. */
+START_TEST(the_host_waits_where_it_did) {
+  static const struct {
+    int64_t shorter_us; /* how much sooner the last kernel starts when products take half as long */
+  } rows[] = {{500}, {500}, {500}, {0}};
+  world w;
+  world_begin(&w, &header);
+  launch(&w, 7, "nvjet", PROF_KERNEL, 90, 95, 100, 1100);
+  if (_i == 0) waits(&w, 120, 1110);                                            /* a wait */
+  if (_i == 1) launch(&w, 7, NULL, PROF_COPY, 120, 1110, 1101, 1105);           /* a copy that blocks */
+  if (_i == 2) launch(&w, 7, "layer_norm", PROF_KERNEL, 120, 1110, 1111, 1120); /* a full queue */
+  if (_i == 3) world_call(&w, 7, 120000, 1110000, 0);                           /* the host's own, cudaMalloc or so */
+  launch(&w, 7, "last", PROF_KERNEL, 1160, 1165, 1170, 1180);
+  world_read(&w, &session);
+  read_all();
+  set_again(PROF_GEMM, 0.5, 1);
+  ck_assert_int_eq(start_us_of("last"), 1170 - rows[_i].shorter_us);
+}
+END_TEST
+
+/* Another thread computes the gradients: the first one goes on after it. */
+START_TEST(a_thread_goes_on_after_another) {
+  world w;
+  world_begin(&w, &header);
+  launch(&w, 7, "nvjet", PROF_KERNEL, 90, 95, 100, 110);
+  launch(&w, 8, "nvjet", PROF_KERNEL, 200, 205, 210, 4210);
+  world_add(&w, &(prof_record){
+                    .kind = PROF_SYNC, .device = PROF_NO_DEVICE, .start_ns = 300000, .end_ns = 4220000, .thread = 8});
+  launch(&w, 7, "last", PROF_KERNEL, 4300, 4305, 4310, 4320);
+  world_read(&w, &session);
+  read_all();
+  set_again(PROF_GEMM, 0.5, 1);
+  ck_assert_int_eq(start_us_of("last"), 4310 - 2000);
+}
+END_TEST
+
 /* The second rank is late by 40 µs of its product, the first waits in the collective, which moves data for 20. */
 START_TEST(waiting_for_other_ranks_is_found_anew) {
   for (int rank = 0; rank < 2; rank++) {
@@ -322,6 +372,8 @@ int main(void) {
   tcase_add_test(tcase, a_faster_matrix_rate_helps_products_alone);
   tcase_add_test(tcase, communication_is_hidden_until_it_is_longest);
   tcase_add_test(tcase, the_host_takes_its_time);
+  tcase_add_loop_test(tcase, the_host_waits_where_it_did, 0, 4);
+  tcase_add_test(tcase, a_thread_goes_on_after_another);
   tcase_add_test(tcase, waiting_for_other_ranks_is_found_anew);
   tcase_add_test(tcase, names_tell_precisions);
   tcase_add_test(tcase, classes_have_their_ratios);
