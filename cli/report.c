@@ -39,16 +39,16 @@ static dp_status write_page(const dp_str *page, const char *path, dp_error *erro
 
 /* The files of the folder in one object; report_check has read them without a complaint. */
 static dp_status print_json(const char *folder, dp_error *error) {
-  static const char *const names[] = {"metrics", "setup", "comparison", "tune"};
+  static const char *const names[] = {"metrics", "setup", "comparison", "profile", "tune"};
   DP_TRY(report_check(folder, error));
   json_t *root = json_object();
   bool done = root && cli_json_put(root, "format", json_string("diffpipe-report")) &&
               cli_json_put(root, "version", json_integer(1));
-  for (int i = 0; done && i < 4; i++) {
+  for (size_t i = 0; done && i < DP_COUNT_OF(names); i++) {
     dp_str path = {0};
     dp_str_addf(&path, "%s/%s.json", folder, names[i]);
     json_t *file = path.failed ? NULL : json_load_file(dp_str_text(&path), 0, NULL);
-    done = !path.failed && cli_json_put(root, names[i], file ? file : json_null()); /* the last two may be absent */
+    done = !path.failed && cli_json_put(root, names[i], file ? file : json_null()); /* the last three may be absent */
     dp_str_free(&path);
   }
   const dp_status status = done ? cli_json_print(root, error) : dp_fail_memory(error);
@@ -85,8 +85,8 @@ const cli_command cli_report = {
     .summary = "Make the page of a run's folder, as HTML or Markdown.",
     .help =
         "DIR is what `run`, `simulate --out` or `tune --out` wrote. Only its files are read: metrics.json,\n"
-        "setup.json, tune.json, comparison.json and log.jsonl where there are such, and the plots. The page is\n"
-        "one file that needs neither network nor scripts.",
+        "setup.json, tune.json, comparison.json, profile.json and log.jsonl where there are such, and the\n"
+        "plots. The page is one file that needs neither network nor scripts.",
     .options = options,
     .option_count = (int)DP_COUNT_OF(options),
     .run = run};

@@ -309,18 +309,16 @@ static dp_status tell(const run *r, const cli_run_report *report, dp_error *erro
 }
 
 /* Every process has ended its records: cli_run_peak_rss has met them. */
-static dp_status report_profile(const run *r, dp_error *error) {
-  cli_run_recorded recorded;
+static dp_status make_profile(const run *r, cli_run_recorded *recorded, dp_error *error) {
+  *recorded = (cli_run_recorded){.lost = 0};
   if (r->record.keep == 0) return DP_OK;
-  DP_TRY(cli_run_recorded_of(&r->record, &recorded, error));
+  DP_TRY(cli_run_recorded_of(&r->record, recorded, error));
   dp_status status = DP_OK;
-  if (recorded.tables.step_count > 0) {
-    status = cli_run_profile_write(&recorded, &r->predicted->run, r->folder, error);
-    if (status == DP_OK && !given(r, SLOT_JSON)) cli_run_profile_print(&recorded);
-  } else {
+  if (recorded->tables.step_count > 0)
+    status = cli_run_profile_write(recorded, &r->predicted->run, r->folder, error);
+  else
     fprintf(stderr, "diffpipe: note: there is no profile: no step of the run's own plan and size was done\n");
-  }
-  cli_run_recorded_free(&recorded);
+  if (status != DP_OK) cli_run_recorded_free(recorded);
   return status;
 }
 
@@ -352,8 +350,12 @@ static dp_status work(run *r, dp_error *error) {
   DP_TRY(train(r, error));
   DP_TRY(cli_run_peak_rss(r->transport, &peak_rss_bytes, error));
   if (!speaks(r)) return DP_OK;
-  DP_TRY(report_run_of(r, peak_rss_bytes, error));
-  return report_profile(r, error);
+  cli_run_recorded recorded;
+  DP_TRY(make_profile(r, &recorded, error)); /* the page has it */
+  const dp_status status = report_run_of(r, peak_rss_bytes, error);
+  if (status == DP_OK && !given(r, SLOT_JSON)) cli_run_profile_print(&recorded);
+  cli_run_recorded_free(&recorded);
+  return status;
 }
 
 /* Other processes do not wait for a search. */

@@ -19,6 +19,7 @@ libreports_a_SOURCES = \
 	reports/page_plan.c \
 	reports/page_search.c \
 	reports/page_compare.c \
+	reports/page_profile.c \
 	reports/plot_bounds.c \
 	reports/plot_log.c \
 	reports/plot_memory.c \

@@ -76,6 +76,7 @@ static const dp_node *studies(const report_files *files, const char *name) {
 static bool has_remedies(const report_files *files) { return report_node_list(files->tune, "remedies") != NULL; }
 static bool has_comparison(const report_files *files) { return files->comparison != NULL; }
 static bool has_log(const report_files *files) { return report_files_log(files) != NULL; }
+static bool has_profile(const report_files *files) { return files->profile != NULL; }
 static bool has_front(const report_files *files) { return report_node_list(files->tune, "front") != NULL; }
 static bool has_points(const report_files *files) { return studies(files, "devices") || studies(files, "batch"); }
 static bool has_k(const report_files *files) { return studies(files, "k") != NULL; }
@@ -93,6 +94,7 @@ static const struct {
     {"training", "Training", has_log, report_page_training},
     {"plan", "The plan on the cluster", always, report_page_plan},
     {"time", "Timeline", always, timeline},
+    {"profile", "Where the last steps went", has_profile, report_page_profile},
     {"memory-by-class", "Memory", always, memory},
     {"other-plans", "Other good plans", has_front, report_page_front},
     {"scaling", "Scaling", has_points, report_page_scaling},

@@ -32,6 +32,7 @@ bool report_page_plot(report_page *page, int plot);
 void report_page_answer(report_page *page);
 void report_page_compared(report_page *page);
 void report_page_training(report_page *page);
+void report_page_profile(report_page *page);
 void report_page_plan(report_page *page);
 void report_page_remedies(report_page *page);
 void report_page_front(report_page *page);

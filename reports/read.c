@@ -410,6 +410,14 @@ static dp_status read_documents(reader *r) {
   return r->status;
 }
 
+static dp_status read_profile(reader *r, const char *folder) {
+  if (strcmp(r->files->run.origin, "measured") != 0 || !report_there_is(folder, "profile.json")) return DP_OK;
+  open_document(r, folder, "profile.json", &r->files->profile_document);
+  if (r->status == DP_OK) r->files->profile = check_root(r, &r->files->profile_document, "diffpipe-run-profile");
+  if (r->status != DP_OK) report_files_free(r->files);
+  return r->status;
+}
+
 static dp_status read_log(reader *r, const char *folder) {
   if (strcmp(r->files->run.origin, "measured") != 0 || !report_there_is(folder, "log.jsonl")) return DP_OK;
   const char *path = dp_arena_printf(&r->files->arena, "%s/log.jsonl", folder);
@@ -434,6 +442,7 @@ dp_status report_files_read(const char *folder, report_files *files, dp_error *e
     open_document(&r, folder, "comparison.json", &files->comparison_document);
   if (r.status == DP_OK) {
     DP_TRY(read_documents(&r));
+    DP_TRY(read_profile(&r, folder));
     return read_log(&r, folder);
   }
   report_files_free(files);
@@ -462,6 +471,7 @@ void report_files_free(report_files *files) {
   dp_document_free(&files->setup_document);
   dp_document_free(&files->tune_document);
   dp_document_free(&files->comparison_document);
+  dp_document_free(&files->profile_document);
   report_log_free(&files->log);
   dp_arena_free(&files->arena);
   *files = (report_files){0};

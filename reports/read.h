@@ -1,5 +1,5 @@
 /* Reads the folder of a run back: metrics.json, setup.json and, where there are such, tune.json, comparison.json and,
- * of a measured run, log.jsonl.
+ * of a measured run, log.jsonl and profile.json.
  *
  * What comes out is a report_run again, so that the page and the terminal print the same tables, but without what the
  * tables do not read: no instructions, no timeline, no ops, no links; of the graph and the cluster only what they are
@@ -17,8 +17,9 @@ typedef struct report_files {
   const dp_node *chunks, *transfers, *links; /* of setup.json, checked to be lists */
   const dp_node *tune;                       /* root of tune.json; NULL: the folder has none */
   const dp_node *comparison;                 /* root of comparison.json; the same */
+  const dp_node *profile;                    /* root of profile.json, of a measured run; the same */
   /* what run points into */
-  dp_document metrics_document, setup_document, tune_document, comparison_document;
+  dp_document metrics_document, setup_document, tune_document, comparison_document, profile_document;
   report_log log;
   report_run predicted; /* of the comparison: throughput and step alone */
   plan_metrics predicted_metrics;

@@ -37,6 +37,7 @@ profiled() { # the first step and those whose ops are timed are none of them
     [ "$(grep -o '"step": [0-9][0-9]*' whole/profile.json | tr -dc '0-9\n' | tr '\n' ' ')" = '34 36 37 38 40 ' ] || { cat whole/profile.txt; return 1; }
 }
 one 'where its last steps went is told' profiled
+one 'and stands in the page' sh -c '"$1" report whole --md --out - | grep -q "^## Where the last steps went" && "$1" report whole --json | grep -q "\"format\": \"diffpipe-run-profile\""' - "$diffpipe"
 one 'as many steps as can be recorded' refuses 'profile-steps: found "101", allowed: an integer from 1 to 100' run small.toml --profile-steps 101
 
 one 'compare tells of it, unit by unit' compared
