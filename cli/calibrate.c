@@ -36,7 +36,7 @@ static const cli_option options[] = {
     {.name = "from",
      .type = CLI_STRING,
      .argument = "DIR",
-     .help = "measure nothing: a profile of that run; with --profile, which predicted it, that one corrected",
+     .help = "measure nothing: a profile of that run, or --profile corrected by it",
      .slot = SLOT_FROM},
     CLI_OPTION_PROFILE(SLOT_PROFILE),
     {.name = "backend",
@@ -334,9 +334,9 @@ const cli_command cli_calibrate = {
         "the plan's microbatch size and those of [search]. Every op is timed as it runs in a step. The profile\n"
         "then stands behind predictions: `--profile FILE` of simulate, tune and whatif, or `profile = \"FILE\"`\n"
         "under [cluster]. Ops whose shape was measured cost what they took, others what a law fitted to their\n"
-        "kind says; the answer tells how much of a step rests on which. With --backend cuda units are measured that\n"
-        "run whole, on a GPU or on all of its parts at once, and what is exchanged between these; with --profile that\n"
-        "one is added to. doc/calibration.md says more.",
+        "kind says; the answer tells how much of a step rests on which. With --backend cuda units are measured\n"
+        "that run whole, on a GPU or on all of its parts at once, and what is exchanged between these; with\n"
+        "--profile that one is added to. doc/calibration.md says more.",
     .options = options,
     .option_count = (int)DP_COUNT_OF(options),
     .run = run_command};
