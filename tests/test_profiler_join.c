@@ -50,6 +50,7 @@ static void end(void) {
   prof_session_free(&session);
   prof_rules_free(&rules);
   free(classes);
+  classes = NULL;
   plan_timeline_free(&played);
   plan_program_free(&program);
   plan_plan_free(&plan);
