@@ -120,6 +120,9 @@ static void end_work(sweep *s, size_t record) {
     end_ns = of->is_start_ns + work_ns(s, r, of->end_ns - of->start_ns) + (r->end_ns - of->end_ns);
   }
   s->is[record].end_ns = end_ns;
+  const size_t call = s->plan.launch_of[record];
+  if (call != RETIME_NONE && s->plan.launch_of[call] == record && s->was[call].end_ns < r->end_ns)
+    s->plan.processes[r->process].launches--;
   const retime_moment done = {true, r->end_ns, end_ns};
   s->plan.processes[r->process].device = s->plan.processes[r->process].done = done;
   if (lane->done.known && lane->done.is_ns > end_ns) { /* its stream's work that had ended is the later one now */
@@ -127,7 +130,7 @@ static void end_work(sweep *s, size_t record) {
     return;
   }
   lane->done = done;
-  lane->done_launched_ns = s->plan.launch_of[record] == RETIME_NONE ? INT64_MIN : launched_ns(s, record);
+  lane->done_launched_ns = call == RETIME_NONE ? INT64_MIN : launched_ns(s, record);
   lane->nccl = prof_record_class(r, s->plan.classes) == PROF_NCCL;
 }
 
@@ -146,21 +149,33 @@ static void begin_call(sweep *s, size_t record) {
   process->call_lane = l;
 }
 
+/* Whether a call that launched work waited for room in the queue. */
+static bool was_full(const prof_record *call, const retime_process *process) {
+  const int64_t took_ns = call->end_ns - call->start_ns;
+  if (!process->done.known || process->done.was_ns <= call->start_ns) return false;
+  return took_ns > RETIME_LONG_NS || (took_ns > RETIME_CALL_NS && process->launches >= RETIME_QUEUE);
+}
+
 static void end_call(sweep *s, size_t record) {
   const prof_record *r = &s->was[record];
   retime_lane *lane = lane_of(s, record);
   retime_process *process = &s->plan.processes[r->process];
   const size_t work = s->plan.launch_of[record];
+  int64_t least_ns = 0;
   retime_moment on = lane->begun;
   if (r->kind == PROF_SYNC) {
     for (size_t l = process->lanes; l != RETIME_NONE; l = s->plan.lanes.items[l].next)
       if (s->plan.lanes.items[l].on_device) depend(&on, &s->plan.lanes.items[l].done);
   } else if (work != RETIME_NONE && s->was[work].kind == PROF_COPY && s->was[work].end_ns <= r->end_ns) {
     depend(&on, &(retime_moment){true, s->was[work].end_ns, s->is[work].end_ns});
-  } else if (work != RETIME_NONE && r->end_ns - r->start_ns > RETIME_FULL_NS && process->done.was_ns > r->start_ns) {
+  } else if (work != RETIME_NONE && was_full(r, process)) {
     depend(&on, &process->done);
+    least_ns = r->end_ns - r->start_ns < RETIME_CALL_NS ? r->end_ns - r->start_ns : RETIME_CALL_NS;
   }
   s->is[record].end_ns = after_host(s, &on, r->end_ns);
+  const int64_t floor_ns = s->is[record].start_ns + llround((double)least_ns * s->host_factor);
+  if (s->is[record].end_ns < floor_ns) s->is[record].end_ns = floor_ns;
+  if (work != RETIME_NONE && s->was[work].end_ns > r->end_ns) process->launches++;
   lane->begun = process->call = (retime_moment){true, r->end_ns, s->is[record].end_ns};
   process->call_lane = s->plan.lane_of[record];
 }

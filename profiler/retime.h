@@ -15,16 +15,17 @@
  *                     moves data from when the last of them began until the first ended: only that is handed to work_s,
  *                     the rest was waiting and is found again.
  *   the host          a thread's calls follow each other as they did, their lags times host_factor. A call in which the
- *                     host waits ends after all that had ended on its process' devices; one that launched a copy after
- *                     that, where it ended before the call; one that launched work and took longer than RETIME_FULL_NS
- *                     after the work that ended last, where that was within the call (the queue was full). A thread
- *                     that was in no call for longer than away_ns goes on after the last call of the others, if there
- *                     was one in that time.
+ *                     host waits ends after all that had ended on its process' devices, and one that launched a copy
+ *                     after that, where it ended before the call. One that launched other work ends after the work
+ *                     that had ended last, if that was within the call, and it took longer than RETIME_LONG_NS, or than
+ *                     RETIME_CALL_NS while RETIME_QUEUE launches were not done: the queue was full. It takes
+ *                     RETIME_CALL_NS of the host at least. A thread that was in no call for longer than away_ns goes on
+ *                     after the last call of the others, if there was one in that time.
  *   a step's ends     the last start or end of work before them.
  *
- * So what was hidden stays hidden until it is the longest, and a device that has become faster stands still for its host.
- * What is not in the records cannot be kept: a stream that waited for another's event without ever losing time by it is
- * not seen to, but by the rules above. Work that slows down other work beside it does so as it did.
+ * So what was hidden stays hidden until it is the longest, and a device that has become faster stands still for its
+ * host. What is not in the records cannot be kept: a stream that waited for another's event without ever losing time
+ * by it is not seen to, but by the rules above. Work that slows down other work beside it does so as it did.
  */
 #ifndef DP_PROFILER_RETIME_H
 #define DP_PROFILER_RETIME_H
@@ -32,7 +33,13 @@
 #include "profiler/classes.h"
 #include "profiler/steps.h"
 
-enum { RETIME_STILL_NS = 2000, RETIME_NEAR_NS = 20000, RETIME_FULL_NS = 100000 };
+enum {
+  RETIME_STILL_NS = 2000,
+  RETIME_NEAR_NS = 20000,
+  RETIME_LONG_NS = 100000,
+  RETIME_CALL_NS = 5000,
+  RETIME_QUEUE = 500 /* the driver's queue takes some 1000 */
+};
 
 typedef struct prof_retime_how {
   /* Seconds that work takes there which took measured_s, by its record; at least 0. */

@@ -28,6 +28,7 @@ typedef struct retime_process {
   size_t call_lane;     /* whose */
   retime_moment device; /* the last start or end of work */
   retime_moment done;   /* the work that ended last */
+  size_t launches;      /* calls whose work has not ended */
   size_t step;          /* the next that no work has begun in */
 } retime_process;
 

@@ -219,6 +219,30 @@ START_TEST(the_host_waits_where_it_did) {
 }
 END_TEST
 
+/* Kernels of 30 µs, launched every 6 µs until 600 are not done, then each call waits for one of them to end. */
+START_TEST(a_full_queue_holds_the_host) {
+  enum { KERNELS = 2000, DEPTH = 600 };
+  world w;
+  int64_t host_us = 1000;
+  world_begin(&w, &header);
+  for (int64_t i = 0; i < KERNELS; i++) {
+    const int64_t start = 1010 + 30 * i, room = i < DEPTH ? 0 : 1010 + 30 * (i - DEPTH + 1);
+    const int64_t returns = host_us + 5 > room ? host_us + 5 : room + 1;
+    if (i % 500 == 0) mark(&w, host_us - 1);
+    launch(&w, 7, "nvjet", PROF_KERNEL, host_us, returns, start, start + 30);
+    host_us = returns + 1;
+  }
+  world_read(&w, &session);
+  read_all();
+  set_again(PROF_GEMM, 0.5, 1);
+  step_is(2, 500 * 15);
+  set_again(PROF_GEMM, 0.1, 1); /* the host launches one in 6 µs */
+  step_is(2, 500 * 6);
+  set_again(PROF_GEMM, 2, 1);
+  step_is(2, 500 * 60);
+}
+END_TEST
+
 /* Another thread computes the gradients: the first one goes on after it. */
 START_TEST(a_thread_goes_on_after_another) {
   world w;
@@ -373,6 +397,7 @@ int main(void) {
   tcase_add_test(tcase, communication_is_hidden_until_it_is_longest);
   tcase_add_test(tcase, the_host_takes_its_time);
   tcase_add_loop_test(tcase, the_host_waits_where_it_did, 0, 4);
+  tcase_add_test(tcase, a_full_queue_holds_the_host);
   tcase_add_test(tcase, a_thread_goes_on_after_another);
   tcase_add_test(tcase, waiting_for_other_ranks_is_found_anew);
   tcase_add_test(tcase, names_tell_precisions);
