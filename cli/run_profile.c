@@ -101,6 +101,25 @@ static dp_status print_classes(const prof_run_tables *t, FILE *out, dp_error *er
   return cli_table_finish(&table, out, error);
 }
 
+/* Columns only for classes that there are. */
+static dp_status print_kind_classes(const prof_run_tables *t, FILE *out, dp_error *error) {
+  report_table table = {.title = NULL};
+  report_table_title(&table, "Time of kernels and copies by instruction and class");
+  report_table_column(&table, "instruction", REPORT_LEFT);
+  report_table_column(&table, "stage", REPORT_RIGHT);
+  for (int c = 0; c < PROF_CLASS_COUNT; c++)
+    if (t->classes[c].time.count) report_table_column(&table, prof_class_names[c], REPORT_RIGHT);
+  for (size_t k = 0; k < t->kinds.count; k++) {
+    const prof_run_kind *kind = &t->kinds.items[k];
+    report_table_row(&table, false);
+    report_table_cell(&table, "%s", plan_opcode_names[kind->opcode]);
+    report_table_cell(&table, "%d", kind->rank);
+    for (int c = 0; c < PROF_CLASS_COUNT; c++)
+      if (t->classes[c].time.count) cli_cell_seconds(&table, kind->classes_s[c]);
+  }
+  return cli_table_finish(&table, out, error);
+}
+
 static dp_status print_links(const prof_run_tables *t, FILE *out, dp_error *error) {
   static const char *const heads[] = {"link", "messages", "sum", "p50", "p95", "max", "bytes", "GB/s", NULL};
   report_table table = {.title = NULL};
@@ -125,7 +144,8 @@ static dp_status print_links(const prof_run_tables *t, FILE *out, dp_error *erro
 static void print_head(const cli_run_recorded *recorded, FILE *out) {
   const prof_run_tables *t = &recorded->tables;
   char a[32], b[32], c[32];
-  fprintf(out, "%zu steps of %d workers, %s; p50 %s, p95 %s, max %s; bubbles %.1f %%\n", t->step_count, t->workers,
+  fprintf(out, "%zu step%s of %d worker%s, %s; p50 %s, p95 %s, max %s; bubbles %.1f %%\n", t->step_count,
+          t->step_count == 1 ? "" : "s", t->workers, t->workers == 1 ? "" : "s",
           t->recorded ? "by the work of the devices" : "by marks of the queues: kernels and the host are not known",
           dp_format_seconds(t->step_time.p50_s, a), dp_format_seconds(t->step_time.p95_s, b),
           dp_format_seconds(t->step_time.max_s, c), 100 * t->bubble_ratio);
@@ -144,6 +164,7 @@ static dp_status print_text(const cli_run_recorded *recorded, FILE *out, dp_erro
   DP_TRY(print_stages(t, out, error));
   DP_TRY(print_kinds(t, out, error));
   if (t->recorded) DP_TRY(print_classes(t, out, error));
+  if (t->recorded) DP_TRY(print_kind_classes(t, out, error));
   DP_TRY(print_links(t, out, error));
   return print_steps(t, out, error);
 }
@@ -213,7 +234,8 @@ static bool add_kinds(json_t *array, const prof_run_tables *t) {
     json_t *row = cli_spread_json(&kind->time);
     if (json_array_append_new(array, row) != 0 || !cli_json_put(row, "rank", json_integer(kind->rank)) ||
         !cli_json_put(row, "opcode", json_string(plan_opcode_names[kind->opcode])) ||
-        !cli_json_put(row, "share", json_real(kind->share)))
+        !cli_json_put(row, "share", json_real(kind->share)) ||
+        !cli_json_put(row, "classes", named(prof_class_names, kind->classes_s, PROF_CLASS_COUNT)))
       return false;
   }
   return true;

@@ -14,8 +14,9 @@ typedef struct maker {
   size_t count;
   const plan_program *program;
   prof_run_tables *tables;
-  values *kinds; /* [rank * PLAN_OPCODE_COUNT + opcode] */
-  values *links; /* [link of the tables] */
+  values *kinds;                              /* [rank * PLAN_OPCODE_COUNT + opcode] */
+  double (*kind_classes_s)[PROF_CLASS_COUNT]; /* the same */
+  values *links;                              /* [link of the tables] */
   values classes[PROF_CLASS_COUNT], gaps;
   double *busy_s; /* [instruction] of the step at hand */
 } maker;
@@ -24,6 +25,10 @@ static int rank_of(const maker *m, uint32_t instruction) {
   const plan_program *program = m->program;
   const uint32_t worker = program->lanes[plan_instruction_lane(program, instruction)].worker;
   return plan_worker_rank(program->plan, (int)worker);
+}
+
+static int kind_of(const maker *m, uint32_t instruction) {
+  return rank_of(m, instruction) * PLAN_OPCODE_COUNT + m->program->instructions[instruction].opcode;
 }
 
 /* ---- what instructions were made of ---- */
@@ -45,6 +50,7 @@ static bool find_busy(maker *m, const prof_run_source *source, prof_run_step *ro
     m->busy_s[work->instruction] += fmax(0, work->end_s - fmax(work->start_s, reached_s));
     reached_s = fmax(reached_s, work->end_s);
     row->classes_s[work->class] += work->end_s - work->start_s;
+    m->kind_classes_s[kind_of(m, work->instruction)][work->class] += work->end_s - work->start_s;
     m->tables->stages[rank_of(m, work->instruction)].classes_s[work->class] += work->end_s - work->start_s;
     if (!dp_array_push(&m->classes[work->class], work->end_s - work->start_s)) return false;
   }
@@ -149,7 +155,7 @@ static bool add_instructions(maker *m, const plan_timeline *t) {
   for (uint32_t i = 0; i < m->program->instruction_count; i++) {
     const plan_opcode opcode = m->program->instructions[i].opcode;
     const double seconds = t->end_s[i] - t->start_s[i];
-    if (!dp_array_push(&m->kinds[rank_of(m, i) * PLAN_OPCODE_COUNT + (int)opcode], seconds)) return false;
+    if (!dp_array_push(&m->kinds[kind_of(m, i)], seconds)) return false;
     if (opcode == PLAN_RECV && !add_message(m, i, seconds)) return false;
   }
   return true;
@@ -178,6 +184,7 @@ static bool sum_kinds(maker *m) {
     prof_run_kind kind = {.rank = k / PLAN_OPCODE_COUNT, .opcode = (plan_opcode)(k % PLAN_OPCODE_COUNT)};
     if (m->kinds[k].count == 0) continue;
     kind.time = prof_spread_of(m->kinds[k].items, m->kinds[k].count);
+    memcpy(kind.classes_s, m->kind_classes_s[k], sizeof kind.classes_s);
     kind.share = share(kind.time.sum_s, m->tables->stages[kind.rank].worker_s);
     if (!dp_array_push(&m->tables->kinds, kind)) return false;
   }
@@ -213,9 +220,10 @@ static bool make_room(maker *m) {
   t->steps = calloc(m->count, sizeof *t->steps);
   t->stages = calloc((size_t)t->ranks, sizeof *t->stages);
   m->kinds = calloc((size_t)t->ranks * PLAN_OPCODE_COUNT, sizeof *m->kinds);
+  m->kind_classes_s = calloc((size_t)t->ranks * PLAN_OPCODE_COUNT, sizeof *m->kind_classes_s);
   m->busy_s = malloc(((size_t)m->program->instruction_count + 1) * sizeof *m->busy_s);
   t->step_count = m->count;
-  return t->steps && t->stages && m->kinds && m->busy_s && find_links(m);
+  return t->steps && t->stages && m->kinds && m->kind_classes_s && m->busy_s && find_links(m);
 }
 
 static void free_maker(maker *m) {
@@ -224,6 +232,7 @@ static void free_maker(maker *m) {
   for (int c = 0; c < PROF_CLASS_COUNT; c++) dp_array_free(&m->classes[c]);
   dp_array_free(&m->gaps);
   free(m->kinds);
+  free(m->kind_classes_s);
   free(m->links);
   free(m->busy_s);
 }

@@ -45,6 +45,7 @@ typedef struct prof_run_kind {
   plan_opcode opcode;
   prof_spread time;
   double share;
+  double classes_s[PROF_CLASS_COUNT]; /* sums of durations of its kernels and copies */
 } prof_run_kind;
 
 typedef struct prof_run_link {

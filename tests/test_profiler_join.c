@@ -239,7 +239,12 @@ START_TEST(what_was_played_comes_out) {
   parts_sum_to_the_whole();
   const double classes_s = sum(tables.steps[0].classes_s, PROF_CLASS_COUNT);
   ck_assert_double_gt(tables.classes[PROF_GEMM].share, tables.classes[PROF_NORM].share); /* 5 tenths and 4 */
-  ck_assert_double_gt(tables.classes[r.nccl ? PROF_NCCL : PROF_COPIES].time.count, 0);
+  ck_assert_uint_gt(tables.classes[r.nccl ? PROF_NCCL : PROF_COPIES].time.count, 0);
+  for (int c = 0; c < PROF_CLASS_COUNT; c++) {
+    double left_s = tables.classes[c].time.sum_s;
+    for (size_t k = 0; k < tables.kinds.count; k++) left_s -= tables.kinds.items[k].classes_s[c];
+    ck_assert_double_eq_tol(left_s, 0, 1e-9);
+  }
   ck_assert_double_gt(classes_s, 0);
   ck_assert_uint_gt(tables.gaps.count, 0);
   ck_assert_uint_gt(tables.links.count, 0);
