@@ -38,6 +38,7 @@ diffpipe_SOURCES += cli/efficiency.c cli/efficiency.h
 diffpipe_SOURCES += cli/advise.c cli/advise.h cli/advise_json.c cli/advise_lines.c cli/advise_text.c
 diffpipe_SOURCES += cli/data.c cli/data.h cli/data_cache.c cli/data_check.c cli/data_model.c
 diffpipe_SOURCES += cli/run.c cli/run_log.c cli/run_log.h cli/run_memory.c cli/run_memory.h cli/run_plan.c cli/run_plan.h cli/run_processes.c cli/run_processes.h cli/run_report.c cli/run_report.h cli/run_units.c cli/run_units.h
+diffpipe_SOURCES += cli/run_notes.c cli/run_notes.h
 diffpipe_SOURCES += cli/run_algorithms.c cli/run_algorithms.h
 diffpipe_SOURCES += cli/run_degrade.c cli/run_degrade.h cli/run_hook.c cli/run_hook.h cli/run_monitor.c cli/run_monitor.h cli/run_signals.c cli/run_signals.h
 diffpipe_SOURCES += cli/run_profile.c cli/run_profile.h cli/run_record.c cli/run_record.h

@@ -11,6 +11,7 @@
 #include "cli/run_algorithms.h"
 #include "cli/run_degrade.h"
 #include "cli/run_memory.h"
+#include "cli/run_notes.h"
 #include "cli/run_plan.h"
 #include "cli/run_processes.h"
 #include "cli/run_profile.h"
@@ -19,8 +20,6 @@
 #include "cli/run_signals.h"
 #include "cli/run_units.h"
 #include "exec/checkpoint.h"
-#include "exec/machine.h"
-#include "exec/measure.h"
 #include "exec/run_lock.h"
 #include "profiler/process.h"
 #include "sim/unit_times.h"
@@ -145,11 +144,6 @@ typedef struct run {
 static bool speaks(const run *r) { return cli_processes_speak(r->processes); }
 static bool given(const run *r, int slot) { return r->values->slots[slot].given; }
 static int64_t on_anomaly(const cli_values *values) { return values->slots[SLOT_ON_ANOMALY].integer; }
-
-static void note_lines(const dp_str *lines) {
-  for (const char *line = dp_str_text(lines), *end; (end = strchr(line, '\n')); line = end + 1)
-    fprintf(stderr, "diffpipe: note: %.*s\n", (int)(end - line), line);
-}
 
 static dp_status log_event(run *r, const char *event, const char *path, dp_error *error) {
   const dp_status status =
@@ -283,7 +277,7 @@ static dp_status begin(run *r, dp_error *error) {
   if (any && given(r, SLOT_RESUME)) {
     status = exec_session_resume(r->session, &notes, error);
     if (status == DP_OK && notes.failed) status = dp_fail_memory(error);
-    if (status == DP_OK) note_lines(&notes);
+    if (status == DP_OK) cli_run_note_lines(&notes);
     dp_str_free(&notes);
     DP_TRY(status);
   } else if (given(r, SLOT_RESUME) && speaks(r)) {
@@ -378,7 +372,7 @@ static dp_status write_algorithms(run *r, dp_error *error) {
   if (!r->algorithms || !speaks(r)) return DP_OK;
   const dp_status status = cli_run_algorithms_write(r->algorithms, given(r, SLOT_EVAL) ? NULL : r->folder,
                                                     algorithms_file(r), &notes, error);
-  if (status == DP_OK) note_lines(&notes);
+  if (status == DP_OK) cli_run_note_lines(&notes);
   dp_str_free(&notes);
   return status;
 }
@@ -430,20 +424,10 @@ static dp_status open_and_work(run *r, dp_error *error) {
   return status;
 }
 
-/* A plan that does not fit its devices may yet fit this machine. */
-static dp_status note_verdict(const run *r, dp_error *error) {
-  dp_str text = {0};
-  report_verdict(&r->predicted->run, &text);
-  if (!text.failed) fprintf(stderr, "diffpipe: note: %s\n", dp_str_text(&text));
-  const dp_status status = text.failed ? dp_fail_memory(error) : DP_OK;
-  dp_str_free(&text);
-  return status;
-}
-
 static dp_status lock_and_work(run *r, dp_error *error) {
   int lock = -1;
   dp_status status = DP_OK;
-  if (speaks(r) && !r->predicted->run.fits) status = note_verdict(r, error);
+  if (speaks(r) && !r->predicted->run.fits) status = cli_run_note_verdict(&r->predicted->run, error);
   if (status == DP_OK && speaks(r) && !given(r, SLOT_EVAL)) {
     status = dp_folder_make(r->folder, error);
     if (status == DP_OK) status = exec_run_lock(r->folder, &lock, error);
@@ -456,50 +440,6 @@ static dp_status lock_and_work(run *r, dp_error *error) {
 }
 
 /* ---- from the command line to a plan ---- */
-
-static dp_status note_differences(const cli_run_source *source, const plan_scenario *scenario,
-                                  const sim_prediction *prediction, bool speak, dp_error *error) {
-  dp_str lines = {0};
-  const dp_status status = cli_run_differences(source, prediction, &scenario->cluster, &lines, error);
-  if (status == DP_OK && speak) note_lines(&lines);
-  dp_str_free(&lines);
-  return status;
-}
-
-/* A profile of a GPU by another driver, or of another card. */
-static dp_status note_gpu_profile(const plan_profile *profile) {
-  dp_arena arena = {0};
-  plan_machine machine;
-  dp_error unread = DP_ERROR_INIT;
-  if (exec_machine_read(&arena, &machine, &unread) == DP_OK && machine.gpu_count > 0 &&
-      (strcmp(machine.driver, profile->driver ? profile->driver : "") != 0 ||
-       strcmp(machine.gpus[0].name, profile->processor) != 0))
-    fprintf(stderr, "diffpipe: note: the profile is of %s with driver %s; this is %s with %s\n", profile->processor,
-            profile->driver ? profile->driver : "unknown", machine.gpus[0].name, machine.driver);
-  dp_arena_free(&arena);
-  return DP_OK;
-}
-
-/* A profile of another machine, or of other threads, predicts another run. */
-static dp_status note_profile(const cli_values *values, const plan_scenario *scenario, dp_error *error) {
-  const plan_profile *profile = scenario->profile;
-  dp_arena arena = {0};
-  const char *processor = "";
-  int cores = 0;
-  if (!profile) return DP_OK;
-  if (profile->units.count) return note_gpu_profile(profile);
-  const dp_status status = exec_measure_machine(&arena, &processor, &cores, error);
-  if (status == DP_OK && (strcmp(processor, profile->processor) != 0 || cores != profile->cores))
-    fprintf(stderr, "diffpipe: note: the profile is of %s with %lld cores; this is %s with %d\n", profile->processor,
-            (long long)profile->cores, processor, cores);
-  dp_arena_free(&arena);
-  const int64_t threads =
-      values->slots[SLOT_THREADS].given ? values->slots[SLOT_THREADS].integer : scenario->train.threads;
-  if (threads > 0 && threads != profile->threads)
-    fprintf(stderr, "diffpipe: note: the profile is of workers with %lld threads, not %lld\n",
-            (long long)profile->threads, (long long)threads);
-  return status;
-}
 
 static dp_status run_prediction(const cli_values *values, const cli_run_source *source, const plan_scenario *scenario,
                                 const sim_efficiency *efficiency, const sim_prediction *prediction,
@@ -515,8 +455,10 @@ static dp_status run_prediction(const cli_values *values, const cli_run_source *
   if (on_anomaly(values) == ANOMALY_DEGRADE)
     DP_TRY(cli_run_degrade_check(scenario, &prediction->plan, &prediction->graph,
                                  exec_process_count(processes->transport), cuda, error));
-  DP_TRY(note_differences(source, scenario, prediction, cli_processes_speak(processes), error));
-  if (cli_processes_speak(processes)) DP_TRY(note_profile(values, scenario, error));
+  DP_TRY(cli_run_note_differences(source, scenario, prediction, !cli_processes_speak(processes), error));
+  const int64_t threads =
+      values->slots[SLOT_THREADS].given ? values->slots[SLOT_THREADS].integer : scenario->train.threads;
+  if (cli_processes_speak(processes)) DP_TRY(cli_run_note_profile(scenario, threads, error));
   if (cuda) cli_processes_note_transport(processes, &prediction->plan);
   DP_TRY(sim_unit_times(scenario, prediction, &unit_costs, error));
   dp_status status = cli_folder_view_of(scenario, efficiency, prediction, &as_read, &view, error);
