@@ -18,24 +18,14 @@ static void note(exec_pipeline *p, uint32_t worker, cudaError_t result, const ch
 
 /* ---- making them ---- */
 
-/* Whether other lanes here do all that is on it (exec/lanes.c). Such a lane has no queue: the device has 32 of its own
- * (CUDA_DEVICE_MAX_CONNECTIONS), and where there are more, what waits in one holds up another's work. */
-static bool is_done_by_others(const exec_pipeline *p, uint32_t lane) {
-  const plan_program *program = p->work.program;
-  const plan_lane *of = &program->lanes[lane];
-  if (of->kind == PLAN_LANE_SEND) return exec_is_here(p, of->peer);
-  for (uint32_t i = of->first; of->kind == PLAN_LANE_COLLECTIVE && i < of->first + of->count; i++)
-    if (exec_first_here(p, &program->collectives[program->instructions[i].class_id]) == of->worker) return false;
-  return of->kind == PLAN_LANE_COLLECTIVE;
-}
-
 static dp_status make_queue(exec_pipeline *p, uint32_t lane, dp_error *error) {
   exec_cuda *device = worker_device(p, exec_cuda_worker_of(p, lane));
   EXEC_CUDA_TRY(cudaSetDevice(device->gpu), error);
   const plan_lane *of = &p->work.program->lanes[lane];
   if (of->kind == PLAN_LANE_COMPUTE)
     exec_cuda_lanes_of(p)->streams[lane] = device->stream;
-  else if (!is_done_by_others(p, lane))
+  else if (!exec_is_done_by_others(p, lane))
+    /* the device has 32 queues of its own (CUDA_DEVICE_MAX_CONNECTIONS): of more, what waits in one holds up another's */
     DP_TRY(exec_cuda_part_stream(device, &exec_cuda_lanes_of(p)->streams[lane], error));
   for (uint32_t i = of->first; i < of->first + of->count; i++) {
     EXEC_CUDA_TRY(cudaEventCreate(&exec_cuda_lanes_of(p)->start[i]), error);

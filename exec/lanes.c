@@ -76,6 +76,13 @@ static part part_of(const exec_pipeline *p, const plan_lane *lane, uint32_t i) {
   return here ? PART_TRANSFER : PART_RECEIVE;
 }
 
+bool exec_is_done_by_others(const exec_pipeline *p, uint32_t lane) {
+  const plan_lane *of = &p->work.program->lanes[lane];
+  for (uint32_t i = of->first; i < of->first + of->count; i++)
+    if (part_of(p, of, i) != PART_REST) return false;
+  return true;
+}
+
 uint32_t exec_first_here(const exec_pipeline *p, const plan_collective *collective) {
   const uint32_t *members = &p->work.program->group_members[collective->first_member];
   for (uint32_t m = 0; m < collective->member_count; m++)

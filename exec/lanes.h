@@ -83,6 +83,9 @@ static inline bool exec_is_here(const struct exec_pipeline *p, uint32_t worker) 
   return (int)worker >= p->first_worker && (int)worker < p->end_worker;
 }
 
+/* Whether other lanes of this process do all that is on it: it is the sender to a receiver here, or a member of groups
+ * that others lead. */
+bool exec_is_done_by_others(const struct exec_pipeline *pipeline, uint32_t lane);
 /* The first member of a collective that is in this process. */
 uint32_t exec_first_here(const struct exec_pipeline *pipeline, const plan_collective *collective);
 
