@@ -20,16 +20,18 @@ static uint16_t device_of(uint32_t device) { return device < PROF_NO_DEVICE ? (u
 /* The lower half tells nodes apart; 0 would mean that it is none. */
 static uint32_t node_of(uint64_t node) { return (uint32_t)node ? (uint32_t)node : node != 0; }
 
+/* What kernels, copies and memsets tell alike, in records of different types. */
+#define WORK_OF(r)                                                                                \
+  .device = device_of((r)->deviceId), .stream = (r)->streamId, .correlation = (r)->correlationId, \
+  .graph = node_of((r)->graphNodeId)
+
 static uint32_t positive(int32_t value) { return value > 0 ? (uint32_t)value : 0; }
 
 static void take_kernel(prof_cupti *cupti, const CUpti_ActivityKernel10 *k) {
   const uint64_t threads = (uint64_t)positive(k->blockX) * positive(k->blockY) * positive(k->blockZ);
   prof_record record = {.kind = PROF_KERNEL,
-                        .device = device_of(k->deviceId),
                         .name = prof_writer_string(cupti->writer, k->name),
-                        .stream = k->streamId,
-                        .correlation = k->correlationId,
-                        .graph = node_of(k->graphNodeId),
+                        WORK_OF(k),
                         .grid = {positive(k->gridX), positive(k->gridY), positive(k->gridZ)},
                         .block_threads = (uint16_t)(threads < UINT16_MAX ? threads : UINT16_MAX)};
   add(cupti, &record, k->start, k->end);
@@ -56,34 +58,17 @@ static prof_copy copy_of(uint8_t kind) {
 }
 
 static void take_copy(prof_cupti *cupti, const CUpti_ActivityMemcpy6 *m) {
-  prof_record record = {.kind = PROF_COPY,
-                        .detail = (uint8_t)copy_of(m->copyKind),
-                        .device = device_of(m->deviceId),
-                        .stream = m->streamId,
-                        .correlation = m->correlationId,
-                        .graph = node_of(m->graphNodeId),
-                        .value = m->bytes};
+  prof_record record = {.kind = PROF_COPY, .detail = (uint8_t)copy_of(m->copyKind), WORK_OF(m), .value = m->bytes};
   add(cupti, &record, m->start, m->end);
 }
 
 static void take_peer_copy(prof_cupti *cupti, const CUpti_ActivityMemcpyPtoP4 *m) {
-  prof_record record = {.kind = PROF_COPY,
-                        .detail = PROF_COPY_PEER,
-                        .device = device_of(m->deviceId),
-                        .stream = m->streamId,
-                        .correlation = m->correlationId,
-                        .graph = node_of(m->graphNodeId),
-                        .value = m->bytes};
+  prof_record record = {.kind = PROF_COPY, .detail = PROF_COPY_PEER, WORK_OF(m), .value = m->bytes};
   add(cupti, &record, m->start, m->end);
 }
 
 static void take_memset(prof_cupti *cupti, const CUpti_ActivityMemset4 *m) {
-  prof_record record = {.kind = PROF_MEMSET,
-                        .device = device_of(m->deviceId),
-                        .stream = m->streamId,
-                        .correlation = m->correlationId,
-                        .graph = node_of(m->graphNodeId),
-                        .value = m->bytes};
+  prof_record record = {.kind = PROF_MEMSET, WORK_OF(m), .value = m->bytes};
   add(cupti, &record, m->start, m->end);
 }
 
