@@ -29,6 +29,14 @@ bad() { failed=$((failed + 1)); echo "FAIL $*"; }
 total() { echo; echo "$passed passed, $failed failed, $skipped skipped"; }
 die() { bad "$*"; total; exit 1; }
 
+# Of jobs side by side, from stdin: lines that begin with ok or FAIL count, others are shown.
+take_verdicts() {
+  local verdict rest
+  while read -r verdict rest; do
+    case $verdict in ok) ok "$rest" ;; FAIL) bad "$rest" ;; *) echo "$verdict $rest" ;; esac
+  done
+}
+
 # Adds the tests of a build folder: every single check of a Check suite ("95%: Checks: 20, Failures: 1, Errors: 0"), and
 # each script as one, or as many as it says itself ("18 passed, 0 failed"). What automake calls failed counts as failed
 # whatever its log says.
@@ -210,9 +218,7 @@ each=$((fuzz_seconds / ${#targets[@]} + 1))
 export fuzz_libs each
 export -f fuzz
 # shellcheck disable=SC2016  # the inner shell expands it
-while read -r verdict rest; do
-  case $verdict in ok) ok "$rest" ;; FAIL) bad "$rest" ;; *) echo "$verdict $rest" ;; esac
-done < <(printf '%s\n' "${targets[@]}" | xargs -P "$jobs" -I '{}' bash -c 'fuzz "$1"' _ '{}')
+take_verdicts < <(printf '%s\n' "${targets[@]}" | xargs -P "$jobs" -I '{}' bash -c 'fuzz "$1"' _ '{}')
 
 scenarios=(scenarios/*.toml)
 say "valgrind on ${#scenarios[@]} scenarios"
@@ -232,9 +238,7 @@ if [ ${#scenarios[@]} -eq 0 ]; then
   echo "skip there is no scenario yet"
 else
   # shellcheck disable=SC2016  # the inner shell expands it
-  while read -r verdict rest; do
-    case $verdict in ok) ok "$rest" ;; FAIL) bad "$rest" ;; *) echo "$verdict $rest" ;; esac
-  done < <(printf '%s\n' "${scenarios[@]}" | xargs -P "$jobs" -I '{}' bash -c 'check_memory "$1"' _ '{}')
+  take_verdicts < <(printf '%s\n' "${scenarios[@]}" | xargs -P "$jobs" -I '{}' bash -c 'check_memory "$1"' _ '{}')
 fi
 
 say "make distcheck, without CUDA"
