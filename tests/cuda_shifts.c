@@ -2,6 +2,7 @@
  */
 #include "kernels/cuda/memory.h"
 #include "tests/cuda_arrays.h"
+#include "tests/kernels_sizes.h"
 
 typedef struct wish {
   const char *way;
@@ -25,20 +26,6 @@ static const int64_t sizes[][7] = {{2, 5, 7, 24, 16, 3, 3},   {1, 2, 2, 32, 24, 
                                    {2, 3, 4, 40, 24, 7, 1},   {2, 16, 16, 64, 32, 3, 3}, {1, 33, 20, 72, 136, 3, 3},
                                    {3, 1, 11, 128, 64, 3, 3}, {2, 48, 40, 64, 64, 3, 3}};
 enum { SIZES = sizeof sizes / sizeof *sizes };
-
-static kern_conv2d size_of(const int64_t z[7]) {
-  return (kern_conv2d){.batch = z[0],
-                       .height = z[1],
-                       .width = z[2],
-                       .in = z[3],
-                       .out = z[4],
-                       .kernel_height = z[5],
-                       .kernel_width = z[6],
-                       .stride_height = 1,
-                       .stride_width = 1,
-                       .padding_height = z[5] / 2,
-                       .padding_width = z[6] / 2};
-}
 
 static void sum_up(const kern_conv2d *s, const float *x, const float *dy, double *dw) {
   for (int64_t i = 0; i < s->out * s->kernel_height * s->kernel_width * s->in; i++) dw[i] = 0;
@@ -125,7 +112,7 @@ static void in_way(const trial *t, const char *way, bool tuned) {
 
 static void at_size(const int64_t z[7], const cuda_mode *mode) {
   static const char *const ways[] = {"columns", "spread", "shifted"};
-  trial t = {.size = size_of(z), .mode = mode};
+  trial t = {.size = same_conv_of(z), .mode = mode};
   const kern_conv2d *s = &t.size;
   const int64_t positions = s->batch * s->height * s->width, weights = s->out * z[5] * z[6] * s->in;
   t.workspace_bytes = kern_cuda_conv2d_workspace(s, mode->dtype);

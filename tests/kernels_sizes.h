@@ -31,6 +31,12 @@ static inline kern_conv2d conv_of(const int64_t *z) {
                        .padding_width = z[9]};
 }
 
+/* z: batch, height, width, in, out, kernel height, kernel width: of odd kernels, as large as its input */
+static inline kern_conv2d same_conv_of(const int64_t *z) {
+  const int64_t all[] = {z[0], z[1], z[2], z[3], z[4], z[5], z[6], 1, z[5] / 2, z[6] / 2};
+  return conv_of(all);
+}
+
 /* z: batch, heads, head_dim, q_tokens, k_tokens, slices: then k is in[0]'s second third and v its last, as q_tokens =
  * k_tokens and the three are one tensor [B, T, 3 * width] */
 static inline kern_attention attention_of(const int64_t *z) {

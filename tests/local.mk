@@ -322,7 +322,7 @@ tests_test_cuda_remember_SOURCES = tests/test_cuda_remember.c tests/suite.h \
 	kernels/cuda/linear.c kernels/cuda/memory.c kernels/cuda/products.c
 tests_test_cuda_remember_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_remember_LDADD = $(CHECK_LIBS)
-tests_test_cuda_shifts_SOURCES = tests/test_cuda_shifts.c tests/suite.h kernels/cuda/conv_shifts.c
+tests_test_cuda_shifts_SOURCES = tests/test_cuda_shifts.c tests/kernels_ops.h tests/kernels_sizes.h tests/suite.h kernels/cuda/conv_shifts.c
 tests_test_cuda_shifts_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_shifts_LDADD = $(CHECK_LIBS)
 check_PROGRAMS += tests/cuda_libraries

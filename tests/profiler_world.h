@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "profiler/classes.h"
 #include "profiler/session.h"
 #include "tests/suite.h"
 
@@ -128,6 +129,29 @@ static inline void world_read(world *w, prof_session *session) {
   ck_assert_msg(prof_session_add(session, w->bytes, w->length, "made up", &error) == DP_OK, "%s", error.text);
   free(w->bytes);
   w->bytes = NULL;
+}
+
+/* Between two steps of the program, by its own word. */
+static inline void world_mark(world *w, int64_t at_us) {
+  world_add(
+      w, &(prof_record){.kind = PROF_STEP, .device = PROF_NO_DEVICE, .start_ns = at_us * 1000, .end_ns = at_us * 1000});
+}
+
+/* world_work by microseconds. */
+static inline void world_work_us(world *w, prof_kind kind, const char *name, uint32_t stream, int64_t start_us,
+                                 int64_t end_us, int64_t call_us) {
+  world_work(w, kind, name, stream, start_us * 1000, end_us * 1000, call_us * 1000);
+}
+
+/* The classes of a session by the installed rules, malloc'ed. */
+static inline unsigned char *world_classes(const prof_session *session) {
+  dp_error error = DP_ERROR_INIT;
+  prof_rules rules;
+  ck_assert_msg(prof_rules_read(NULL, &rules, &error) == DP_OK, "%s", error.text);
+  unsigned char *classes = prof_rules_classes(&rules, session);
+  ck_assert_ptr_nonnull(classes);
+  prof_rules_free(&rules);
+  return classes;
 }
 
 #endif

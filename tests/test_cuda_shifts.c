@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cuda/conv.h"
+#include "tests/kernels_sizes.h"
 #include "tests/suite.h"
 
 static int products;
@@ -57,20 +58,6 @@ static double tap(const kern_conv2d *s, const float *x, const float *dy, int64_t
   return sum;
 }
 
-static kern_conv2d size_of(const int64_t z[7]) {
-  return (kern_conv2d){.batch = z[0],
-                       .height = z[1],
-                       .width = z[2],
-                       .in = z[3],
-                       .out = z[4],
-                       .kernel_height = z[5],
-                       .kernel_width = z[6],
-                       .stride_height = 1,
-                       .stride_width = 1,
-                       .padding_height = z[5] / 2,
-                       .padding_width = z[6] / 2};
-}
-
 /* batch, height, width, in, out, kernel; the kernel is wider than the image, higher than it, of one row, of one column
  */
 static const int64_t sizes[][7] = {{2, 5, 7, 8, 12, 3, 3}, {1, 2, 2, 4, 8, 5, 5}, {3, 1, 6, 4, 4, 3, 5},
@@ -79,7 +66,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 START_TEST(gradients_are_the_sums) {
   kern_cuda context = {.options = {.dtype = KERN_FP32, .gradient = KERN_FP32}};
-  const kern_conv2d s = size_of(sizes[_i / 4]);
+  const kern_conv2d s = same_conv_of(sizes[_i / 4]);
   const bool spread = _i & 1, accumulate = _i & 2;
   const int64_t positions = s.batch * s.height * s.width, weights = s.out * s.kernel_height * s.kernel_width * s.in;
   const size_t bytes = kern_conv_shifts_bytes(&s, KERN_FP32, spread);
@@ -106,7 +93,7 @@ START_TEST(gradients_are_the_sums) {
 END_TEST
 
 START_TEST(other_convolutions_are_not_for_it) {
-  const kern_conv2d good = size_of(sizes[0]);
+  const kern_conv2d good = same_conv_of(sizes[0]);
   ck_assert_uint_gt(kern_conv_shifts_bytes(&good, KERN_FP32, true), KERN_CUDA_PRODUCT_BYTES);
   kern_conv2d wrong[6] = {good, good, good, good, good, good};
   wrong[0].stride_height = 2, wrong[1].stride_width = 2, wrong[2].padding_height = 0, wrong[3].kernel_width = 2;

@@ -16,7 +16,6 @@ static plan_program program;
 static plan_groups groups;
 static plan_timeline played;
 static prof_session session;
-static prof_rules rules;
 static unsigned char *classes;
 static prof_join joined;
 static prof_run_tables tables;
@@ -30,13 +29,11 @@ static void begin(const reference_plan *wanted, int units, uint64_t seed) {
   ck_assert_msg(plan_compile(&plan, &chain, &program, &error) == DP_OK, "%s", error.text);
   ck_assert_int_eq(plan_groups_of(&program, &program.arena, &groups, &error), DP_OK);
   reference_play(&program, &chain, 1e-4, 1e7, &jitter, &played);
-  ck_assert_msg(prof_rules_read(NULL, &rules, &error) == DP_OK, "%s", error.text);
 }
 
 static void finish(void) {
   ck_assert_int_eq(prof_session_finish(&session, &error), DP_OK);
-  classes = prof_rules_classes(&rules, &session);
-  ck_assert_ptr_nonnull(classes);
+  classes = world_classes(&session);
 }
 
 static void join(size_t most) {
@@ -48,7 +45,6 @@ static void end(void) {
   prof_run_tables_free(&tables);
   prof_join_free(&joined);
   prof_session_free(&session);
-  prof_rules_free(&rules);
   free(classes);
   classes = NULL;
   plan_timeline_free(&played);

@@ -8,7 +8,6 @@
 
 static const prof_header header = {.pid = 1, .rank = -1, .realtime_ns = 1, .clock_ns = 1, .host = "host"};
 static prof_session session;
-static prof_rules rules;
 static unsigned char *classes;
 static prof_steps steps;
 static prof_retimed again;
@@ -16,9 +15,7 @@ static prof_retimed again;
 static void read_all(void) {
   dp_error error = DP_ERROR_INIT;
   ck_assert_int_eq(prof_session_finish(&session, &error), DP_OK);
-  ck_assert_msg(prof_rules_read(NULL, &rules, &error) == DP_OK, "%s", error.text);
-  classes = prof_rules_classes(&rules, &session);
-  ck_assert_ptr_nonnull(classes);
+  classes = world_classes(&session);
   ck_assert_msg(prof_steps_find(&session, classes, PROF_STEPS_AUTO, NULL, &steps, &error) == DP_OK, "%s", error.text);
 }
 
@@ -27,7 +24,6 @@ static void leave(void) {
   prof_steps_free(&steps);
   free(classes);
   classes = NULL;
-  prof_rules_free(&rules);
   prof_session_free(&session);
 }
 
@@ -50,14 +46,6 @@ static void set_again(prof_class class, double factor, double host_factor) {
   ck_assert_int_eq(prof_retime(&session, classes, &steps, &how, &again, &error), DP_OK);
 }
 
-static void mark(world *w, int64_t at_us) {
-  world_add(
-      w, &(prof_record){.kind = PROF_STEP, .device = PROF_NO_DEVICE, .start_ns = at_us * 1000, .end_ns = at_us * 1000});
-}
-static void work(world *w, prof_kind kind, const char *name, uint32_t stream, int64_t start_us, int64_t end_us,
-                 int64_t call_us) {
-  world_work(w, kind, name, stream, start_us * 1000, end_us * 1000, call_us * 1000);
-}
 static void waits(world *w, int64_t start_us, int64_t end_us) {
   world_add(w, &(prof_record){.kind = PROF_SYNC,
                               .device = PROF_NO_DEVICE,
@@ -78,12 +66,12 @@ static void four_steps(world *w) {
   world_begin(w, &header);
   for (int64_t i = 0; i < 4; i++) {
     const int64_t t = 1000 + 300 * i;
-    mark(w, t - 21);
-    work(w, PROF_KERNEL, "nvjet_sm90_tst_1", 1, t, t + 100, t - 15);
-    work(w, PROF_KERNEL, "layer_norm", 1, t + 100, t + 150, t - 13);
-    work(w, PROF_KERNEL, "ncclDevKernel_AllReduce", 2, t + 150, t + 180, t - 11);
-    work(w, PROF_KERNEL, "nvjet_sm90_tst_2", 1, t + 150, t + 190, t - 9);
-    work(w, PROF_KERNEL, "adam", 1, t + 190, t + 210, t - 7);
+    world_mark(w, t - 21);
+    world_work_us(w, PROF_KERNEL, "nvjet_sm90_tst_1", 1, t, t + 100, t - 15);
+    world_work_us(w, PROF_KERNEL, "layer_norm", 1, t + 100, t + 150, t - 13);
+    world_work_us(w, PROF_KERNEL, "ncclDevKernel_AllReduce", 2, t + 150, t + 180, t - 11);
+    world_work_us(w, PROF_KERNEL, "nvjet_sm90_tst_2", 1, t + 150, t + 190, t - 9);
+    world_work_us(w, PROF_KERNEL, "adam", 1, t + 190, t + 210, t - 7);
     waits(w, t - 5, t + 215);
   }
   world_read(w, &session);
@@ -101,7 +89,7 @@ START_TEST(the_same_is_the_same) {
     for (int i = 0; i < 400; i++) {
       const int64_t start = 1 + (int64_t)dp_random_below(&w.random, 100000000);
       const int64_t end = start + (int64_t)dp_random_below(&w.random, _i % 2 ? 1000000 : 100000);
-      if (i % 30 == 0) mark(&w, 1 + start / 1000);
+      if (i % 30 == 0) world_mark(&w, 1 + start / 1000);
       if (i % 17 == 0) waits(&w, start / 1000 + 1, end / 1000 + 1);
       world_work(&w, (prof_kind)(PROF_KERNEL + dp_random_below(&w.random, 4)), names[dp_random_below(&w.random, 5)],
                  (uint32_t)dp_random_below(&w.random, 4), start, end,
@@ -169,8 +157,8 @@ START_TEST(the_host_takes_its_time) {
   leave();
   world_begin(&w, &header); /* each kernel of 5 µs is launched 20 µs after the last one, and runs at once */
   for (int64_t i = 0; i < 40; i++) {
-    if (i % 10 == 0) mark(&w, 1000 + 20 * i - 2);
-    work(&w, PROF_KERNEL, "nvjet", 1, 1000 + 20 * i + 2, 1000 + 20 * i + 7, 1000 + 20 * i);
+    if (i % 10 == 0) world_mark(&w, 1000 + 20 * i - 2);
+    world_work_us(&w, PROF_KERNEL, "nvjet", 1, 1000 + 20 * i + 2, 1000 + 20 * i + 7, 1000 + 20 * i);
   }
   world_read(&w, &session);
   read_all();
@@ -228,7 +216,7 @@ START_TEST(a_full_queue_holds_the_host) {
   for (int64_t i = 0; i < KERNELS; i++) {
     const int64_t start = 1010 + 30 * i, room = i < DEPTH ? 0 : 1010 + 30 * (i - DEPTH + 1);
     const int64_t returns = host_us + 5 > room ? host_us + 5 : room + 1;
-    if (i % 500 == 0) mark(&w, host_us - 1);
+    if (i % 500 == 0) world_mark(&w, host_us - 1);
     launch(&w, 7, "nvjet", PROF_KERNEL, host_us, returns, start, start + 30);
     host_us = returns + 1;
   }
@@ -267,10 +255,10 @@ START_TEST(waiting_for_other_ranks_is_found_anew) {
     world_begin(&w, &own);
     for (int64_t i = 0; i < 4; i++) {
       const int64_t t = 1000 + 200 * i;
-      mark(&w, t - 11);
-      work(&w, PROF_KERNEL, rank ? "nvjet" : "layer_norm", 1, t, t + (rank ? 100 : 60), t - 9);
-      work(&w, PROF_KERNEL, "ncclDevKernel_AllReduce", 2, t + (rank ? 100 : 60), t + 120, t - 7);
-      work(&w, PROF_KERNEL, "adam", 1, t + 120, t + 130, t - 5);
+      world_mark(&w, t - 11);
+      world_work_us(&w, PROF_KERNEL, rank ? "nvjet" : "layer_norm", 1, t, t + (rank ? 100 : 60), t - 9);
+      world_work_us(&w, PROF_KERNEL, "ncclDevKernel_AllReduce", 2, t + (rank ? 100 : 60), t + 120, t - 7);
+      world_work_us(&w, PROF_KERNEL, "adam", 1, t + 120, t + 130, t - 5);
       waits(&w, t - 3, t + 135);
     }
     world_read(&w, &session);

@@ -11,16 +11,12 @@ static prof_steps steps;
 
 static void find(world *w, prof_steps_how how, const char *range, dp_status expected) {
   dp_error error = DP_ERROR_INIT;
-  prof_rules rules;
   world_read(w, &session);
   ck_assert_int_eq(prof_session_finish(&session, &error), DP_OK);
-  ck_assert_msg(prof_rules_read(NULL, &rules, &error) == DP_OK, "%s", error.text);
-  unsigned char *classes = prof_rules_classes(&rules, &session);
-  ck_assert_ptr_nonnull(classes);
+  unsigned char *classes = world_classes(&session);
   const dp_status status = prof_steps_find(&session, classes, how, range, &steps, &error);
   ck_assert_msg(status == expected, "%s", error.text);
   free(classes);
-  prof_rules_free(&rules);
 }
 
 static void leave(void) {

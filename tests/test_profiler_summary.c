@@ -12,16 +12,12 @@ static prof_summary summary;
 
 static void sum_up(world *w, prof_steps_how how, const char *range) {
   dp_error error = DP_ERROR_INIT;
-  prof_rules rules;
   world_read(w, &session);
   ck_assert_int_eq(prof_session_finish(&session, &error), DP_OK);
-  ck_assert_msg(prof_rules_read(NULL, &rules, &error) == DP_OK, "%s", error.text);
-  unsigned char *classes = prof_rules_classes(&rules, &session);
-  ck_assert_ptr_nonnull(classes);
+  unsigned char *classes = world_classes(&session);
   ck_assert_msg(prof_steps_find(&session, classes, how, range, &steps, &error) == DP_OK, "%s", error.text);
   ck_assert_msg(prof_summary_of(&session, classes, &steps, 0, &summary, &error) == DP_OK, "%s", error.text);
   free(classes);
-  prof_rules_free(&rules);
 }
 
 static void leave(void) {
@@ -32,15 +28,6 @@ static void leave(void) {
 
 static void is_us(double seconds, double us) { ck_assert_double_eq_tol(seconds * 1e6, us, 1e-6); }
 
-static void mark(world *w, int64_t at_us) {
-  world_add(
-      w, &(prof_record){.kind = PROF_STEP, .device = PROF_NO_DEVICE, .start_ns = at_us * 1000, .end_ns = at_us * 1000});
-}
-static void work(world *w, prof_kind kind, const char *name, uint32_t stream, int64_t start_us, int64_t end_us,
-                 int64_t call_us) {
-  world_work(w, kind, name, stream, start_us * 1000, end_us * 1000, call_us * 1000);
-}
-
 /* Two steps of which every moment is known, in µs from 100:
  *   compute     100..200         260..300 300..360        500..600        3600..3700
  *   NCCL              180..250
@@ -49,17 +36,17 @@ static void work(world *w, prof_kind kind, const char *name, uint32_t stream, in
  *            for 2.9 ms. */
 static void two_steps(world *w) {
   world_begin(w, &header);
-  mark(w, 90);
-  work(w, PROF_KERNEL, "nvjet", 1, 100, 200, 95);
-  work(w, PROF_KERNEL, "ncclDevKernel_AllReduce", 2, 180, 250, 96);
-  work(w, PROF_KERNEL, "layer_norm", 1, 260, 300, 97);
-  work(w, PROF_COPY, NULL, 3, 290, 310, 98);
-  work(w, PROF_KERNEL, "nvjet", 1, 300, 360, 99);
-  work(w, PROF_MEMSET, NULL, 1, 380, 400, 370);
-  mark(w, 470);
-  work(w, PROF_KERNEL, "nvjet", 1, 500, 600, 480);
+  world_mark(w, 90);
+  world_work_us(w, PROF_KERNEL, "nvjet", 1, 100, 200, 95);
+  world_work_us(w, PROF_KERNEL, "ncclDevKernel_AllReduce", 2, 180, 250, 96);
+  world_work_us(w, PROF_KERNEL, "layer_norm", 1, 260, 300, 97);
+  world_work_us(w, PROF_COPY, NULL, 3, 290, 310, 98);
+  world_work_us(w, PROF_KERNEL, "nvjet", 1, 300, 360, 99);
+  world_work_us(w, PROF_MEMSET, NULL, 1, 380, 400, 370);
+  world_mark(w, 470);
+  world_work_us(w, PROF_KERNEL, "nvjet", 1, 500, 600, 480);
   world_call(w, 7, 600000, 650000, 0); /* it waits for the device, and then for data */
-  work(w, PROF_KERNEL, "adam", 1, 3600, 3700, 3590);
+  world_work_us(w, PROF_KERNEL, "adam", 1, 3600, 3700, 3590);
 }
 
 START_TEST(each_moment_has_its_part) {
@@ -183,7 +170,7 @@ START_TEST(parts_sum_to_the_whole) {
     const int64_t start = 1 + (int64_t)dp_random_below(&w.random, 100000000);
     const int64_t end = start + (int64_t)dp_random_below(&w.random, _i % 2 ? 1000000 : 100000);
     const prof_kind kind = (prof_kind)(PROF_KERNEL + dp_random_below(&w.random, 4));
-    if (i % 30 == 0) mark(&w, 1 + start / 1000);
+    if (i % 30 == 0) world_mark(&w, 1 + start / 1000);
     world_work(&w, kind, names[dp_random_below(&w.random, 5)], (uint32_t)dp_random_below(&w.random, 4), start, end,
                i % 3 ? 1 + (int64_t)dp_random_below(&w.random, (uint64_t)start) : 0);
   }
