@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(SWEEP_THREADS) moments(sweep s, int groups, co
   const int64_t step = p.step(s);
   const T *const first = x + p.at(s);
   auto rows = ring_of<T, N, R, MOMENTS_STAGES>(
-      turns, [=](int turn, int r) { return turn * R + r < p.rows ? first + (turn * R + r) * step : nullptr; });
+      turns, [=](int turn, int r) { return ring_place<T>{first + (turn * R + r) * step, turn * R + r < p.rows}; });
   for (int i = 0; i < p.rows; i += R, rows.go_on()) {
     packed<T, N> u[R];
     rows.take(u);
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(SWEEP_THREADS)
     const int64_t step = p.step(s);
     const T *const first_x = x + p.at(s), *const first_dy = dy + p.at(s);
     auto rows = ring_of<T, N, 2, SUMS_STAGES>(turns, [=](int turn, int which) {
-      return turn < p.rows ? (which == 0 ? first_x : first_dy) + turn * step : nullptr;
+      return ring_place<T>{(which == 0 ? first_x : first_dy) + turn * step, turn < p.rows};
     });
     float mean[N], factor[N], shift[N];
     group_of of_mean(p.channel, each), of_rstd = of_mean;
@@ -292,8 +292,8 @@ __global__ void __launch_bounds__(SWEEP_THREADS, 3)
   if (p.rows == 0) return;
   const int64_t step = p.step(s), end = p.at(s) + (p.rows - 1) * step;
   auto rows = ring_of<T, N, 3, GRADIENT_STAGES>(turns, [=](int turn, int which) {
-    const T *const of = which == 0 ? x : which == 1 ? dy : accumulate ? dx : nullptr;
-    return turn < p.rows && of != nullptr ? of + end - turn * step : nullptr;
+    return ring_place<T>{(which == 0 ? x : which == 1 ? dy : dx) + end - turn * step,
+                         turn < p.rows && (which < 2 || accumulate)};
   });
   const int each = (int)s.channels / groups;
   float mean[N], factor[N], of_x[N], constant[N];

@@ -26,8 +26,16 @@ __device__ __forceinline__ void ring_wait(int stages) {
     asm volatile("cp.async.wait_group 3;" ::: "memory");
 }
 
+// Where an access lies, and whether there is any. Not a pointer that may be NULL: nvcc 13.0 takes some that are one or
+// the other for pointers into shared memory (an illegal instruction).
+template <typename T>
+struct ring_place {
+  const T *at;
+  bool there;
+};
+
 // What a thread reads in turns of P accesses of N values, STAGES turns ahead where an access is of 16 bytes, else when
-// it is taken. from(turn, p) is where it lies, or NULL: there is nothing.
+// it is taken. from(turn, p) is a ring_place.
 template <typename T, int N, int P, int STAGES, typename From>
 struct rows_ring {
   static constexpr bool AHEAD = N * sizeof(T) == 16;
@@ -43,25 +51,25 @@ struct rows_ring {
   __device__ __forceinline__ void fetch(int of_turn, int to_stage) const {
 #pragma unroll
     for (int p = 0; p < P; p++) {
-      const T *at = from(of_turn, p);
-      if (at != nullptr) ring_fetch(slot(to_stage, p), at);
+      const ring_place<T> place = from(of_turn, p);
+      if (place.there) ring_fetch(slot(to_stage, p), place.at);
     }
     ring_close();
   }
   // This turn's; of what is not there, anything.
   __device__ __forceinline__ void take(packed<T, N> (&u)[P]) const {
-    if (AHEAD) ring_wait(STAGES);
+    if constexpr (AHEAD) ring_wait(STAGES);
 #pragma unroll
     for (int p = 0; p < P; p++) {
-      if (AHEAD)
+      if constexpr (AHEAD)
         u[p] = load_packed<T, N>(reinterpret_cast<const T *>(slot(stage, p)));
-      else if (const T *at = from(turn, p))
-        u[p] = load_packed<T, N>(at);
+      else if (const ring_place<T> place = from(turn, p); place.there)
+        u[p] = load_packed<T, N>(place.at);
     }
   }
   // After it: the place of what was taken is free.
   __device__ __forceinline__ void go_on() {
-    if (AHEAD) fetch(turn + STAGES, stage);
+    if constexpr (AHEAD) fetch(turn + STAGES, stage);
     turn++;
     stage = stage + 1 < STAGES ? stage + 1 : 0;
   }
