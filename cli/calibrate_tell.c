@@ -112,14 +112,17 @@ void cli_calibrate_tell_units(const plan_profile *profile, const char *path, con
          100 * profile->held_out_error, (long long)profile->held_out);
   for (size_t i = 0; i < profile->parts.count; i++) {
     const plan_profile_part *part = &profile->parts.items[i];
-    double alone_s = 0, busy_s = 0;
+    double alone_s = 0, forward_s = 0, backward_s = 0;
     for (size_t u = 0; u < profile->units.count; u++)
       if (profile->units.items[u].sms == part->sms) {
         alone_s += profile->units.items[u].alone_s;
-        busy_s += profile->units.items[u].busy_s;
+        forward_s += profile->units.items[u].beside_forward_s;
+        backward_s += profile->units.items[u].beside_backward_s;
       }
+    if (alone_s <= 0) alone_s = forward_s = backward_s = 1;
     printf("\n  %lld x %lld multiprocessors\n", (long long)part->workers, (long long)part->sms);
-    printf("    all at once take %.3f times as long as one alone\n", alone_s > 0 ? busy_s / alone_s : 1);
+    printf("    units take %.3f times as long beside forwards of all others, %.3f beside backwards\n",
+           forward_s / alone_s, backward_s / alone_s);
     printf("    optimizer   %s a million parameters, all at once %.2f times that\n",
            dp_format_seconds(1e6 * part->optimizer_s_per_parameter, figure), part->optimizer_busy_factor);
     printf("    instruction %s beside its units, %s of the host\n", dp_format_seconds(part->instruction_s, figure),

@@ -307,19 +307,19 @@ static void run_actions(const exec_chunk *chunk, const exec_memory *memory, int 
   }
 }
 
-static void mark(const exec_chunk *chunk, int number) {
-  if (chunk->marks) chunk->marks->mark(chunk->marks->data, chunk->marks->first + (uint32_t)number);
+static void mark(const exec_chunk *chunk, int number, bool is_end) {
+  if (chunk->marks && (is_end || !chunk->marks->ends_only)) chunk->marks->mark(chunk->marks->data, chunk->marks->first + (uint32_t)number);
 }
 
 void exec_chunk_forward(const exec_chunk *chunk, const exec_memory *memory) {
   const plan_pass_places *pass = &chunk->places->passes[PLAN_PASS_FORWARD];
   uint32_t begin = 0;
   for (int u = 0; chunk->marks && u < chunk->places->unit_count; begin = pass->unit_end[u++]) {
-    mark(chunk, u);
+    mark(chunk, u, u == 0);
     run_actions(chunk, memory, PLAN_PASS_FORWARD, begin, pass->unit_end[u]);
   }
   run_actions(chunk, memory, PLAN_PASS_FORWARD, begin, pass->action_count);
-  mark(chunk, chunk->places->unit_count);
+  mark(chunk, chunk->places->unit_count, true);
 }
 
 static bool is_finite(const exec_chunk *chunk, const exec_memory *memory, int tensor, plan_place place) {
@@ -372,11 +372,11 @@ static void run_units(const exec_chunk *chunk, const exec_memory *memory, int wh
   if (overwrites) math_of(chunk)->overwrite(chunk->kern, true);
   uint32_t begin = pass->unit_begin[last];
   for (int u = last; chunk->marks && u >= first; begin = pass->unit_end[u--]) {
-    mark(chunk, last - u);
+    mark(chunk, last - u, u == last);
     run_actions(chunk, memory, which, begin, pass->unit_end[u]);
   }
   run_actions(chunk, memory, which, begin, pass->unit_end[first]);
-  mark(chunk, unit_count);
+  mark(chunk, unit_count, true);
   if (overwrites) math_of(chunk)->overwrite(chunk->kern, false);
 }
 

@@ -24,6 +24,7 @@ typedef struct exec_marks {
   void (*mark)(void *data, uint32_t number);
   void *data;
   uint32_t first;
+  bool ends_only; /* only the first and the last */
 } exec_marks;
 
 struct exec_call; /* exec/ops.h, as exec_op_row */

@@ -149,6 +149,25 @@ void exec_cuda_close_lanes(exec_pipeline *p) {
 
 /* ---- a step ---- */
 
+static void CUDART_CB hold_queue(void *seconds) { dp_sleep_s(*(const double *)seconds); }
+
+/* The workers of a GPU begin at once, when the host has issued all: what it takes for that is not seen. */
+static void hold_workers(exec_pipeline *p, int gpu) {
+  cudaEvent_t held = NULL;
+  for (int w = p->first_worker; w < p->end_worker; w++) {
+    const exec_cuda *device = worker_device(p, (uint32_t)w);
+    if (device->gpu != gpu) continue;
+    if (held) {
+      NOTE(p, (uint32_t)w, cudaStreamWaitEvent(device->stream, held, 0));
+      continue;
+    }
+    NOTE(p, (uint32_t)w, cudaEventCreateWithFlags(&held, cudaEventDisableTiming));
+    NOTE(p, (uint32_t)w, cudaLaunchHostFunc(device->stream, hold_queue, &p->work.hold_s));
+    NOTE(p, (uint32_t)w, cudaEventRecord(held, device->stream));
+  }
+  if (held) (void)cudaEventDestroy(held); /* once it has come */
+}
+
 void exec_cuda_begin_lanes(exec_pipeline *p) {
   exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   for (int g = 0; g < EXEC_CUDA_MAX_GPUS; g++) {
@@ -159,6 +178,7 @@ void exec_cuda_begin_lanes(exec_pipeline *p) {
         NOTE(p, (uint32_t)w, cudaStreamSynchronize(worker_device(p, (uint32_t)w)->stream));
     (void)cudaEventRecord(l->base[g], 0);
     (void)cudaEventSynchronize(l->base[g]);
+    if (p->work.only && p->work.hold_s > 0) hold_workers(p, g);
   }
   l->base_s = dp_clock_s();
 }

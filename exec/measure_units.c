@@ -5,11 +5,30 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "exec/lanes.h"
 #include "exec/machine.h"
 #include "exec/measure_units_store.h"
 
 enum { FIRST_STEPS = 2, MOST_ROUNDS = 50 };
+
+/* What of a program is played: see measure_units.h. */
+typedef enum part { ALONE, FORWARDS, BACKWARDS, EVEN_FORWARD, ODD_FORWARD, MIXED, PARTS } part;
+
+/* A unit's run, before what its marks take is known. */
+typedef struct pending {
+  size_t row;
+  uint32_t instruction;
+  int part;
+  bool first; /* microbatch of a step, which overwrites gradients */
+  exec_units_sample sample;
+} pending;
+
+/* What lies between the first and the last mark of an instruction. */
+typedef struct spans {
+  double seconds[MOST_ROUNDS];
+  int count;
+} spans;
 
 /* One program being measured. */
 typedef struct run {
@@ -18,14 +37,16 @@ typedef struct run {
   const plan_program *program;
   exec_pipeline *pipeline;
   exec_step step;
-  bool filled;      /* the device has its inputs */
-  bool unrecorded;  /* units are told apart in instructions that are not recorded */
-  bool began;       /* these can be told apart */
-  uint8_t *only;    /* [instruction] */
-  uint32_t *marks;  /* [instruction] the first */
-  double *marked_s; /* [instruction] all busy, the least with marks */
-  double *bare_s;   /* the same without */
-  size_t *row_of;   /* [unit * passes + pass] */
+  bool filled;         /* the device has its inputs */
+  bool unrecorded;     /* units are told apart in instructions that are not recorded */
+  bool began;          /* these can be told apart */
+  bool ends_only;      /* only the first mark and the last are there */
+  uint8_t *only;       /* [instruction] */
+  uint32_t *marks;     /* [instruction] its worker's first */
+  uint32_t most_marks; /* of a worker */
+  spans *fine, *bare;  /* [part][instruction] with all marks, and with two */
+  DP_ARRAY(pending) pendings;
+  size_t *row_of; /* [unit * passes + pass] */
   dp_arena arena;
   dp_error *error;
 } run;
@@ -86,139 +107,129 @@ static bool is_first(const run *r, int w, const plan_instruction *i) {
          worker->first_microbatch[i->chunk] == (int)i->microbatch;
 }
 
-/* Passes, or the optimizer, of the workers from `first` on, each `every`th up to `end`; of one microbatch, or of all
- * (-1). */
-static void choose(run *r, bool passes, int first, int every, int end, int microbatch) {
+static bool is_forward(const plan_instruction *i) { return i->opcode == PLAN_FORWARD; }
+
+static bool in_part(part of, int w, const plan_instruction *i) {
+  switch (of) {
+    case FORWARDS:
+      return is_forward(i);
+    case BACKWARDS:
+      return !is_forward(i);
+    case EVEN_FORWARD:
+    case ODD_FORWARD:
+      return is_forward(i) == (w % 2 == (of == ODD_FORWARD));
+    default:
+      return true;
+  }
+}
+
+/* Passes of the workers first to end - 1, or their optimizers; a device waits until the host has issued them. */
+static void choose(run *r, bool passes, part of, int first, int end) {
+  const double base_s = 0.5e-3, each_s = 0.5e-3; /* more than any was seen to take */
+  int most = 0;
   memset(r->only, 0, r->program->instruction_count);
-  for (int w = first; w < end; w += every) {
+  for (int w = first; w < end; w++) {
     const plan_lane *lane = compute_of(r, w);
+    int count = 0;
     for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
       const plan_instruction *instruction = &r->program->instructions[i];
-      const bool wanted = passes ? is_pass(instruction) : instruction->opcode == PLAN_OPTIMIZER_STEP;
-      r->only[i] = wanted && (microbatch < 0 || !passes || instruction->microbatch == (uint32_t)microbatch);
+      r->only[i] =
+          passes ? is_pass(instruction) && in_part(of, w, instruction) : instruction->opcode == PLAN_OPTIMIZER_STEP;
+      count += r->only[i];
     }
+    most = count > most ? count : most;
   }
+  r->pipeline->work.hold_s = base_s + most * each_s;
 }
 
 /* ---- steps ---- */
 
 static double span_s(const run *r, uint32_t i) { return r->pipeline->end_s[i] - r->pipeline->start_s[i]; }
 
-/* The share of the other workers of a device that computed, over a time, on average. */
-static double crowd_of(const run *r, int worker, double from_s, double to_s) {
+/* The share of the other workers of a device that ran forwards over a time, on average, and what else. */
+static void find_beside(const run *r, int worker, double from_s, double to_s, double beside[2]) {
   const int sharers = r->how->sharers;
-  double together_s = 0;
-  if (sharers < 2 || to_s <= from_s) return 0;
+  beside[0] = beside[1] = 0;
+  if (sharers < 2 || to_s <= from_s) return;
   for (int w = 0; w < r->program->worker_count; w++) {
     const plan_lane *lane = compute_of(r, w);
-    for (uint32_t i = lane->first; w != worker && i < lane->first + lane->count; i++)
-      if (r->only[i]) together_s += fmax(0, fmin(to_s, r->pipeline->end_s[i]) - fmax(from_s, r->pipeline->start_s[i]));
+    for (uint32_t i = lane->first; w != worker && i < lane->first + lane->count; i++) {
+      if (!r->only[i]) continue;
+      const double together_s = fmin(to_s, r->pipeline->end_s[i]) - fmax(from_s, r->pipeline->start_s[i]);
+      beside[!is_forward(&r->program->instructions[i])] += fmax(0, together_s) / (to_s - from_s) / (sharers - 1);
+    }
   }
-  return together_s / (to_s - from_s) / (sharers - 1);
 }
 
-static dp_status keep_units(run *r, int w, uint32_t at, exec_units_phase phase) {
+static dp_status read_mark(const run *r, int w, uint32_t number, double *at_s) {
+  exec_worker *worker = &r->pipeline->workers[w];
+  return worker->kind->read_mark(r->pipeline, worker, number, at_s, r->error);
+}
+
+static spans *spans_of(const run *r, spans *all, part of, uint32_t i) {
+  return &all[(size_t)of * r->program->instruction_count + i];
+}
+
+static void keep_span(spans *s, double seconds) {
+  if (s->count < MOST_ROUNDS) s->seconds[s->count++] = seconds;
+}
+
+/* The unit that is the k-th to run. */
+static uint32_t unit_of(const plan_work *work, plan_profile_pass pass, uint32_t k) {
+  return pass == PLAN_PROFILE_FORWARD ? work->first_unit + k : work->first_unit + work->unit_count - 1 - k;
+}
+
+/* Of a worker's units, by mark. */
+static uint32_t group_of(const run *r, int w, part of) {
+  return r->units->groups + ((uint32_t)of * (uint32_t)r->program->worker_count + (uint32_t)w) * r->most_marks;
+}
+
+static dp_status keep_units(run *r, int w, uint32_t at, part of) {
   const plan_instruction *instruction = &r->program->instructions[at];
   const plan_work *work = &r->program->works[instruction->class_id];
   const plan_profile_pass pass = pass_of(instruction);
-  exec_worker *worker = &r->pipeline->workers[w];
   double before_s, after_s;
-  DP_TRY(worker->kind->read_mark(r->pipeline, worker, r->marks[at], &before_s, r->error));
+  DP_TRY(read_mark(r, w, r->marks[at], &before_s));
   const double first_s = before_s;
   for (uint32_t k = 0; k < work->unit_count; k++, before_s = after_s) {
-    DP_TRY(worker->kind->read_mark(r->pipeline, worker, r->marks[at] + k + 1, &after_s, r->error));
-    const uint32_t unit =
-        pass == PLAN_PROFILE_FORWARD ? work->first_unit + k : work->first_unit + work->unit_count - 1 - k;
-    const exec_units_sample sample = {
-        .seconds = after_s - before_s, .crowd = crowd_of(r, w, before_s, after_s), .phase = phase};
-    DP_TRY(exec_units_keep(r->units, r->row_of[unit * PLAN_PROFILE_PASS_COUNT + pass], is_first(r, w, instruction),
-                           &sample, r->error));
+    DP_TRY(read_mark(r, w, r->marks[at] + k + 1, &after_s));
+    pending p = {.row = r->row_of[unit_of(work, pass, k) * PLAN_PROFILE_PASS_COUNT + pass],
+                 .instruction = at,
+                 .part = of,
+                 .first = is_first(r, w, instruction),
+                 .sample = {.seconds = after_s - before_s, .alone = of == ALONE}};
+    p.sample.group = group_of(r, w, of) + r->marks[at] + k;
+    find_beside(r, w, before_s, after_s, p.sample.beside);
+    if (!dp_array_push(&r->pendings, p)) return dp_fail_memory(r->error);
   }
-  const double rest_s = span_s(r, at) - (before_s - first_s); /* with one mark more than units have */
-  return dp_array_push(&r->units->rests, rest_s) ? DP_OK : dp_fail_memory(r->error);
-}
-
-static dp_status keep_all_units(run *r, exec_units_phase phase) {
-  for (int w = 0; w < r->program->worker_count; w++) {
-    const plan_lane *lane = compute_of(r, w);
-    for (uint32_t i = lane->first; i < lane->first + lane->count; i++)
-      if (r->only[i]) DP_TRY(keep_units(r, w, i, phase));
-  }
+  keep_span(spans_of(r, r->fine, of, at), before_s - first_s);
   return DP_OK;
 }
 
-static void keep_least(const run *r, double *least_s) {
-  for (uint32_t i = 0; i < r->program->instruction_count; i++)
-    if (r->only[i] && (least_s[i] == 0 || span_s(r, i) < least_s[i])) least_s[i] = span_s(r, i);
+/* Between the ends, and what lies beside. */
+static dp_status keep_ends(run *r, int w, uint32_t at, part of) {
+  const plan_work *work = &r->program->works[r->program->instructions[at].class_id];
+  double first_s, last_s;
+  DP_TRY(read_mark(r, w, r->marks[at], &first_s));
+  DP_TRY(read_mark(r, w, r->marks[at] + work->unit_count, &last_s));
+  keep_span(spans_of(r, r->bare, of, at), last_s - first_s);
+  if (of != MIXED && r->how->sharers > 1) return DP_OK;
+  const double rest_s = span_s(r, at) - (last_s - first_s);
+  return dp_array_push(&r->units->rests, rest_s) ? DP_OK : dp_fail_memory(r->error);
+}
+
+static dp_status keep_all(run *r, part of) {
+  for (int w = 0; w < r->program->worker_count; w++) {
+    const plan_lane *lane = compute_of(r, w);
+    for (uint32_t i = lane->first; i < lane->first + lane->count; i++)
+      if (r->only[i]) DP_TRY(r->ends_only ? keep_ends(r, w, i, of) : keep_units(r, w, i, of));
+  }
+  return DP_OK;
 }
 
 static dp_status step_only(run *r) { return exec_pipeline_step_only(r->pipeline, &r->step, r->only, r->error); }
 
-/* Again and again, for so long, at least once. */
-static dp_status take_units(run *r, exec_units_phase phase, double seconds) {
-  const double began_s = dp_clock_s();
-  for (int i = 0; i == 0 || (i < MOST_ROUNDS && dp_clock_s() - began_s < seconds); i++) {
-    DP_TRY(step_only(r));
-    DP_TRY(keep_all_units(r, phase));
-    if (phase == EXEC_UNITS_BUSY) keep_least(r, r->marked_s);
-  }
-  return DP_OK;
-}
-
-static dp_status take_marked(run *r, double seconds) {
-  const int workers = r->program->worker_count, sharers = r->how->sharers;
-  const int together = sharers > 1 ? 1 : workers; /* those on devices of their own are alone all the same */
-  choose(r, true, 0, 1, workers, -1);
-  DP_TRY(take_units(r, sharers > 1 ? EXEC_UNITS_BUSY : EXEC_UNITS_ALONE, seconds * 0.3));
-  if (r->pipeline->work.kind->deferred) r->units->clock_hz = exec_machine_clock_hz(0);
-  if (sharers == 1) keep_least(r, r->marked_s);
-  if (sharers == 1) return DP_OK;
-  for (int odd = 0; sharers > 2 && odd < 2; odd++) {
-    choose(r, true, odd, 2, workers, -1);
-    DP_TRY(take_units(r, EXEC_UNITS_HALF, seconds * 0.1));
-  }
-  for (int w = 0; w < workers; w += together) {
-    choose(r, true, w, 1, w + together, 0);
-    DP_TRY(take_units(r, EXEC_UNITS_ALONE, seconds * 0.3 / workers));
-  }
-  return DP_OK;
-}
-
-/* ---- the optimizer ---- */
-
-static dp_status keep_optimizers(run *r, bool all) {
-  for (int w = 0; w < r->program->worker_count; w++) {
-    const plan_lane *lane = compute_of(r, w);
-    for (uint32_t i = lane->first; i < lane->first + lane->count; i++)
-      if (r->only[i]) {
-        const exec_units_optimizer one = {.sms = r->how->sms,
-                                          .parameters = (double)r->pipeline->workers[w].parameters.trained_count,
-                                          .seconds = span_s(r, i),
-                                          .crowd = crowd_of(r, w, r->pipeline->start_s[i], r->pipeline->end_s[i]),
-                                          .all = all && r->how->sharers > 1};
-        if (one.parameters > 0 && !dp_array_push(&r->units->optimizers, one)) return dp_fail_memory(r->error);
-      }
-  }
-  return DP_OK;
-}
-
-static dp_status take_optimizers(run *r) {
-  enum { TIMES = 3 };
-  const int workers = r->program->worker_count;
-  for (int i = 0; i < TIMES; i++) {
-    choose(r, false, 0, 1, workers, -1);
-    DP_TRY(step_only(r));
-    DP_TRY(keep_optimizers(r, true));
-    for (int w = 0; r->how->sharers > 1 && w < workers; w++) {
-      choose(r, false, w, 1, w + 1, -1);
-      DP_TRY(step_only(r));
-      DP_TRY(keep_optimizers(r, false));
-    }
-  }
-  return DP_OK;
-}
-
-/* ---- without marks: what these take, and what lies between instructions ---- */
+/* ---- what lies between instructions ---- */
 
 static bool receives(const run *r, uint32_t i) {
   for (uint32_t w = r->program->wait_first[i]; w < r->program->wait_first[i + 1]; w++)
@@ -237,7 +248,120 @@ static dp_status keep_gaps(run *r) {
   return DP_OK;
 }
 
+static dp_status keep_issue(run *r) {
+  double issue_s = 0;
+  int count = 0;
+  for (uint32_t i = 0; i < r->program->instruction_count; i++) count += r->only[i];
+  for (uint32_t l = 0; l < r->program->lane_count; l++) issue_s += r->pipeline->lanes[l].issue_s;
+  /* on the host an instruction is done when it is issued */
+  const double each_s = r->pipeline->work.kind->deferred ? issue_s / count : 0;
+  return dp_array_push(&r->units->issues, each_s) ? DP_OK : dp_fail_memory(r->error);
+}
+
+/* Again and again, for so long, a few times at least. */
+static dp_status take(run *r, part of, double seconds) {
+  enum { LEAST_ROUNDS = 3 };
+  const bool all = of == MIXED || r->how->sharers == 1;
+  const double began_s = dp_clock_s();
+  for (int i = 0; i < LEAST_ROUNDS || (i < MOST_ROUNDS && dp_clock_s() - began_s < seconds); i++) {
+    for (uint32_t l = 0; l < r->program->lane_count; l++) r->pipeline->lanes[l].issue_s = 0;
+    DP_TRY(step_only(r));
+    DP_TRY(keep_all(r, of));
+    if (!all || !r->ends_only) continue;
+    DP_TRY(keep_gaps(r));
+    DP_TRY(keep_issue(r));
+  }
+  return DP_OK;
+}
+
+static dp_status take_parts(run *r, double seconds) {
+  const int workers = r->program->worker_count, sharers = r->how->sharers;
+  const int together = sharers > 1 ? 1 : workers; /* those on devices of their own are alone all the same */
+  const double alone_s = seconds / 3;
+  for (int w = 0; w < workers; w += together) {
+    choose(r, true, ALONE, w, w + together);
+    DP_TRY(take(r, ALONE, sharers > 1 ? alone_s / workers : seconds));
+  }
+  for (int p = FORWARDS; sharers > 1 && p < PARTS; p++) {
+    choose(r, true, (part)p, 0, workers);
+    DP_TRY(take(r, (part)p, (seconds - alone_s) / (PARTS - FORWARDS)));
+  }
+  return DP_OK;
+}
+
+/* A mark takes time itself: units take their share of what an instruction takes without those between them. */
+static dp_status keep_samples(run *r) {
+  const double least = 0.5, most = 1.1;
+  for (size_t i = 0; i < r->pendings.count; i++) {
+    pending *p = &r->pendings.items[i];
+    spans *fine = spans_of(r, r->fine, (part)p->part, p->instruction);
+    spans *bare = spans_of(r, r->bare, (part)p->part, p->instruction);
+    const double fine_s = dp_median(fine->seconds, (size_t)fine->count);
+    const double bare_s = dp_median(bare->seconds, (size_t)bare->count);
+    p->sample.seconds *= fine_s > 0 ? fmin(most, fmax(least, bare_s / fine_s)) : 1;
+    DP_TRY(exec_units_keep(r->units, p->row, p->first, &p->sample, r->error));
+  }
+  r->units->groups = group_of(r, 0, PARTS);
+  return DP_OK;
+}
+
+static void tell_ends_only(run *r) {
+  r->ends_only = true;
+  for (int w = 0; w < r->program->worker_count; w++) {
+    exec_worker *worker = &r->pipeline->workers[w];
+    worker->mark_ends = true;
+    if (worker->kind->forget) worker->kind->forget(worker);
+  }
+}
+
+static dp_status take_units(run *r, double seconds) {
+  DP_TRY(take_parts(r, seconds * 0.6));
+  if (r->pipeline->work.kind->deferred) r->units->clock_hz = exec_machine_clock_hz(0);
+  tell_ends_only(r);
+  choose(r, true, MIXED, 0, r->program->worker_count);
+  DP_TRY(step_only(r)); /* what is recorded anew takes longer */
+  DP_TRY(take_parts(r, seconds * 0.4));
+  return keep_samples(r);
+}
+
+/* ---- the optimizer ---- */
+
+static dp_status keep_optimizers(run *r, bool all) {
+  for (int w = 0; w < r->program->worker_count; w++) {
+    const plan_lane *lane = compute_of(r, w);
+    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+      if (!r->only[i]) continue;
+      double beside[2];
+      find_beside(r, w, r->pipeline->start_s[i], r->pipeline->end_s[i], beside);
+      const exec_units_optimizer one = {.sms = r->how->sms,
+                                        .parameters = (double)r->pipeline->workers[w].parameters.trained_count,
+                                        .seconds = span_s(r, i),
+                                        .crowd = beside[0] + beside[1],
+                                        .all = all && r->how->sharers > 1};
+      if (one.parameters > 0 && !dp_array_push(&r->units->optimizers, one)) return dp_fail_memory(r->error);
+    }
+  }
+  return DP_OK;
+}
+
+static dp_status take_optimizers(run *r) {
+  enum { TIMES = 3 };
+  const int workers = r->program->worker_count;
+  for (int i = 0; i < TIMES; i++) {
+    choose(r, false, MIXED, 0, workers);
+    DP_TRY(step_only(r));
+    DP_TRY(keep_optimizers(r, true));
+    for (int w = 0; r->how->sharers > 1 && w < workers; w++) {
+      choose(r, false, MIXED, w, w + 1);
+      DP_TRY(step_only(r));
+      DP_TRY(keep_optimizers(r, false));
+    }
+  }
+  return DP_OK;
+}
+
 static void forget_marks(run *r) {
+  r->pipeline->work.hold_s = 0;
   for (int w = 0; w < r->program->worker_count; w++) {
     exec_worker *worker = &r->pipeline->workers[w];
     worker->mark_first = NULL;
@@ -246,48 +370,12 @@ static void forget_marks(run *r) {
   }
 }
 
-static dp_status keep_issue(run *r) {
-  double issue_s = 0;
-  int count = 0;
-  for (uint32_t i = 0; i < r->program->instruction_count; i++) count += r->only[i];
-  for (uint32_t l = 0; l < r->program->lane_count; l++) {
-    issue_s += r->pipeline->lanes[l].issue_s;
-    r->pipeline->lanes[l].issue_s = 0;
-  }
-  /* on the host an instruction is done when it is issued */
-  const double each_s = r->pipeline->work.kind->deferred ? issue_s / count : 0;
-  return dp_array_push(&r->units->issues, each_s) ? DP_OK : dp_fail_memory(r->error);
-}
-
-static dp_status keep_marks(run *r) {
-  for (uint32_t i = 0; i < r->program->instruction_count; i++) {
-    if (r->bare_s[i] == 0 || r->marked_s[i] == 0) continue;
-    const uint32_t units = r->program->works[r->program->instructions[i].class_id].unit_count;
-    const double mark_s = (r->marked_s[i] - r->bare_s[i]) / (units + 1);
-    if (!dp_array_push(&r->units->marks, mark_s)) return dp_fail_memory(r->error);
-  }
-  return DP_OK;
-}
-
-static dp_status take_bare(run *r, double seconds) {
-  const double began_s = dp_clock_s();
-  forget_marks(r);
-  choose(r, true, 0, 1, r->program->worker_count, -1);
-  DP_TRY(step_only(r)); /* what is recorded anew takes longer */
-  for (uint32_t l = 0; l < r->program->lane_count; l++) r->pipeline->lanes[l].issue_s = 0;
-  for (int i = 0; i < 2 || (i < MOST_ROUNDS && dp_clock_s() - began_s < seconds); i++) {
-    DP_TRY(step_only(r));
-    keep_least(r, r->bare_s);
-    DP_TRY(keep_gaps(r));
-    DP_TRY(keep_issue(r));
-  }
-  return keep_marks(r);
-}
-
 /* A whole step, from without: what it takes before its first instruction starts and after its last has ended. */
 static dp_status take_steps(run *r) {
   enum { TIMES = 2 };
   const plan_program *program = r->program;
+  forget_marks(r);
+  DP_TRY(exec_pipeline_step_only(r->pipeline, &r->step, NULL, r->error)); /* what is recorded anew takes longer */
   for (int i = 0; i < TIMES; i++) {
     double first_s = INFINITY, last_s = 0;
     const double began_s = dp_clock_s();
@@ -319,7 +407,8 @@ static dp_status compute(void *data, double *seconds, dp_error *error) {
 /* The same whatever is computed beside: once. */
 static dp_status take_links(run *r) {
   if (r->units->links.measured || r->how->sharers < 2) return DP_OK;
-  choose(r, true, 0, 1, r->program->worker_count, -1);
+  choose(r, true, MIXED, 0, r->program->worker_count);
+  r->pipeline->work.hold_s = 0;
   return exec_units_measure_links(r->units, r->pipeline, compute, r, r->error);
 }
 
@@ -359,6 +448,7 @@ static dp_status make_marks(run *r) {
     DP_TRY(worker->kind->make_marks(worker, count, r->error));
     worker->mark_first = &r->marks[lane->first];
     worker->unrecorded = r->unrecorded;
+    r->most_marks = count > r->most_marks ? count : r->most_marks;
   }
   return DP_OK;
 }
@@ -406,9 +496,9 @@ static dp_status measure(run *r) {
   DP_TRY(find_places(r, &options.places));
   r->only = DP_ARENA_NEW(&r->arena, uint8_t, n);
   r->marks = DP_ARENA_NEW(&r->arena, uint32_t, n);
-  r->marked_s = DP_ARENA_NEW(&r->arena, double, n);
-  r->bare_s = DP_ARENA_NEW(&r->arena, double, n);
-  if (!r->only || !r->marks || !r->marked_s || !r->bare_s) return dp_fail_memory(r->error);
+  r->fine = DP_ARENA_NEW(&r->arena, spans, PARTS * (size_t)n);
+  r->bare = DP_ARENA_NEW(&r->arena, spans, PARTS * (size_t)n);
+  if (!r->only || !r->marks || !r->fine || !r->bare) return dp_fail_memory(r->error);
   DP_TRY(make_rows(r));
   DP_TRY(exec_units_part(r->units, r->how->sms, r->how->sharers, r->error));
   DP_TRY(exec_pipeline_create(r->program, r->how->graph, &options, &r->pipeline, r->error));
@@ -424,9 +514,8 @@ static dp_status measure(run *r) {
   DP_TRY(worker->kind->read_mark(r->pipeline, worker, r->marks[compute_of(r, 0)->first], &at_s, r->error));
   r->began = true;
   DP_TRY(keep_runtime(r));
-  DP_TRY(take_marked(r, r->how->seconds * 0.8));
+  DP_TRY(take_units(r, r->how->seconds));
   DP_TRY(take_optimizers(r));
-  DP_TRY(take_bare(r, r->how->seconds * 0.2));
   DP_TRY(take_steps(r));
   DP_TRY(take_links(r));
   return exec_units_end_run(r->units, r->error);
@@ -439,6 +528,7 @@ static dp_status measure_once(const exec_units_how *how, exec_units *units, bool
   const dp_status status = measure(&r);
   *began = r.began;
   exec_pipeline_free(r.pipeline);
+  dp_array_free(&r.pendings);
   dp_arena_free(&r.arena);
   return status;
 }

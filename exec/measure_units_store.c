@@ -26,7 +26,6 @@ void exec_units_free(exec_units *u) {
   dp_array_free(&u->gaps);
   dp_array_free(&u->rests);
   dp_array_free(&u->issues);
-  dp_array_free(&u->marks);
   dp_array_free(&u->begins);
   dp_array_free(&u->runtimes);
   dp_arena_free(&u->arena);
@@ -53,7 +52,7 @@ dp_status exec_units_keep(exec_units *u, size_t row, bool first, const exec_unit
 }
 
 dp_status exec_units_part(exec_units *u, int64_t sms, int sharers, dp_error *error) {
-  u->gaps.count = u->rests.count = u->issues.count = u->marks.count = u->begins.count = u->runtimes.count = 0;
+  u->gaps.count = u->rests.count = u->issues.count = u->begins.count = u->runtimes.count = 0;
   for (u->part = 0; u->part < u->parts.count; u->part++)
     if (u->parts.items[u->part].sms == sms) return DP_OK;
   const plan_profile_part made = {.sms = sms, .workers = sharers};
@@ -71,11 +70,9 @@ static double mean(const exec_units_series *series) {
 
 dp_status exec_units_end_run(exec_units *u, dp_error *error) {
   plan_profile_part *part = &u->parts.items[u->part];
-  const double mark_s = fmax(0, middle(&u->marks));
   (void)error;
-  if (u->programs.items[u->part] == 0 || mark_s < u->mark_s) u->mark_s = mark_s;
   u->programs.items[u->part]++;
-  part->instruction_s += fmax(0, middle(&u->gaps)) + fmax(0, mean(&u->rests) - mark_s);
+  part->instruction_s += fmax(0, middle(&u->gaps)) + fmax(0, mean(&u->rests));
   part->issue_s += fmax(0, middle(&u->issues));
   part->step_s += fmax(0, middle(&u->begins));
   part->runtime_bytes += (int64_t)middle(&u->runtimes);
@@ -84,63 +81,81 @@ dp_status exec_units_end_run(exec_units *u, dp_error *error) {
 
 /* ---- solving ---- */
 
-double exec_units_between(double alone_s, double half_s, double busy_s, double crowd) {
-  return alone_s + fmin(2 * crowd, 1) * (half_s - alone_s) + fmax(2 * crowd - 1, 0) * (busy_s - half_s);
-}
-
-/* Without its mark, which is the smaller part of it where anything is known. */
-static double own_s(const exec_units_sample *sample, double mark_s) {
-  return fmax(fmax(1e-9, sample->seconds / 2), sample->seconds - mark_s);
+double exec_units_between(const exec_units_times *times, const double beside[2]) {
+  double seconds = times->alone_s;
+  for (int k = 0; k < 2; k++) seconds += beside[k] * (times->beside_s[k] - times->alone_s);
+  return seconds;
 }
 
 static bool is_aside(const exec_units_samples *samples, size_t i) {
   return samples->count >= LEAST && i % ASIDE == ASIDE - 1;
 }
 
-static double middle_of(const exec_units_samples *samples, exec_units_phase phase, double mark_s, double *scratch,
-                        size_t *count) {
-  *count = 0;
+static bool middle_alone(const exec_units_samples *samples, double *scratch, double *seconds) {
+  size_t count = 0;
   for (size_t i = 0; i < samples->count; i++)
-    if (samples->items[i].phase == phase && !is_aside(samples, i))
-      scratch[(*count)++] = own_s(&samples->items[i], mark_s);
-  return dp_median(scratch, *count);
+    if (samples->items[i].alone && !is_aside(samples, i)) scratch[count++] = samples->items[i].seconds;
+  *seconds = fmax(1e-9, dp_median(scratch, count));
+  return count > 0;
 }
 
-/* Of a phase, what each sample says of the time at a crowd of 1/2, or of 1: known is the time at 0, or at 1/2. */
-static double reach(const exec_units_samples *samples, exec_units_phase phase, double mark_s, double from,
-                    double known_s, double *scratch, size_t *count) {
-  const double least = 0.1; /* of the way from what is known, of a sample that says anything */
-  *count = 0;
-  for (size_t i = 0; i < samples->count; i++) {
+/* Sums of normal equations: of both shares and of what is more than alone. */
+typedef struct normal {
+  double xx[2], xy, xr[2];
+} normal;
+
+/* The middles of a group's samples, from one to before another, join them. */
+static void join_group(const exec_units_samples *samples, size_t from, size_t to, double alone_s, double *scratch,
+                       normal *n) {
+  double *column[3] = {scratch, scratch + samples->count, scratch + 2 * samples->count};
+  size_t count = 0;
+  for (size_t i = from; i < to; i++) {
     const exec_units_sample *s = &samples->items[i];
-    const double way = fmin(2 * (s->crowd - from), 1);
-    if (s->phase != phase || is_aside(samples, i) || way < least) continue;
-    scratch[(*count)++] = known_s + fmax(0, own_s(s, mark_s) - known_s) / way;
+    if (is_aside(samples, i)) continue;
+    for (int k = 0; k < 2; k++) column[k][count] = s->beside[k];
+    column[2][count++] = s->seconds - alone_s;
   }
-  return dp_median(scratch, *count);
+  if (count == 0) return;
+  const double x[2] = {dp_median(column[0], count), dp_median(column[1], count)}, r = dp_median(column[2], count);
+  for (int k = 0; k < 2; k++) {
+    n->xx[k] += x[k] * x[k];
+    n->xr[k] += x[k] * r;
+  }
+  n->xy += x[0] * x[1];
 }
 
-bool exec_units_solve(const exec_units_samples *samples, double mark_s, double *scratch, double *alone_s,
-                      double *half_s, double *busy_s) {
-  size_t alone, half, busy;
-  double alone_at = middle_of(samples, EXEC_UNITS_ALONE, mark_s, scratch, &alone);
-  if (alone == 0) return false;
-  double half_at = reach(samples, EXEC_UNITS_HALF, mark_s, 0, alone_at, scratch, &half);
-  double busy_at = half ? reach(samples, EXEC_UNITS_BUSY, mark_s, 0.5, half_at, scratch, &busy) : 0;
-  if (!half) { /* one other worker: none or all of them */
-    busy = 0;
-    for (size_t i = 0; i < samples->count; i++)
-      if (samples->items[i].phase == EXEC_UNITS_BUSY && samples->items[i].crowd > 0.2 && !is_aside(samples, i))
-        scratch[busy++] =
-            alone_at + fmax(0, own_s(&samples->items[i], mark_s) - alone_at) / fmin(samples->items[i].crowd, 1);
-    busy_at = busy ? dp_median(scratch, busy) : alone_at;
-    half_at = (alone_at + busy_at) / 2;
-  } else if (!busy) {
-    busy_at = 2 * half_at - alone_at;
+/* Neither less than nothing. Where the runs hardly tell one from the other, both are alike. */
+static void solve_both(const normal *n, double more_s[2]) {
+  const double likeness = 0.005 * (n->xx[0] + n->xx[1]);
+  const double a = n->xx[0] + likeness, b = n->xx[1] + likeness, c = n->xy - likeness, det = a * b - c * c;
+  more_s[0] = more_s[1] = 0;
+  if (n->xx[0] + n->xx[1] <= 0 || det <= 0) return;
+  more_s[0] = (n->xr[0] * b - n->xr[1] * c) / det;
+  more_s[1] = (n->xr[1] * a - n->xr[0] * c) / det;
+  for (int k = 0; k < 2; k++)
+    if (more_s[k] < 0) {
+      more_s[k] = 0;
+      more_s[!k] = fmax(0, n->xr[!k] / (k == 0 ? b : a));
+      return;
+    }
+}
+
+static int by_group(const void *a, const void *b) {
+  const exec_units_sample *x = a, *y = b;
+  return (x->group > y->group) - (x->group < y->group);
+}
+
+bool exec_units_solve(exec_units_samples *samples, double *scratch, exec_units_times *times) {
+  normal n = {.xy = 0};
+  double more_s[2];
+  if (samples->count) qsort(samples->items, samples->count, sizeof *samples->items, by_group);
+  if (!middle_alone(samples, scratch, &times->alone_s)) return false;
+  for (size_t i = 0, end; i < samples->count; i = end) {
+    for (end = i + 1; end < samples->count && samples->items[end].group == samples->items[i].group;) end++;
+    if (!samples->items[i].alone) join_group(samples, i, end, times->alone_s, scratch, &n);
   }
-  *alone_s = alone_at;
-  *half_s = half_at;
-  *busy_s = fmax(half_at, busy_at);
+  solve_both(&n, more_s);
+  for (int k = 0; k < 2; k++) times->beside_s[k] = times->alone_s + more_s[k];
   return true;
 }
 
@@ -151,52 +166,41 @@ typedef struct check {
   exec_units_series errors, halves;
 } check;
 
-static dp_status look_aside(const exec_units_samples *samples, double mark_s, double alone_s, double half_s,
-                            double busy_s, check *c, dp_error *error) {
+static dp_status look_aside(const exec_units_samples *samples, const exec_units_times *times, check *c,
+                            dp_error *error) {
   for (size_t i = 0; i < samples->count; i++) {
     const exec_units_sample *s = &samples->items[i];
-    const double measured_s = own_s(s, mark_s);
-    if (!is_aside(samples, i)) continue;
-    if (!dp_array_push(&c->errors, fabs(exec_units_between(alone_s, half_s, busy_s, s->crowd) / measured_s - 1)))
+    if (is_aside(samples, i) && s->seconds > 0 &&
+        !dp_array_push(&c->errors, fabs(exec_units_between(times, s->beside) / s->seconds - 1)))
       return dp_fail_memory(error);
   }
   return DP_OK;
 }
 
-/* How far two runs of the same, one after another, differ. */
+/* How far two runs of the same differ. */
 static dp_status look_at_halves(const exec_units_samples *samples, check *c, dp_error *error) {
   for (size_t i = 1; i < samples->count; i++) {
     const exec_units_sample *a = &samples->items[i - 1], *b = &samples->items[i];
-    if (a->phase == b->phase && fabs(a->crowd - b->crowd) < 0.05 && b->seconds > 0 &&
-        !dp_array_push(&c->halves, fabs(a->seconds / b->seconds - 1)))
+    if (a->group == b->group && b->seconds > 0 && !dp_array_push(&c->halves, fabs(a->seconds / b->seconds - 1)))
       return dp_fail_memory(error);
   }
   return DP_OK;
 }
 
-/* Where the later microbatches were not alone, they take more than the first as they do beside others. */
-static double scaled_alone_s(const exec_units_row_data *row, double mark_s, double first_s, double *scratch) {
-  size_t first, later;
-  const double first_busy_s = middle_of(&row->samples[1], EXEC_UNITS_BUSY, mark_s, scratch, &first);
-  const double later_busy_s = middle_of(&row->samples[0], EXEC_UNITS_BUSY, mark_s, scratch, &later);
-  return first && later ? first_s * fmin(2, fmax(0.5, later_busy_s / first_busy_s)) : first_s;
-}
-
-static dp_status add_unit(const exec_units *u, const exec_units_row_data *row, double *scratch, check *c,
-                          plan_profile *profile, dp_error *error) {
+static dp_status add_unit(exec_units_row_data *row, double *scratch, check *c, plan_profile *profile, dp_error *error) {
   plan_profile_unit unit = {.sms = row->sms, .pass = row->pass};
-  const exec_units_samples *later = &row->samples[0], *first = &row->samples[1];
-  double first_half_s = 0, first_busy_s = 0;
-  const bool has_first = exec_units_solve(first, u->mark_s, scratch, &unit.first_s, &first_half_s, &first_busy_s);
-  const bool has_later = exec_units_solve(later, u->mark_s, scratch, &unit.alone_s, &unit.half_s, &unit.busy_s);
+  exec_units_samples *later = &row->samples[0], *first = &row->samples[1];
+  exec_units_times times = {0}, of_first = {0};
+  const bool has_first = exec_units_solve(first, scratch, &of_first);
+  const bool has_later = exec_units_solve(later, scratch, &times);
   if (!has_first && !has_later) return DP_OK;
-  if (has_first) DP_TRY(look_aside(first, u->mark_s, unit.first_s, first_half_s, first_busy_s, c, error));
-  if (has_later) DP_TRY(look_aside(later, u->mark_s, unit.alone_s, unit.half_s, unit.busy_s, c, error));
-  if (!has_later) {
-    unit.alone_s = scaled_alone_s(row, u->mark_s, unit.first_s, scratch);
-    unit.half_s = unit.alone_s * (first_half_s / unit.first_s);
-    unit.busy_s = unit.alone_s * (first_busy_s / unit.first_s);
-  }
+  if (has_first) DP_TRY(look_aside(first, &of_first, c, error));
+  if (has_later) DP_TRY(look_aside(later, &times, c, error));
+  if (!has_later) times = of_first;
+  unit.alone_s = times.alone_s;
+  unit.beside_forward_s = times.beside_s[0];
+  unit.beside_backward_s = times.beside_s[1];
+  unit.first_s = has_first ? of_first.alone_s : 0;
   DP_TRY(look_at_halves(later, c, error));
   unit.runs = (int64_t)(first->count + later->count);
   unit.unit = dp_arena_strdup(&profile->arena, row->key);
@@ -252,7 +256,7 @@ static void drop_known(const exec_units *u, plan_profile *profile) {
 }
 
 static dp_status add_all(const exec_units *u, double *scratch, check *c, plan_profile *profile, dp_error *error) {
-  for (size_t i = 0; i < u->rows.count; i++) DP_TRY(add_unit(u, &u->rows.items[i], scratch, c, profile, error));
+  for (size_t i = 0; i < u->rows.count; i++) DP_TRY(add_unit(&u->rows.items[i], scratch, c, profile, error));
   for (size_t i = 0; i < u->parts.count; i++) {
     plan_profile_part part = u->parts.items[i];
     const int programs = u->programs.items[i] ? u->programs.items[i] : 1;
@@ -278,7 +282,7 @@ dp_status exec_units_profile(const exec_units *u, plan_profile *profile, dp_erro
   for (size_t i = 0; i < u->rows.count; i++)
     for (int f = 0; f < 2; f++)
       if (u->rows.items[i].samples[f].count > most) most = u->rows.items[i].samples[f].count;
-  double *scratch = malloc(most * sizeof *scratch);
+  double *scratch = malloc(3 * most * sizeof *scratch);
   if (!scratch) return dp_fail_memory(error);
   drop_known(u, profile);
   const dp_status status = add_all(u, scratch, &c, profile, error);

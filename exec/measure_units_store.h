@@ -4,12 +4,11 @@
 
 #include "exec/measure_units.h"
 
-typedef enum exec_units_phase { EXEC_UNITS_ALONE, EXEC_UNITS_HALF, EXEC_UNITS_BUSY } exec_units_phase;
-
-/* A run of a unit, with its marks. */
+/* A run of a unit. */
 typedef struct exec_units_sample {
-  double seconds, crowd; /* crowd: share of the other workers of the device that computed */
-  exec_units_phase phase;
+  double seconds, beside[2]; /* share of the other workers of the device that ran forwards meanwhile, and anything else */
+  uint32_t group;            /* the same unit of the same instruction in the same kind of step */
+  bool alone;                /* in steps of one worker of the device */
 } exec_units_sample;
 typedef DP_ARRAY(exec_units_sample) exec_units_samples;
 
@@ -50,13 +49,13 @@ struct exec_units {
   DP_ARRAY(plan_profile_part) parts; /* their times and bytes are summed up over `programs` of them */
   DP_ARRAY(int) programs;
   DP_ARRAY(exec_units_optimizer) optimizers;
-  double mark_s;      /* the least of all programs */
   double clock_hz;    /* while all computed; 0: not known */
   const char *device; /* in the arena; NULL: none yet */
   exec_units_links links;
   /* the program under way */
   size_t part;
-  exec_units_series gaps, rests, issues, marks, begins, runtimes;
+  uint32_t groups; /* before it */
+  exec_units_series gaps, rests, issues, begins, runtimes;
 };
 
 /* The row of a unit, made where there is none. */
@@ -74,11 +73,13 @@ dp_status exec_units_measure_links(exec_units *units, struct exec_pipeline *pipe
                                    void *data, dp_error *error);
 dp_status exec_units_add_links(const exec_units *units, plan_profile *profile, dp_error *error);
 
-/* Between none, half and all of the others computing. */
-double exec_units_between(double alone_s, double half_s, double busy_s, double crowd);
-/* The middle of what the samples say of each; false: there are none. Every fifth is kept aside. mark_s: of a mark, in
- * each sample. `scratch` has room for all. */
-bool exec_units_solve(const exec_units_samples *samples, double mark_s, double *scratch, double *alone_s,
-                      double *half_s, double *busy_s);
+/* What a unit takes alone, and beside forwards, and else something, of all others of its device. */
+typedef struct exec_units_times {
+  double alone_s, beside_s[2];
+} exec_units_times;
+double exec_units_between(const exec_units_times *times, const double beside[2]);
+/* By least squares over the groups' middles; false: none is alone. Samples are put in the order of their groups; every
+ * fifth then is kept aside. `scratch` has room for three of each. */
+bool exec_units_solve(exec_units_samples *samples, double *scratch, exec_units_times *times);
 
 #endif

@@ -310,6 +310,7 @@ static void run(const exec_work *work, exec_worker *w, uint32_t at) {
   exec_marks marks = {.mark = mark, .data = w};
   if (w->mark_first) {
     marks.first = w->mark_first[at - compute_of(work, w)->first];
+    marks.ends_only = w->mark_ends;
     chunk.marks = &marks;
   }
   const exec_memory *memory =

@@ -48,6 +48,7 @@ typedef struct exec_worker {
   exec_trouble trouble;
   /* while its units are told apart */
   const uint32_t *mark_first; /* [compute instruction] its first mark; NULL: they are not */
+  bool mark_ends;             /* of an instruction's marks only the first and the last are there */
   bool unrecorded;            /* on a device instructions are not recorded, but run anew each time */
   double *marks_s;            /* [mark] of the host */
   float *noise;               /* of the host */
@@ -71,6 +72,7 @@ typedef struct exec_work {
   /* [instruction] Only those marked are done, by compute lanes that wait for nobody, on whatever has been received;
    * NULL: a step as it is. */
   const uint8_t *only;
+  double hold_s; /* on a device such a step begins so long after the host has begun to issue it */
 } exec_work;
 
 int exec_work_threads(const exec_work *work);    /* of each worker's kernels */

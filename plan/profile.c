@@ -186,8 +186,8 @@ void plan_profile_scale(plan_profile *profile, const plan_profile_factors *facto
     plan_profile_unit *unit = &profile->units.items[i];
     const double factor = unit->pass == PLAN_PROFILE_FORWARD ? factors->forward : factors->backward;
     unit->alone_s *= factor;
-    unit->half_s *= factor;
-    unit->busy_s *= factor;
+    unit->beside_forward_s *= factor;
+    unit->beside_backward_s *= factor;
     unit->first_s *= factor;
   }
   for (size_t i = 0; i < profile->parts.count; i++) {

@@ -92,7 +92,9 @@ typedef struct plan_profile_unit {
   const char *name; /* of one of them */
   int64_t sms;      /* multiprocessors of the device, or of the part of it, that it ran on */
   plan_profile_pass pass;
-  double alone_s, half_s, busy_s; /* while none of the other workers of its device compute, half of them, and all */
+  /* While no other worker of its device computes; while all others run forwards; while all run anything else. Where
+   * shares f and b of them do: alone_s + f (beside_forward_s - alone_s) + b (beside_backward_s - alone_s). */
+  double alone_s, beside_forward_s, beside_backward_s;
   double first_s; /* alone, where it is the first microbatch of a step, which overwrites gradients; 0: as the others */
   int64_t runs;
 } plan_profile_unit;

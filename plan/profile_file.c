@@ -89,8 +89,10 @@ static const dp_field unit_fields[] = {
     {"sms", DP_FIELD_INTEGER, AT_UNIT(sms), true, 0, 65536, NULL, "multiprocessors it ran on"},
     {"pass", DP_FIELD_CHOICE, AT_UNIT(pass), true, 0, 0, plan_profile_pass_names, "backward: both parts in one"},
     {"alone_s", DP_FIELD_REAL, AT_UNIT(alone_s), true, MIN_S, MAX_S, NULL, "s, nobody else on the device computing"},
-    {"half_s", DP_FIELD_REAL, AT_UNIT(half_s), true, MIN_S, MAX_S, NULL, "s, half of the others computing"},
-    {"busy_s", DP_FIELD_REAL, AT_UNIT(busy_s), true, MIN_S, MAX_S, NULL, "s, all workers computing"},
+    {"beside_forward_s", DP_FIELD_REAL, AT_UNIT(beside_forward_s), true, MIN_S, MAX_S, NULL,
+     "s, all other workers of the device running forwards"},
+    {"beside_backward_s", DP_FIELD_REAL, AT_UNIT(beside_backward_s), true, MIN_S, MAX_S, NULL,
+     "s, all of them running anything else"},
     TIME("first_s", AT_UNIT(first_s), false, "s, alone, of a step's first microbatch; 0: as the others"),
     {"runs", DP_FIELD_INTEGER, AT_UNIT(runs), true, 1, 1e12, NULL, "measurements behind them"},
 };

@@ -91,7 +91,7 @@ static dp_status add_unit(fit *f, int unit, plan_profile_pass pass, double secon
     plan_profile_unit *known = &f->profile->units.items[i];
     if (known->pass != pass || strcmp(known->unit, key) != 0) continue;
     known->alone_s = (known->alone_s * (double)known->runs + seconds) / (double)(known->runs + 1);
-    known->half_s = known->busy_s = known->alone_s;
+    known->beside_forward_s = known->beside_backward_s = known->alone_s;
     known->runs++;
     return DP_OK;
   }
@@ -100,8 +100,8 @@ static dp_status add_unit(fit *f, int unit, plan_profile_pass pass, double secon
                                   .sms = f->run->sms,
                                   .pass = pass,
                                   .alone_s = seconds,
-                                  .half_s = seconds,
-                                  .busy_s = seconds,
+                                  .beside_forward_s = seconds,
+                                  .beside_backward_s = seconds,
                                   .runs = 1};
   return made.unit && made.name && dp_array_push(&f->profile->units, made) ? DP_OK : dp_fail_memory(f->error);
 }

@@ -64,7 +64,7 @@ typedef struct sim_unit_cost {
   double device_s[3];                   /* by sim_direction */
   double issue_s[3];                    /* host seconds to issue it, kernel by kernel; 0 with CUDA graphs */
   double class_s[3][GRAPH_CLASS_COUNT]; /* device_s by op class */
-  double half_s[3], busy_s[3]; /* what is to be added while half of the other workers compute side by side, and all */
+  double beside_s[3][2]; /* what is to be added while all other workers run forwards side by side, or anything else */
   double first_s[3];           /* what is to be added in a step's first microbatch */
   double whole_s;              /* what is to be added where a backward is not split */
   double source_s[PLAN_SOURCE_COUNT];   /* device_s of all directions by what it rests on; without a profile 0 */

@@ -29,8 +29,7 @@ static void cost_unit(const sim_cost_context *context, const plan_profile_keys *
       const plan_profile_cost found = cost_of(context, keys, o, (plan_direction)d, key);
       cost->device_s[d] += found.alone_s;
       cost->class_s[d][graph_op_rows[keys->graph->ops.items[o].kind].op_class] += found.alone_s;
-      cost->busy_s[d] += fmax(0, found.busy_s - found.alone_s);
-      cost->half_s[d] = cost->busy_s[d] / 2;
+      for (int k = 0; k < 2; k++) cost->beside_s[d][k] += fmax(0, found.busy_s - found.alone_s);
       cost->source_s[found.source] += found.alone_s;
     }
 }
@@ -43,8 +42,8 @@ static void take_measured(const plan_profile_unit *row, double share, sim_direct
     if (by_curves <= 0 && c == GRAPH_CLASS_MEMORY) cost->class_s[d][c] = seconds;
   }
   cost->device_s[d] = seconds;
-  cost->half_s[d] = share * (row->half_s - row->alone_s);
-  cost->busy_s[d] = share * (row->busy_s - row->alone_s);
+  cost->beside_s[d][0] = share * (row->beside_forward_s - row->alone_s);
+  cost->beside_s[d][1] = share * (row->beside_backward_s - row->alone_s);
   if (row->first_s > 0) cost->first_s[d] = share * (row->first_s - row->alone_s);
   cost->issue_s[d] = 0; /* whole units are put in the queue at once */
   cost->source_s[PLAN_SOURCE_MEASURED] += seconds;

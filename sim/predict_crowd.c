@@ -3,9 +3,10 @@
  * who computes when, which follows from how much: so the program is played, each instruction takes what it met, and it
  * is played again until the step stays.
  *
- *   seconds = (alone + low half + high (busy - half)) stretch
- *   crowd   min(others that compute, workers - 1) / (workers - 1)   workers: of the profile, or parts of the GPU
- *   low     mean over the time of min(2 crowd, 1), high of max(2 crowd - 1, 0)
+ *   seconds = (alone + f forward + b backward) stretch
+ *   forward, backward: what is to be added while all others run forwards, or anything else
+ *   f, b    mean over the time of the others that do, as a share of workers - 1: of the profile, or parts of the GPU;
+ *           of more than these together as much less
  *   stretch mean over the time of max(1, computing workers * threads / cores)
  */
 #include <math.h>
@@ -19,8 +20,8 @@ static const double SETTLED = 1e-3; /* relative change of the step */
 
 /* Somebody on a machine begins, or stops, computing; what the time until then has summed up to. */
 typedef struct moment {
-  double at_s, low, high, stretch; /* sums over time for one who computes */
-  int place, change;
+  double at_s, shares[2], one, stretch; /* sums over time: of who computes, one's own share of that, for one who does */
+  int place, kind, change;
 } moment;
 
 typedef struct crowd {
@@ -28,9 +29,9 @@ typedef struct crowd {
   const plan_profile *profile;
   moment *moments;
   size_t count;
-  double *alone_s;                     /* [work] as nobody else computes */
+  double *alone_s;            /* [work] as nobody else computes */
   double *counts, *crowded_s; /* [work] how many instructions there are of it, and what these take together */
-  double *instruction_s;     /* [instruction] of compute */
+  double *instruction_s;      /* [instruction] of compute */
 } crowd;
 
 static int compare_moments(const void *a, const void *b) {
@@ -50,6 +51,11 @@ static int place_of(const sim_predictor *p, uint32_t worker) {
   return plan_device_is_processor(device->model) ? -1 - device->node : device->card;
 }
 
+/* Of forwards 0. */
+static int kind_of(const plan_program *program, uint32_t instruction) {
+  return program->instructions[instruction].opcode != PLAN_FORWARD;
+}
+
 static void find_moments(crowd *c) {
   const plan_timeline *t = &c->p->out->timeline;
   const plan_program *program = t->program;
@@ -57,8 +63,12 @@ static void find_moments(crowd *c) {
   for (int w = 0; w < program->worker_count; w++) {
     const plan_lane *lane = &program->lanes[program->worker_lane[w]];
     for (uint32_t i = lane->first; lane->kind == PLAN_LANE_COMPUTE && i < lane->first + lane->count; i++) {
-      c->moments[c->count++] = (moment){.at_s = t->start_s[i], .place = place_of(c->p, (uint32_t)w), .change = 1};
-      c->moments[c->count++] = (moment){.at_s = t->end_s[i], .place = place_of(c->p, (uint32_t)w), .change = -1};
+      moment m = {
+          .at_s = t->start_s[i], .place = place_of(c->p, (uint32_t)w), .kind = kind_of(program, i), .change = 1};
+      c->moments[c->count++] = m;
+      m.at_s = t->end_s[i];
+      m.change = -1;
+      c->moments[c->count++] = m;
     }
   }
   qsort(c->moments, c->count, sizeof *c->moments, compare_moments);
@@ -66,19 +76,20 @@ static void find_moments(crowd *c) {
   const bool shares_card = !plan_device_is_processor(first_device->model);
   const double most_others = (double)(shares_card ? first_device->parts : c->profile->workers) - 1;
   const double share = shares_card ? 0 : (double)c->profile->threads / (double)c->profile->cores;
-  int active = 0;
+  int active[2] = {0, 0};
   for (size_t m = 0; m < c->count; m++) {
     moment *now = &c->moments[m];
     const bool first = m == 0 || now->place != now[-1].place;
-    if (first) active = 0;
+    if (first) active[0] = active[1] = 0;
     if (!first) {
       const double passed_s = now->at_s - now[-1].at_s;
-      const double share_of_others = most_others > 0 && active > 1 ? fmin(active - 1, most_others) / most_others : 0;
-      now->low = now[-1].low + passed_s * fmin(2 * share_of_others, 1);
-      now->high = now[-1].high + passed_s * fmax(2 * share_of_others - 1, 0);
-      now->stretch = now[-1].stretch + passed_s * fmax(1, active * share);
+      const int all = active[0] + active[1];
+      const double one = most_others > 0 && all > 1 ? 1 / fmax(all - 1, most_others) : 0;
+      for (int k = 0; k < 2; k++) now->shares[k] = now[-1].shares[k] + passed_s * active[k] * one;
+      now->one = now[-1].one + passed_s * one;
+      now->stretch = now[-1].stretch + passed_s * fmax(1, all * share);
     }
-    active += now->change;
+    active[now->kind] += now->change;
   }
 }
 
@@ -97,13 +108,16 @@ static const moment *moment_at(const crowd *c, int place, double at_s) {
 }
 
 /* What an instruction takes beside those it met. From the third round on half way, lest two states take turns. */
-static double crowded_s(const crowd *c, uint32_t work, const moment *start, const moment *end, double before_s,
-                        int round) {
+static double crowded_s(const crowd *c, uint32_t work, int kind, const moment *start, const moment *end,
+                        double before_s, int round) {
   const sim_predictor *p = c->p;
   const double met_s = end->at_s - start->at_s;
+  double more_s = 0;
   if (met_s <= 0) return before_s;
-  const double low = (end->low - start->low) / met_s, high = (end->high - start->high) / met_s;
-  const double more_s = low * p->work_half_s[work] + high * (p->work_busy_s[work] - p->work_half_s[work]);
+  for (int k = 0; k < 2; k++) {
+    const double own = k == kind ? end->one - start->one : 0;
+    more_s += (end->shares[k] - start->shares[k] - own) / met_s * p->work_beside_s[k][work];
+  }
   const double seconds = (c->alone_s[work] + more_s) * (end->stretch - start->stretch) / met_s;
   return round < 2 ? seconds : (seconds + before_s) / 2;
 }
@@ -120,7 +134,7 @@ static void meet_others(crowd *c, int round) {
     for (uint32_t i = lane->first; lane->kind == PLAN_LANE_COMPUTE && i < lane->first + lane->count; i++) {
       const moment *start = moment_at(c, place, t->start_s[i]), *end = moment_at(c, place, t->end_s[i]);
       const uint32_t work = program->instructions[i].class_id;
-      c->instruction_s[i] = crowded_s(c, work, start, end, c->instruction_s[i], round);
+      c->instruction_s[i] = crowded_s(c, work, kind_of(program, i), start, end, c->instruction_s[i], round);
       c->counts[work]++;
       c->crowded_s[work] += c->instruction_s[i];
     }

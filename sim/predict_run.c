@@ -39,14 +39,11 @@ static dp_status cost_compression(sim_predictor *p) {
 
 /* What is to be added beside others that compute. */
 static void add_crowded_span(const sim_predictor *p, const sim_device_kind *kind, int direction, int first, int count,
-                             double *half_s, double *busy_s) {
+                             double beside_s[2]) {
   for (int u = first; u < first + count; u++) {
     const sim_unit_cost *unit = &kind->units[u];
-    *half_s += unit->half_s[direction];
-    *busy_s += unit->busy_s[direction];
-    if (direction != SIM_BACKWARD_INPUT || !p->out->plan.recompute[u]) continue;
-    *half_s += unit->half_s[SIM_FORWARD];
-    *busy_s += unit->busy_s[SIM_FORWARD];
+    const bool again = direction == SIM_BACKWARD_INPUT && p->out->plan.recompute[u];
+    for (int k = 0; k < 2; k++) beside_s[k] += unit->beside_s[direction][k] + (again ? unit->beside_s[SIM_FORWARD][k] : 0);
   }
 }
 
@@ -65,7 +62,7 @@ static double first_and_whole_s(const sim_predictor *p, const sim_device_kind *k
 }
 
 typedef struct work_cost {
-  double device_s, half_s, busy_s, issue_s, tensor_s;
+  double device_s, issue_s, tensor_s, beside_s[2];
 } work_cost;
 
 static work_cost cost_one_work(const sim_predictor *p, const plan_work *work) {
@@ -95,7 +92,7 @@ static work_cost cost_one_work(const sim_predictor *p, const plan_work *work) {
   for (int d = 0; d < 3; d++)
     if (directions[d]) {
       s += sim_kind_span_s(kind, d, first, count);
-      if (kind->context.profile) add_crowded_span(p, kind, d, first, count, &c.half_s, &c.busy_s);
+      if (kind->context.profile) add_crowded_span(p, kind, d, first, count, c.beside_s);
       c.issue_s += sim_prefix_span(kind->issue_prefix[d], first, count);
       if (kind->tensor_prefix[d]) c.tensor_s += sim_prefix_span(kind->tensor_prefix[d], first, count);
     }
@@ -113,8 +110,7 @@ static work_cost cost_one_work(const sim_predictor *p, const plan_work *work) {
     const int64_t parameters = plan_trainable_parameters(&out->plan, &out->graph, rank);
     s += c.tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32, parameters);
     const double busy_s = sim_cost_optimizer_busy_s(&kind->context, out->plan.optimizer, parameters);
-    c.half_s += busy_s / 2;
-    c.busy_s += busy_s;
+    for (int k = 0; k < 2; k++) c.beside_s[k] += busy_s;
   }
   c.device_s = s;
   return c;
@@ -125,21 +121,21 @@ static dp_status cost_works(sim_predictor *p) {
   p->work_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_issue_s = SIM_SCRATCH(p, double, program->work_count);
   p->work_tensor_s = SIM_SCRATCH(p, double, program->work_count);
-  p->work_half_s = SIM_SCRATCH(p, double, program->work_count);
-  p->work_busy_s = SIM_SCRATCH(p, double, program->work_count);
-  if (!p->work_s || !p->work_issue_s || !p->work_tensor_s || !p->work_half_s || !p->work_busy_s)
+  for (int k = 0; k < 2; k++) p->work_beside_s[k] = SIM_SCRATCH(p, double, program->work_count);
+  if (!p->work_s || !p->work_issue_s || !p->work_tensor_s || !p->work_beside_s[0] || !p->work_beside_s[1])
     return dp_fail_memory(p->error);
   const uint32_t pipeline_works = program->work_count / (uint32_t)plan_copy_count(&p->out->plan);
   for (uint32_t w = 0; w < program->work_count; w++) {
     const plan_work *work = &program->works[w], *first = &program->works[w % pipeline_works];
     const uint32_t like = w % pipeline_works; /* copies are alike */
     const bool alike = p->kind_of_worker[work->worker] == p->kind_of_worker[first->worker] && work != first;
-    const work_cost c = alike ? (work_cost){p->work_s[like], p->work_half_s[like], p->work_busy_s[like],
-                                            p->work_issue_s[like], p->work_tensor_s[like]}
+    const work_cost c = alike ? (work_cost){p->work_s[like],
+                                            p->work_issue_s[like],
+                                            p->work_tensor_s[like],
+                                            {p->work_beside_s[0][like], p->work_beside_s[1][like]}}
                               : cost_one_work(p, work);
     p->work_s[w] = c.device_s;
-    p->work_half_s[w] = c.half_s;
-    p->work_busy_s[w] = c.busy_s;
+    for (int k = 0; k < 2; k++) p->work_beside_s[k][w] = c.beside_s[k];
     p->work_issue_s[w] = c.issue_s;
     p->work_tensor_s[w] = c.tensor_s;
   }

@@ -33,7 +33,7 @@ typedef struct sim_predictor {
   int tensor_link_count;
   int *tensor_link_of_worker; /* NULL without tensor groups */
   double *work_s, *work_issue_s;
-  double *work_half_s, *work_busy_s; /* with a profile: what is to be added when half of the others compute, and all */
+  double *work_beside_s[2]; /* with a profile: what is to be added when all others run forwards, or anything else */
   double *work_tensor_s; /* the part of work_s that is collectives of the tensor group */
   sim_transfer *messages, *collectives;
   double *link_capacity; /* [link] bytes/s */

@@ -42,53 +42,87 @@ static void near(double got, double expected) {
 
 /* ---- solving ---- */
 
-static void add(exec_units_samples *samples, exec_units_phase phase, double crowd, double seconds) {
-  const exec_units_sample sample = {.seconds = seconds, .crowd = crowd, .phase = phase};
+static void add(exec_units_samples *samples, uint32_t group, double forward, double backward, double seconds) {
+  const exec_units_sample sample = {
+      .seconds = seconds, .beside = {forward, backward}, .group = group, .alone = group == 0};
   ck_assert(dp_array_push(samples, sample));
+}
+
+static const exec_units_times law = {.alone_s = 1e-3, .beside_s = {1.2e-3, 2e-3}};
+static void add_by_law(exec_units_samples *samples, uint32_t group, double forward, double backward) {
+  const double beside[2] = {forward, backward};
+  add(samples, group, forward, backward, exec_units_between(&law, beside));
+}
+
+static exec_units_times solve(exec_units_samples *samples) {
+  double scratch_s[3 * 64];
+  exec_units_times times;
+  ck_assert_uint_le(samples->count, 64);
+  ck_assert(exec_units_solve(samples, scratch_s, &times));
+  return times;
+}
+
+static void near_within(double got, double expected, double bound) {
+  ck_assert_msg(fabs(got - expected) <= bound * fabs(expected), "%.12g, expected %.12g", got, expected);
 }
 
 /* Runs that follow the law give back what it was made with, whatever the others did meanwhile; slow ones do not count.
  */
 START_TEST(what_runs_were_made_of_is_found_again) {
-  const double alone = 1e-3, half = 1.2e-3, busy = 2e-3, mark = 1e-6;
   exec_units_samples samples = {0};
-  double scratch_s[32], got[3];
-  for (int i = 0; i < 3; i++) add(&samples, EXEC_UNITS_ALONE, 0, alone + mark);
-  for (int i = 0; i < 4; i++) {
-    const double crowd = 0.2 + 0.08 * i;
-    add(&samples, EXEC_UNITS_HALF, crowd, exec_units_between(alone, half, busy, crowd) + mark);
-    add(&samples, EXEC_UNITS_BUSY, 0.7 + crowd / 2, exec_units_between(alone, half, busy, 0.7 + crowd / 2) + mark);
-  }
-  add(&samples, EXEC_UNITS_BUSY, 0.9, 1); /* the machine did something else */
-  ck_assert(exec_units_solve(&samples, mark, scratch_s, &got[0], &got[1], &got[2]));
-  near(got[0], alone);
-  near(got[1], half);
-  near(got[2], busy);
+  for (int i = 0; i < 3; i++)
+    for (uint32_t group = 0; group < 5; group++) {
+      const double forwards[] = {0, 1, 0, 0.6, 0.3}, backwards[] = {0, 0, 1, 0.3, 0.7};
+      add_by_law(&samples, group, forwards[group], backwards[group]);
+    }
+  add(&samples, 3, 0.6, 0.3, 1); /* the machine did something else */
+  const exec_units_times got = solve(&samples);
+  near(got.alone_s, law.alone_s);
+  for (int k = 0; k < 2; k++) near_within(got.beside_s[k], law.beside_s[k], 0.02);
+  for (size_t i = 1; i < samples.count; i++) ck_assert_uint_le(samples.items[i - 1].group, samples.items[i].group);
   dp_array_free(&samples);
 }
 END_TEST
 
-/* Two workers: the other one computes or does not. */
-START_TEST(one_other_worker_is_all_of_them) {
+/* Where the others only ever did both alike, one is not told from the other; where they did one, it is. */
+START_TEST(what_was_not_told_apart_is_alike) {
+  exec_units_samples both = {0}, one = {0};
+  add(&both, 0, 0, 0, 2);
+  add(&both, 1, 0.5, 0.5, 3);
+  add(&both, 2, 0.25, 0.25, 2.5);
+  exec_units_times got = solve(&both);
+  near_within(got.beside_s[0], 3, 1e-6);
+  near_within(got.beside_s[1], 3, 1e-6);
+  add(&one, 0, 0, 0, 2);
+  add(&one, 1, 0, 1, 3);
+  got = solve(&one);
+  near_within(got.beside_s[1], 3, 0.02);
+  ck_assert(got.beside_s[0] > 2 && got.beside_s[0] <= 3.01);
+  dp_array_free(&both);
+  dp_array_free(&one);
+}
+END_TEST
+
+/* Nobody is faster for others beside. */
+START_TEST(others_never_help) {
   exec_units_samples samples = {0};
-  double scratch_s[32], got[3];
-  add(&samples, EXEC_UNITS_ALONE, 0, 2);
-  add(&samples, EXEC_UNITS_BUSY, 0.5, 2.5);
-  add(&samples, EXEC_UNITS_BUSY, 1, 3);
-  ck_assert(exec_units_solve(&samples, 0, scratch_s, &got[0], &got[1], &got[2]));
-  near(got[0], 2);
-  near(got[1], 2.5);
-  near(got[2], 3);
-  near(exec_units_between(2, 2.5, 3, 1), 3);
+  add(&samples, 0, 0, 0, 2);
+  add(&samples, 1, 1, 0, 1.9);
+  add(&samples, 2, 0, 1, 2.4);
+  add(&samples, 3, 0.5, 0.5, 2.1);
+  const exec_units_times got = solve(&samples);
+  near(got.beside_s[0], 2);
+  ck_assert(got.beside_s[1] > 2.2 && got.beside_s[1] < 2.5);
   dp_array_free(&samples);
 }
 END_TEST
 
 START_TEST(without_a_run_alone_nothing_is_known) {
   exec_units_samples samples = {0};
-  double scratch_s[32], got[3];
-  add(&samples, EXEC_UNITS_BUSY, 1, 3);
-  ck_assert(!exec_units_solve(&samples, 0, scratch_s, &got[0], &got[1], &got[2]));
+  double scratch_s[3];
+  exec_units_times times;
+  add(&samples, 1, 0, 1, 3);
+  ck_assert(!exec_units_solve(&samples, scratch_s, &times));
   dp_array_free(&samples);
 }
 END_TEST
@@ -144,7 +178,9 @@ START_TEST(every_unit_is_measured) {
   for (size_t i = 0; i < profile.units.count; i++) {
     const plan_profile_unit *unit = &profile.units.items[i];
     passes[unit->pass]++;
-    ck_assert_msg(unit->alone_s > 0 && unit->half_s >= unit->alone_s && unit->busy_s >= unit->half_s, "%s", unit->name);
+    ck_assert_msg(
+        unit->alone_s > 0 && unit->beside_forward_s >= unit->alone_s && unit->beside_backward_s >= unit->alone_s, "%s",
+        unit->name);
     ck_assert_int_eq(unit->first_s > 0,
                      unit->pass == PLAN_PROFILE_BACKWARD || unit->pass == PLAN_PROFILE_BACKWARD_WEIGHT);
   }
@@ -219,7 +255,8 @@ int main(void) {
   Suite *suite = suite_create("exec_units");
   TCase *tcase = suite_case(suite, "all", setup, teardown, 60);
   tcase_add_test(tcase, what_runs_were_made_of_is_found_again);
-  tcase_add_test(tcase, one_other_worker_is_all_of_them);
+  tcase_add_test(tcase, what_was_not_told_apart_is_alike);
+  tcase_add_test(tcase, others_never_help);
   tcase_add_test(tcase, without_a_run_alone_nothing_is_known);
   tcase_add_test(tcase, every_unit_is_measured);
   tcase_add_test(tcase, a_step_is_the_sum_of_its_units);
