@@ -10,23 +10,22 @@
 #include "exec/machine.h"
 #include "exec/measure_units_store.h"
 
-enum { FIRST_STEPS = 2, MOST_ROUNDS = 50 };
+enum { FIRST_STEPS = 2, MOST_ROUNDS = 50, ASIDE = 5, LEAST = 5 }; /* every fifth is kept aside, of so many */
 
 /* What of a program is played: see measure_units.h. */
 typedef enum part { ALONE, FORWARDS, BACKWARDS, EVEN_FORWARD, ODD_FORWARD, MIXED, PARTS } part;
 
-/* A unit's run, before what its marks take is known. */
+/* A unit's run alone, before what its marks take is known. */
 typedef struct pending {
   size_t row;
+  int worker;
   uint32_t instruction;
-  int part;
-  bool first; /* microbatch of a step, which overwrites gradients */
-  exec_units_sample sample;
+  double seconds;
 } pending;
 
-/* What lies between the first and the last mark of an instruction. */
+/* What lies between the first and the last mark of an instruction, round by round, and who else computed meanwhile. */
 typedef struct spans {
-  double seconds[MOST_ROUNDS];
+  double seconds[MOST_ROUNDS], beside[2][MOST_ROUNDS];
   int count;
 } spans;
 
@@ -37,14 +36,13 @@ typedef struct run {
   const plan_program *program;
   exec_pipeline *pipeline;
   exec_step step;
-  bool filled;         /* the device has its inputs */
-  bool unrecorded;     /* units are told apart in instructions that are not recorded */
-  bool began;          /* these can be told apart */
-  bool ends_only;      /* only the first mark and the last are there */
-  uint8_t *only;       /* [instruction] */
-  uint32_t *marks;     /* [instruction] its worker's first */
-  uint32_t most_marks; /* of a worker */
-  spans *fine, *bare;  /* [part][instruction] with all marks, and with two */
+  bool filled;        /* the device has its inputs */
+  bool unrecorded;    /* units are told apart in instructions that are not recorded */
+  bool began;         /* these can be told apart */
+  bool ends_only;     /* only the first mark and the last are there */
+  uint8_t *only;      /* [instruction] */
+  uint32_t *marks;    /* [instruction] its worker's first */
+  spans *fine, *bare; /* [instruction] alone, with all marks; [part][instruction] with two */
   DP_ARRAY(pending) pendings;
   size_t *row_of; /* [unit * passes + pass] */
   dp_arena arena;
@@ -123,23 +121,28 @@ static bool in_part(part of, int w, const plan_instruction *i) {
   }
 }
 
-/* Passes of the workers first to end - 1, or their optimizers; a device waits until the host has issued them. */
-static void choose(run *r, bool passes, part of, int first, int end) {
-  const double base_s = 0.5e-3, each_s = 0.5e-3; /* more than any was seen to take */
-  int most = 0;
+/* Passes of the workers first to end - 1. */
+static void choose(run *r, part of, int first, int end) {
   memset(r->only, 0, r->program->instruction_count);
   for (int w = first; w < end; w++) {
     const plan_lane *lane = compute_of(r, w);
-    int count = 0;
     for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
       const plan_instruction *instruction = &r->program->instructions[i];
-      r->only[i] =
-          passes ? is_pass(instruction) && in_part(of, w, instruction) : instruction->opcode == PLAN_OPTIMIZER_STEP;
-      count += r->only[i];
+      r->only[i] = is_pass(instruction) && in_part(of, w, instruction);
     }
-    most = count > most ? count : most;
   }
-  r->pipeline->work.hold_s = base_s + most * each_s;
+}
+
+/* Their optimizers. A device waits until the host has issued them: what comes first in its queue would else last until
+ * that has. */
+static void choose_optimizers(run *r, int first, int end) {
+  memset(r->only, 0, r->program->instruction_count);
+  for (int w = first; w < end; w++) {
+    const plan_lane *lane = compute_of(r, w);
+    for (uint32_t i = lane->first; i < lane->first + lane->count; i++)
+      r->only[i] = r->program->instructions[i].opcode == PLAN_OPTIMIZER_STEP;
+  }
+  r->pipeline->work.hold_s = 2e-3; /* more than it was seen to take */
 }
 
 /* ---- steps ---- */
@@ -166,12 +169,15 @@ static dp_status read_mark(const run *r, int w, uint32_t number, double *at_s) {
   return worker->kind->read_mark(r->pipeline, worker, number, at_s, r->error);
 }
 
-static spans *spans_of(const run *r, spans *all, part of, uint32_t i) {
-  return &all[(size_t)of * r->program->instruction_count + i];
+static spans *bare_of(const run *r, part of, uint32_t i) {
+  return &r->bare[(size_t)of * r->program->instruction_count + i];
 }
 
-static void keep_span(spans *s, double seconds) {
-  if (s->count < MOST_ROUNDS) s->seconds[s->count++] = seconds;
+static void keep_span(spans *s, double seconds, const double beside[2]) {
+  if (s->count == MOST_ROUNDS) return;
+  s->seconds[s->count] = seconds;
+  for (int k = 0; k < 2; k++) s->beside[k][s->count] = beside ? beside[k] : 0;
+  s->count++;
 }
 
 /* The unit that is the k-th to run. */
@@ -179,12 +185,7 @@ static uint32_t unit_of(const plan_work *work, plan_profile_pass pass, uint32_t 
   return pass == PLAN_PROFILE_FORWARD ? work->first_unit + k : work->first_unit + work->unit_count - 1 - k;
 }
 
-/* Of a worker's units, by mark. */
-static uint32_t group_of(const run *r, int w, part of) {
-  return r->units->groups + ((uint32_t)of * (uint32_t)r->program->worker_count + (uint32_t)w) * r->most_marks;
-}
-
-static dp_status keep_units(run *r, int w, uint32_t at, part of) {
+static dp_status keep_units(run *r, int w, uint32_t at) {
   const plan_instruction *instruction = &r->program->instructions[at];
   const plan_work *work = &r->program->works[instruction->class_id];
   const plan_profile_pass pass = pass_of(instruction);
@@ -193,36 +194,42 @@ static dp_status keep_units(run *r, int w, uint32_t at, part of) {
   const double first_s = before_s;
   for (uint32_t k = 0; k < work->unit_count; k++, before_s = after_s) {
     DP_TRY(read_mark(r, w, r->marks[at] + k + 1, &after_s));
-    pending p = {.row = r->row_of[unit_of(work, pass, k) * PLAN_PROFILE_PASS_COUNT + pass],
-                 .instruction = at,
-                 .part = of,
-                 .first = is_first(r, w, instruction),
-                 .sample = {.seconds = after_s - before_s, .alone = of == ALONE}};
-    p.sample.group = group_of(r, w, of) + r->marks[at] + k;
-    find_beside(r, w, before_s, after_s, p.sample.beside);
+    const pending p = {.row = r->row_of[unit_of(work, pass, k) * PLAN_PROFILE_PASS_COUNT + pass],
+                       .worker = w,
+                       .instruction = at,
+                       .seconds = after_s - before_s};
     if (!dp_array_push(&r->pendings, p)) return dp_fail_memory(r->error);
   }
-  keep_span(spans_of(r, r->fine, of, at), before_s - first_s);
+  keep_span(&r->fine[at], before_s - first_s, NULL);
   return DP_OK;
 }
 
-/* Between the ends, and what lies beside. */
+/* Of an instruction that another one is before: the first one of a queue lasts until the host has issued it. */
+static dp_status keep_rest(run *r, uint32_t at, double between_s) {
+  const plan_instruction *instruction = &r->program->instructions[at];
+  const exec_units_role role = instruction->opcode != PLAN_FORWARD                       ? EXEC_UNITS_OTHER
+                               : instruction->chunk == 0                                 ? EXEC_UNITS_FEEDS
+                               : instruction->chunk == r->program->plan->chunk_count - 1 ? EXEC_UNITS_HAS_LOSS
+                                                                                         : EXEC_UNITS_OTHER;
+  if (at == compute_of(r, r->program->lanes[r->pipeline->lane_of[at]].worker)->first || !r->only[at - 1]) return DP_OK;
+  return dp_array_push(&r->units->rests[role], span_s(r, at) - between_s) ? DP_OK : dp_fail_memory(r->error);
+}
+
 static dp_status keep_ends(run *r, int w, uint32_t at, part of) {
   const plan_work *work = &r->program->works[r->program->instructions[at].class_id];
-  double first_s, last_s;
+  double first_s, last_s, beside[2];
   DP_TRY(read_mark(r, w, r->marks[at], &first_s));
   DP_TRY(read_mark(r, w, r->marks[at] + work->unit_count, &last_s));
-  keep_span(spans_of(r, r->bare, of, at), last_s - first_s);
-  if (of != MIXED && r->how->sharers > 1) return DP_OK;
-  const double rest_s = span_s(r, at) - (last_s - first_s);
-  return dp_array_push(&r->units->rests, rest_s) ? DP_OK : dp_fail_memory(r->error);
+  find_beside(r, w, first_s, last_s, beside);
+  keep_span(bare_of(r, of, at), last_s - first_s, beside);
+  return of == MIXED || r->how->sharers == 1 ? keep_rest(r, at, last_s - first_s) : DP_OK;
 }
 
 static dp_status keep_all(run *r, part of) {
   for (int w = 0; w < r->program->worker_count; w++) {
     const plan_lane *lane = compute_of(r, w);
     for (uint32_t i = lane->first; i < lane->first + lane->count; i++)
-      if (r->only[i]) DP_TRY(r->ends_only ? keep_ends(r, w, i, of) : keep_units(r, w, i, of));
+      if (r->only[i]) DP_TRY(r->ends_only ? keep_ends(r, w, i, of) : keep_units(r, w, i));
   }
   return DP_OK;
 }
@@ -260,7 +267,7 @@ static dp_status keep_issue(run *r) {
 
 /* Again and again, for so long, a few times at least. */
 static dp_status take(run *r, part of, double seconds) {
-  enum { LEAST_ROUNDS = 3 };
+  enum { LEAST_ROUNDS = 5 };
   const bool all = of == MIXED || r->how->sharers == 1;
   const double began_s = dp_clock_s();
   for (int i = 0; i < LEAST_ROUNDS || (i < MOST_ROUNDS && dp_clock_s() - began_s < seconds); i++) {
@@ -274,34 +281,104 @@ static dp_status take(run *r, part of, double seconds) {
   return DP_OK;
 }
 
-static dp_status take_parts(run *r, double seconds) {
+static dp_status take_alone(run *r, double seconds) {
   const int workers = r->program->worker_count, sharers = r->how->sharers;
   const int together = sharers > 1 ? 1 : workers; /* those on devices of their own are alone all the same */
-  const double alone_s = seconds / 3;
   for (int w = 0; w < workers; w += together) {
-    choose(r, true, ALONE, w, w + together);
-    DP_TRY(take(r, ALONE, sharers > 1 ? alone_s / workers : seconds));
-  }
-  for (int p = FORWARDS; sharers > 1 && p < PARTS; p++) {
-    choose(r, true, (part)p, 0, workers);
-    DP_TRY(take(r, (part)p, (seconds - alone_s) / (PARTS - FORWARDS)));
+    choose(r, ALONE, w, w + together);
+    DP_TRY(take(r, ALONE, seconds * together / workers));
   }
   return DP_OK;
 }
 
-/* A mark takes time itself: units take their share of what an instruction takes without those between them. */
+static dp_status take_together(run *r, double seconds) {
+  for (int p = FORWARDS; r->how->sharers > 1 && p < PARTS; p++) {
+    choose(r, (part)p, 0, r->program->worker_count);
+    DP_TRY(take(r, (part)p, seconds / (PARTS - FORWARDS)));
+  }
+  return DP_OK;
+}
+
+/* ---- what becomes of them ---- */
+
+static bool is_aside(const spans *s, int round) { return s->count >= LEAST && round % ASIDE == ASIDE - 1; }
+
+/* The middle of what is not kept aside. */
+static double middle(const spans *s, const double *values) {
+  double kept[MOST_ROUNDS];
+  size_t count = 0;
+  for (int i = 0; i < s->count; i++)
+    if (!is_aside(s, i)) kept[count++] = values[i];
+  return dp_median(kept, count);
+}
+
+/* Instructions of a worker that do the same work: of each microbatch; but the first one overwrites gradients. */
+static bool are_alike(const run *r, int w, uint32_t a, uint32_t b) {
+  const plan_instruction *x = &r->program->instructions[a], *y = &r->program->instructions[b];
+  return x->class_id == y->class_id && is_first(r, w, x) == is_first(r, w, y);
+}
+
+/* How much slower an instruction is beside others, from all that are like it. */
+static dp_status find_slowness(run *r, int w, uint32_t at, exec_units_slowness *slowness) {
+  const plan_lane *lane = compute_of(r, w);
+  exec_units_points points = {0};
+  dp_status status = DP_OK;
+  *slowness = (exec_units_slowness){.by = {0, 0}};
+  for (int p = FORWARDS; p < PARTS; p++)
+    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+      const spans *alone = bare_of(r, ALONE, i), *s = bare_of(r, (part)p, i);
+      if (s->count == 0 || alone->count == 0 || !are_alike(r, w, at, i)) continue;
+      const exec_units_point point = {.more = middle(s, s->seconds) / fmax(1e-9, middle(alone, alone->seconds)) - 1,
+                                      .beside = {middle(s, s->beside[0]), middle(s, s->beside[1])}};
+      if (!dp_array_push(&points, point)) status = dp_fail_memory(r->error);
+    }
+  if (status == DP_OK) exec_units_slow(points.items, points.count, slowness);
+  dp_array_free(&points);
+  return status;
+}
+
+/* What was kept aside against what the others say of it, and how far two runs of the same differ. */
+static dp_status look(run *r, uint32_t at, const exec_units_slowness *slowness) {
+  const spans *alone = bare_of(r, ALONE, at);
+  const double alone_s = middle(alone, alone->seconds);
+  for (int p = ALONE; p < PARTS; p++) {
+    const spans *s = bare_of(r, (part)p, at);
+    for (int i = 0; i < s->count; i++) {
+      const double beside[2] = {s->beside[0][i], s->beside[1][i]};
+      const double foretold_s = alone_s * exec_units_slowed(slowness, beside);
+      if (s->seconds[i] <= 0) continue;
+      if (is_aside(s, i) && !dp_array_push(&r->units->errors, fabs(foretold_s / s->seconds[i] - 1)))
+        return dp_fail_memory(r->error);
+      if (i > 0 && !dp_array_push(&r->units->repeats, fabs(s->seconds[i - 1] / s->seconds[i] - 1)))
+        return dp_fail_memory(r->error);
+    }
+  }
+  return DP_OK;
+}
+
+/* A mark takes time itself: units take their share of what an instruction takes without those between them; and all of
+ * its units are slowed as it is. */
 static dp_status keep_samples(run *r) {
   const double least = 0.5, most = 1.1;
-  for (size_t i = 0; i < r->pendings.count; i++) {
-    pending *p = &r->pendings.items[i];
-    spans *fine = spans_of(r, r->fine, (part)p->part, p->instruction);
-    spans *bare = spans_of(r, r->bare, (part)p->part, p->instruction);
-    const double fine_s = dp_median(fine->seconds, (size_t)fine->count);
-    const double bare_s = dp_median(bare->seconds, (size_t)bare->count);
-    p->sample.seconds *= fine_s > 0 ? fmin(most, fmax(least, bare_s / fine_s)) : 1;
-    DP_TRY(exec_units_keep(r->units, p->row, p->first, &p->sample, r->error));
+  exec_units_slowness *slowness = DP_ARENA_NEW(&r->arena, exec_units_slowness, r->program->instruction_count);
+  if (!slowness) return dp_fail_memory(r->error);
+  for (int w = 0; w < r->program->worker_count; w++) {
+    const plan_lane *lane = compute_of(r, w);
+    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
+      if (bare_of(r, ALONE, i)->count == 0) continue;
+      DP_TRY(find_slowness(r, w, i, &slowness[i]));
+      DP_TRY(look(r, i, &slowness[i]));
+    }
   }
-  r->units->groups = group_of(r, 0, PARTS);
+  for (size_t i = 0; i < r->pendings.count; i++) {
+    const pending *p = &r->pendings.items[i];
+    const spans *fine = &r->fine[p->instruction], *bare = bare_of(r, ALONE, p->instruction);
+    const double factor = middle(bare, bare->seconds) / fmax(1e-9, middle(fine, fine->seconds));
+    const exec_units_sample sample = {.seconds = p->seconds * fmin(most, fmax(least, factor)),
+                                      .slowness = slowness[p->instruction]};
+    const bool first = is_first(r, p->worker, &r->program->instructions[p->instruction]);
+    DP_TRY(exec_units_keep(r->units, p->row, first, &sample, r->error));
+  }
   return DP_OK;
 }
 
@@ -315,12 +392,13 @@ static void tell_ends_only(run *r) {
 }
 
 static dp_status take_units(run *r, double seconds) {
-  DP_TRY(take_parts(r, seconds * 0.6));
-  if (r->pipeline->work.kind->deferred) r->units->clock_hz = exec_machine_clock_hz(0);
+  DP_TRY(take_alone(r, seconds * 0.3));
   tell_ends_only(r);
-  choose(r, true, MIXED, 0, r->program->worker_count);
+  choose(r, MIXED, 0, r->program->worker_count);
   DP_TRY(step_only(r)); /* what is recorded anew takes longer */
-  DP_TRY(take_parts(r, seconds * 0.4));
+  DP_TRY(take_alone(r, seconds * 0.2));
+  DP_TRY(take_together(r, seconds * 0.5));
+  if (r->pipeline->work.kind->deferred) r->units->clock_hz = exec_machine_clock_hz(0);
   return keep_samples(r);
 }
 
@@ -337,31 +415,37 @@ static dp_status keep_optimizers(run *r, bool all) {
                                         .parameters = (double)r->pipeline->workers[w].parameters.trained_count,
                                         .seconds = span_s(r, i),
                                         .crowd = beside[0] + beside[1],
-                                        .all = all && r->how->sharers > 1};
+                                        .all = all && r->how->sharers > 1,
+                                        .with_norm = r->pipeline->work.with_norm};
       if (one.parameters > 0 && !dp_array_push(&r->units->optimizers, one)) return dp_fail_memory(r->error);
     }
   }
   return DP_OK;
 }
 
+/* Each on its own, with the norm and without; and all together. */
 static dp_status take_optimizers(run *r) {
   enum { TIMES = 3 };
-  const int workers = r->program->worker_count;
-  for (int i = 0; i < TIMES; i++) {
-    choose(r, false, MIXED, 0, workers);
-    DP_TRY(step_only(r));
-    DP_TRY(keep_optimizers(r, true));
-    for (int w = 0; r->how->sharers > 1 && w < workers; w++) {
-      choose(r, false, MIXED, w, w + 1);
+  const int workers = r->program->worker_count, together = r->how->sharers > 1 ? 1 : workers;
+  for (int i = 0; i <= TIMES; i++) /* the first is not kept: what is new takes longer */
+    for (int with_norm = 0; with_norm < 2; with_norm++) {
+      r->pipeline->work.with_norm = with_norm;
+      for (int w = 0; w < workers; w += together) {
+        choose_optimizers(r, w, w + together);
+        DP_TRY(step_only(r));
+        if (i > 0) DP_TRY(keep_optimizers(r, false));
+      }
+      if (together == workers || with_norm) continue;
+      choose_optimizers(r, 0, workers);
       DP_TRY(step_only(r));
-      DP_TRY(keep_optimizers(r, false));
+      if (i > 0) DP_TRY(keep_optimizers(r, true));
     }
-  }
+  r->pipeline->work.with_norm = false;
+  r->pipeline->work.hold_s = 0;
   return DP_OK;
 }
 
 static void forget_marks(run *r) {
-  r->pipeline->work.hold_s = 0;
   for (int w = 0; w < r->program->worker_count; w++) {
     exec_worker *worker = &r->pipeline->workers[w];
     worker->mark_first = NULL;
@@ -407,8 +491,7 @@ static dp_status compute(void *data, double *seconds, dp_error *error) {
 /* The same whatever is computed beside: once. */
 static dp_status take_links(run *r) {
   if (r->units->links.measured || r->how->sharers < 2) return DP_OK;
-  choose(r, true, MIXED, 0, r->program->worker_count);
-  r->pipeline->work.hold_s = 0;
+  choose(r, MIXED, 0, r->program->worker_count);
   return exec_units_measure_links(r->units, r->pipeline, compute, r, r->error);
 }
 
@@ -448,7 +531,6 @@ static dp_status make_marks(run *r) {
     DP_TRY(worker->kind->make_marks(worker, count, r->error));
     worker->mark_first = &r->marks[lane->first];
     worker->unrecorded = r->unrecorded;
-    r->most_marks = count > r->most_marks ? count : r->most_marks;
   }
   return DP_OK;
 }
@@ -496,7 +578,7 @@ static dp_status measure(run *r) {
   DP_TRY(find_places(r, &options.places));
   r->only = DP_ARENA_NEW(&r->arena, uint8_t, n);
   r->marks = DP_ARENA_NEW(&r->arena, uint32_t, n);
-  r->fine = DP_ARENA_NEW(&r->arena, spans, PARTS * (size_t)n);
+  r->fine = DP_ARENA_NEW(&r->arena, spans, n);
   r->bare = DP_ARENA_NEW(&r->arena, spans, PARTS * (size_t)n);
   if (!r->only || !r->marks || !r->fine || !r->bare) return dp_fail_memory(r->error);
   DP_TRY(make_rows(r));

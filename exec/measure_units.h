@@ -7,11 +7,11 @@
  * all forwards; all backwards; every other worker's forwards beside the others' backwards, and the other way round; all.
  * While a share f of the V - 1 others runs forwards and b of them something else, a unit takes
  *   alone + f (beside_forward - alone) + b (beside_backward - alone)
- * (plan/profile.h), which is solved for the two from what f and b were for each run of a unit: backwards want more of
- * what all share. On one H200 in four parts, instructions of pipelines follow this law to 0.4 to 2 % (mean), and one
+ * (plan/profile.h): backwards want more of what all share. How much longer it takes is solved by least squares for whole
+ * instructions, and is that of all their units. On one H200 in four parts, instructions of pipelines follow this law to 0.4 to 2 % (mean), and one
  * that counts only how many others compute to 0.9 to 3 %. Units are told apart by moments in the queue between them
  * (exec_marks), which take time themselves: the same steps are played with two to an instruction, which its units share.
- * A device's queues are held until the host has issued a step, so that what that takes is in none of these times.
+ * What the first instruction in a queue takes is counted between these alone: it lasts until the host has issued it.
  */
 #ifndef DP_EXEC_MEASURE_UNITS_H
 #define DP_EXEC_MEASURE_UNITS_H

@@ -4,11 +4,25 @@
 
 #include "exec/measure_units.h"
 
-/* A run of a unit. */
+/* How much longer something takes, as a share of what it takes alone, beside forwards of all other workers of its
+ * device, and beside anything else of all. */
+typedef struct exec_units_slowness {
+  double by[2];
+} exec_units_slowness;
+/* How many times as long as alone, while shares of the others run forwards and anything else. */
+double exec_units_slowed(const exec_units_slowness *slowness, const double beside[2]);
+
+typedef struct exec_units_point {
+  double more, beside[2];
+} exec_units_point;
+typedef DP_ARRAY(exec_units_point) exec_units_points;
+/* By least squares. */
+void exec_units_slow(const exec_units_point *points, size_t count, exec_units_slowness *slowness);
+
+/* A run of a unit alone, and how its instruction is slowed. */
 typedef struct exec_units_sample {
-  double seconds, beside[2]; /* share of the other workers of the device that ran forwards meanwhile, and anything else */
-  uint32_t group;            /* the same unit of the same instruction in the same kind of step */
-  bool alone;                /* in steps of one worker of the device */
+  double seconds;
+  exec_units_slowness slowness;
 } exec_units_sample;
 typedef DP_ARRAY(exec_units_sample) exec_units_samples;
 
@@ -23,10 +37,19 @@ typedef struct exec_units_row {
 typedef struct exec_units_optimizer {
   int64_t sms;
   double parameters, seconds, crowd;
-  bool all; /* of the workers of the device were to run theirs */
+  bool all;       /* of the workers of the device were to run theirs */
+  bool with_norm; /* the gradients' norm before it */
 } exec_units_optimizer;
 
 typedef DP_ARRAY(double) exec_units_series;
+
+/* What an instruction does beside its units. */
+typedef enum exec_units_role {
+  EXEC_UNITS_OTHER,
+  EXEC_UNITS_FEEDS,    /* takes the model's inputs */
+  EXEC_UNITS_HAS_LOSS, /* has the loss and its gradient */
+  EXEC_UNITS_ROLES
+} exec_units_role;
 
 /* Messages of one size, one at a time. */
 typedef struct exec_units_copy {
@@ -49,13 +72,13 @@ struct exec_units {
   DP_ARRAY(plan_profile_part) parts; /* their times and bytes are summed up over `programs` of them */
   DP_ARRAY(int) programs;
   DP_ARRAY(exec_units_optimizer) optimizers;
-  double clock_hz;    /* while all computed; 0: not known */
-  const char *device; /* in the arena; NULL: none yet */
+  exec_units_series errors, repeats; /* relative, of what was kept aside, and of two runs of the same */
+  double clock_hz;                   /* while all computed; 0: not known */
+  const char *device;                /* in the arena; NULL: none yet */
   exec_units_links links;
   /* the program under way */
   size_t part;
-  uint32_t groups; /* before it */
-  exec_units_series gaps, rests, issues, begins, runtimes;
+  exec_units_series gaps, rests[EXEC_UNITS_ROLES], issues, begins, runtimes;
 };
 
 /* The row of a unit, made where there is none. */
@@ -72,14 +95,5 @@ typedef dp_status (*exec_units_compute)(void *data, double *seconds, dp_error *e
 dp_status exec_units_measure_links(exec_units *units, struct exec_pipeline *pipeline, exec_units_compute compute,
                                    void *data, dp_error *error);
 dp_status exec_units_add_links(const exec_units *units, plan_profile *profile, dp_error *error);
-
-/* What a unit takes alone, and beside forwards, and else something, of all others of its device. */
-typedef struct exec_units_times {
-  double alone_s, beside_s[2];
-} exec_units_times;
-double exec_units_between(const exec_units_times *times, const double beside[2]);
-/* By least squares over the groups' middles; false: none is alone. Samples are put in the order of their groups; every
- * fifth then is kept aside. `scratch` has room for three of each. */
-bool exec_units_solve(exec_units_samples *samples, double *scratch, exec_units_times *times);
 
 #endif

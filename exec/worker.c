@@ -324,7 +324,7 @@ static void run(const exec_work *work, exec_worker *w, uint32_t at) {
       backward(work, w, &chunk, memory, instruction);
       return;
     case PLAN_OPTIMIZER_STEP:
-      if (work->only && work->program->worker_count > 1) work->kind->norm(w); /* else as part of meeting the others */
+      if (work->only && work->with_norm && work->program->worker_count > 1) work->kind->norm(w);
       work->kind->optimize(work, w);
       return;
     default:

@@ -72,7 +72,8 @@ typedef struct exec_work {
   /* [instruction] Only those marked are done, by compute lanes that wait for nobody, on whatever has been received;
    * NULL: a step as it is. */
   const uint8_t *only;
-  double hold_s; /* on a device such a step begins so long after the host has begun to issue it */
+  double hold_s;  /* on a device such a step begins so long after the host has begun to issue it */
+  bool with_norm; /* before an optimizer's step: else it is part of meeting the others, whom a lone worker has not */
 } exec_work;
 
 int exec_work_threads(const exec_work *work);    /* of each worker's kernels */

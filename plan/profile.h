@@ -102,8 +102,10 @@ typedef struct plan_profile_unit {
 /* What a worker on so many multiprocessors takes beside its units. */
 typedef struct plan_profile_part {
   int64_t sms, workers;                                                 /* the device was shared by so many */
-  double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor; /* with the gradients' norm */
+  /* Of a step; the norm of gradients, which several workers meet over before it, is apart, but for a lone worker's. */
+  double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor, norm_s_per_parameter;
   double instruction_s, issue_s; /* of an instruction: of the device, and of the host that issues it */
+  double feed_s, loss_s; /* more of a forward that takes the model's inputs, and of one that has the loss */
   double step_s;
   double forward_factor, backward_factor; /* what units took over what the catalogue's curves say; 0: not known */
   int64_t runtime_bytes; /* of a worker, outside its layout: contexts, libraries */

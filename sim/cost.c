@@ -140,6 +140,16 @@ double sim_cost_instruction_s(const sim_cost_context *context) {
   return context->profile ? context->profile->instruction_s : context->implementation->instruction_s;
 }
 
+double sim_cost_forward_s(const sim_cost_context *context, bool feeds, bool has_loss) {
+  const plan_profile_part *part = part_of(context);
+  return part ? (feeds ? part->feed_s : 0) + (has_loss ? part->loss_s : 0) : 0;
+}
+
+double sim_cost_norm_s(const sim_cost_context *context, int64_t parameters) {
+  const plan_profile_part *part = part_of(context);
+  return part ? part->norm_s_per_parameter * (double)parameters : 0;
+}
+
 /* Of a GPU only where its very part was measured. */
 static bool is_measured(const sim_cost_context *context, plan_optimizer optimizer) {
   const plan_profile *profile = context->profile;

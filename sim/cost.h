@@ -94,6 +94,10 @@ double sim_cost_instruction_issue_s(const sim_cost_context *context);
 
 /* Device seconds of one instruction beside its ops: what a device that issues its own work spends on it. */
 double sim_cost_instruction_s(const sim_cost_context *context);
+/* By a profile of units: of the chunk that takes the model's inputs, and of the one that has the loss. */
+double sim_cost_forward_s(const sim_cost_context *context, bool feeds, bool has_loss);
+/* Of a worker's gradients, before the workers meet over it; 0: it is part of the optimizer's step. */
+double sim_cost_norm_s(const sim_cost_context *context, int64_t parameters);
 
 /* Seconds of the optimizer step over `parameters` trainable parameters: one fused pass over weights, gradients, states;
  * as measured for AdamW where there is a profile, with what a step takes beside its instructions. */

@@ -43,7 +43,8 @@ static void add_crowded_span(const sim_predictor *p, const sim_device_kind *kind
   for (int u = first; u < first + count; u++) {
     const sim_unit_cost *unit = &kind->units[u];
     const bool again = direction == SIM_BACKWARD_INPUT && p->out->plan.recompute[u];
-    for (int k = 0; k < 2; k++) beside_s[k] += unit->beside_s[direction][k] + (again ? unit->beside_s[SIM_FORWARD][k] : 0);
+    for (int k = 0; k < 2; k++)
+      beside_s[k] += unit->beside_s[direction][k] + (again ? unit->beside_s[SIM_FORWARD][k] : 0);
   }
 }
 
@@ -76,6 +77,8 @@ static work_cost cost_one_work(const sim_predictor *p, const plan_work *work) {
   switch (work->opcode) {
     case PLAN_FORWARD:
       directions[SIM_FORWARD] = true;
+      if (!p->scenario->synthetic)
+        s += sim_cost_forward_s(&kind->context, work->chunk == 0, (int)work->chunk == out->plan.chunk_count - 1);
       break;
     case PLAN_BACKWARD:
       directions[SIM_BACKWARD_INPUT] = directions[SIM_BACKWARD_WEIGHT] = true;
@@ -253,7 +256,7 @@ static void add_in_memory(const plan_collective *collective, const plan_link_mod
 typedef struct ring {
   int *links, hops, *devices, count;
   double slowest_bytes_per_s;
-  double slow; /* the largest factor of a way of it */
+  double slow;                     /* the largest factor of a way of it */
   const plan_link_model *limiting; /* NULL: nothing is crossed */
   int from, to;                    /* devices at the ends of the slowest */
 } ring;
@@ -323,8 +326,20 @@ static dp_status add_by_nccl(sim_predictor *p, const plan_collective *collective
                                    plan_link_factor(measured, transfer->bytes);
   transfer->compute_slowdown = r->limiting->compute_slowdown;
   const plan_device *devices = p->scenario->cluster.devices.items;
-  const bool copied = p->out->plan.transport_wanted == PLAN_TRANSPORT_AUTO && devices[r->from].card == devices[r->to].card;
+  const bool copied =
+      p->out->plan.transport_wanted == PLAN_TRANSPORT_AUTO && devices[r->from].card == devices[r->to].card;
   return p->out->plan.nccl_sms && !copied ? keep_apart(p, r, transfer) : DP_OK;
+}
+
+/* Of the worker that ends its last backward last: in most schedules that of the first chunk. What the others' take is
+ * hidden. */
+static double norm_s(const sim_predictor *p, const plan_collective *collective) {
+  const plan_plan *plan = &p->out->plan;
+  const uint32_t worker = p->out->program.group_members[collective->first_member];
+  const int rank = plan_worker_rank(plan, (int)worker);
+  if (!collective->norm || p->scenario->synthetic) return 0;
+  return sim_cost_norm_s(&p->kinds[p->kind_of_worker[worker]].context,
+                         plan_trainable_parameters(plan, &p->out->graph, rank));
 }
 
 static dp_status route_collectives(sim_predictor *p) {
@@ -353,6 +368,8 @@ static dp_status route_collectives(sim_predictor *p) {
       continue;
     }
     add_in_memory(collective, r.limiting, r.slowest_bytes_per_s, transfer);
+    transfer->latency_s += norm_s(p, collective);
+    transfer->busy_latency_s += norm_s(p, collective);
     if (!share_memory(cluster, r.devices, (int)n)) slow_down(r.slow, transfer);
     const plan_profile *profile = p->kinds[p->kind_of_worker[members[0]]].context.profile;
     if (profile && profile->sums.count && share_memory(cluster, r.devices, (int)n)) {

@@ -42,88 +42,46 @@ static void near(double got, double expected) {
 
 /* ---- solving ---- */
 
-static void add(exec_units_samples *samples, uint32_t group, double forward, double backward, double seconds) {
-  const exec_units_sample sample = {
-      .seconds = seconds, .beside = {forward, backward}, .group = group, .alone = group == 0};
-  ck_assert(dp_array_push(samples, sample));
-}
-
-static const exec_units_times law = {.alone_s = 1e-3, .beside_s = {1.2e-3, 2e-3}};
-static void add_by_law(exec_units_samples *samples, uint32_t group, double forward, double backward) {
+static const exec_units_slowness law = {.by = {0.2, 1}};
+static exec_units_point by_law(double forward, double backward) {
   const double beside[2] = {forward, backward};
-  add(samples, group, forward, backward, exec_units_between(&law, beside));
-}
-
-static exec_units_times solve(exec_units_samples *samples) {
-  double scratch_s[3 * 64];
-  exec_units_times times;
-  ck_assert_uint_le(samples->count, 64);
-  ck_assert(exec_units_solve(samples, scratch_s, &times));
-  return times;
+  return (exec_units_point){.more = exec_units_slowed(&law, beside) - 1, .beside = {forward, backward}};
 }
 
 static void near_within(double got, double expected, double bound) {
   ck_assert_msg(fabs(got - expected) <= bound * fabs(expected), "%.12g, expected %.12g", got, expected);
 }
 
-/* Runs that follow the law give back what it was made with, whatever the others did meanwhile; slow ones do not count.
- */
-START_TEST(what_runs_were_made_of_is_found_again) {
-  exec_units_samples samples = {0};
-  for (int i = 0; i < 3; i++)
-    for (uint32_t group = 0; group < 5; group++) {
-      const double forwards[] = {0, 1, 0, 0.6, 0.3}, backwards[] = {0, 0, 1, 0.3, 0.7};
-      add_by_law(&samples, group, forwards[group], backwards[group]);
-    }
-  add(&samples, 3, 0.6, 0.3, 1); /* the machine did something else */
-  const exec_units_times got = solve(&samples);
-  near(got.alone_s, law.alone_s);
-  for (int k = 0; k < 2; k++) near_within(got.beside_s[k], law.beside_s[k], 0.02);
-  for (size_t i = 1; i < samples.count; i++) ck_assert_uint_le(samples.items[i - 1].group, samples.items[i].group);
-  dp_array_free(&samples);
+/* Points that follow the law give back what it was made with, whatever the others did meanwhile. */
+START_TEST(what_points_were_made_of_is_found_again) {
+  const exec_units_point points[] = {by_law(1, 0), by_law(0, 1), by_law(0.6, 0.3), by_law(0.3, 0.7)};
+  exec_units_slowness got;
+  exec_units_slow(points, 4, &got);
+  for (int k = 0; k < 2; k++) near_within(got.by[k], law.by[k], 0.06);
+  exec_units_slow(points, 0, &got);
+  ck_assert(got.by[0] == 0 && got.by[1] == 0);
 }
 END_TEST
 
 /* Where the others only ever did both alike, one is not told from the other; where they did one, it is. */
 START_TEST(what_was_not_told_apart_is_alike) {
-  exec_units_samples both = {0}, one = {0};
-  add(&both, 0, 0, 0, 2);
-  add(&both, 1, 0.5, 0.5, 3);
-  add(&both, 2, 0.25, 0.25, 2.5);
-  exec_units_times got = solve(&both);
-  near_within(got.beside_s[0], 3, 1e-6);
-  near_within(got.beside_s[1], 3, 1e-6);
-  add(&one, 0, 0, 0, 2);
-  add(&one, 1, 0, 1, 3);
-  got = solve(&one);
-  near_within(got.beside_s[1], 3, 0.02);
-  ck_assert(got.beside_s[0] > 2 && got.beside_s[0] <= 3.01);
-  dp_array_free(&both);
-  dp_array_free(&one);
+  const exec_units_point both[] = {{0.5, {0.5, 0.5}}, {0.25, {0.25, 0.25}}}, one = {0.5, {0, 1}};
+  exec_units_slowness got;
+  exec_units_slow(both, 2, &got);
+  near_within(got.by[0], 0.5, 1e-6);
+  near_within(got.by[1], 0.5, 1e-6);
+  exec_units_slow(&one, 1, &got);
+  near_within(got.by[1], 0.5, 0.02);
+  ck_assert(got.by[0] >= 0 && got.by[0] <= 0.51);
 }
 END_TEST
 
 /* Nobody is faster for others beside. */
 START_TEST(others_never_help) {
-  exec_units_samples samples = {0};
-  add(&samples, 0, 0, 0, 2);
-  add(&samples, 1, 1, 0, 1.9);
-  add(&samples, 2, 0, 1, 2.4);
-  add(&samples, 3, 0.5, 0.5, 2.1);
-  const exec_units_times got = solve(&samples);
-  near(got.beside_s[0], 2);
-  ck_assert(got.beside_s[1] > 2.2 && got.beside_s[1] < 2.5);
-  dp_array_free(&samples);
-}
-END_TEST
-
-START_TEST(without_a_run_alone_nothing_is_known) {
-  exec_units_samples samples = {0};
-  double scratch_s[3];
-  exec_units_times times;
-  add(&samples, 1, 0, 1, 3);
-  ck_assert(!exec_units_solve(&samples, scratch_s, &times));
-  dp_array_free(&samples);
+  const exec_units_point points[] = {{-0.05, {1, 0}}, {0.2, {0, 1}}, {0.05, {0.5, 0.5}}};
+  exec_units_slowness got;
+  exec_units_slow(points, 3, &got);
+  ck_assert(got.by[0] == 0 && got.by[1] > 0.1 && got.by[1] < 0.25);
 }
 END_TEST
 
@@ -210,7 +168,7 @@ START_TEST(a_step_is_the_sum_of_its_units) {
   const graph *g = &prediction.graph;
   plan_profile_keys keys;
   dp_str text = {0};
-  double sum = 5 * part->instruction_s + part->step_s + part->optimizer_s +
+  double sum = 5 * part->instruction_s + 2 * (part->feed_s + part->loss_s) + part->step_s + part->optimizer_s +
                part->optimizer_s_per_parameter * (double)g->trainable_parameters;
   OK(plan_profile_keys_init(g, &keys, &error));
   for (size_t u = 0; u < g->units.count; u++) {
@@ -254,10 +212,9 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("exec_units");
   TCase *tcase = suite_case(suite, "all", setup, teardown, 60);
-  tcase_add_test(tcase, what_runs_were_made_of_is_found_again);
+  tcase_add_test(tcase, what_points_were_made_of_is_found_again);
   tcase_add_test(tcase, what_was_not_told_apart_is_alike);
   tcase_add_test(tcase, others_never_help);
-  tcase_add_test(tcase, without_a_run_alone_nothing_is_known);
   tcase_add_test(tcase, every_unit_is_measured);
   tcase_add_test(tcase, a_step_is_the_sum_of_its_units);
   tcase_add_test(tcase, other_parts_are_predicted_as_before);
