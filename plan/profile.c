@@ -15,6 +15,8 @@ void plan_profile_free(plan_profile *profile) {
   dp_array_free(&profile->copies);
   dp_array_free(&profile->sums);
   dp_array_free(&profile->staged);
+  for (size_t i = 0; i < profile->links.count; i++) dp_array_free(&profile->links.items[i].points);
+  dp_array_free(&profile->links);
   dp_array_free(&profile->units);
   dp_array_free(&profile->parts);
   dp_arena_free(&profile->arena);

@@ -99,6 +99,32 @@ typedef struct plan_profile_unit {
   int64_t runs;
 } plan_profile_unit;
 
+/* How whole GPUs of one host exchange data: message by message between neighbours (GPU 0 and 1, 1 and 2, ...), measured
+ * by the executor's own functions, or NCCL's. Parts of one GPU are joined otherwise: `copies` and `staged` below. Two
+ * hosts, and GPUs of a host that are linked by another class than those that were measured, are by the catalogue. */
+typedef enum plan_profile_way {
+  PLAN_PROFILE_LOCAL,      /* peer copies */
+  PLAN_PROFILE_HOST,       /* through pinned memory of the host */
+  PLAN_PROFILE_NCCL,       /* its send and receive */
+  PLAN_PROFILE_ALL_REDUCE, /* its all-reduce, of all `gpus`; bytes of the buffer */
+  PLAN_PROFILE_WAY_COUNT
+} plan_profile_way;
+extern const char *const plan_profile_way_names[]; /* "local", "host", "nccl", "all-reduce", NULL */
+
+typedef struct plan_profile_link {
+  plan_profile_way way;
+  const char *link;                        /* the class of the slowest link of that way, as the cluster had it */
+  double link_bytes_per_s, link_latency_s; /* of that way, as the cluster had it: another cluster's in proportion */
+  int64_t gpus;
+  double handover_s;       /* from the end of what a message waits for to the start of what waits for it, without it */
+  double slowdown;         /* compute on both GPUs takes 1 + this times as long while a message is under way */
+  double waiting_slowdown; /* the same of one whose message waits for the other GPU; NCCL's kernels do that */
+  double both_bytes_per_s; /* of a GPU, into it and out of it at once; 0: not known */
+  double together_bytes_per_s; /* of all messages, between all neighbours both ways at once; 0: not known */
+  double error;                /* median relative error of what lies between the sizes, on sizes kept aside */
+  plan_profile_points points;  /* ascending in bytes, of one message one way; busy_s: both GPUs compute */
+} plan_profile_link;
+
 /* What a worker on so many multiprocessors takes beside its units. */
 typedef struct plan_profile_part {
   int64_t sms, workers;                                                 /* the device was shared by so many */
@@ -124,17 +150,18 @@ typedef struct plan_profile {
   double clock_hz;                 /* of a GPU's multiprocessors while it was measured; 0: not known */
   DP_ARRAY(plan_profile_unit) units; /* ascending by unit, multiprocessors and pass: plan_profile_finish */
   DP_ARRAY(plan_profile_part) parts; /* ascending by multiprocessors; none: the figures below are of every worker */
+  DP_ARRAY(plan_profile_link) links; /* of whole GPUs; one of each way at most */
   DP_ARRAY(plan_profile_op) ops;   /* ascending by op and direction: plan_profile_finish */
   DP_ARRAY(plan_profile_law) laws; /* ascending by kind, class and direction */
   double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor;
   double loss_s, loss_s_per_byte; /* and its gradient; bytes of the prediction */
   double instruction_s;           /* of an instruction, beside its ops */
-  double handover_s;              /* from the end of a transfer to the start of what waits for it */
+  double handover_s;              /* from the end of a transfer of `copies` to the start of what waits for it */
   double step_s;                  /* of a step, beside its instructions */
   plan_profile_points copies;     /* ascending in bytes, of one message; of a GPU: between parts of it */
   plan_profile_points staged;     /* the same through the host's memory */
   double copies_bytes_per_s, staged_bytes_per_s; /* of all such messages of a GPU at once; 0: not known */
-  double links_error;             /* median relative error of what lies between the sizes, on sizes kept aside */
+  double links_error; /* of these: median relative error of what lies between the sizes, on sizes kept aside */
   double copy_slowdown;           /* compute on a GPU takes 1 + this times as long while such a copy is under way */
   plan_profile_points sums;       /* of a gradient of so many bytes, one worker adding another's and copying back */
   double repeat_error;            /* median relative difference of two halves of the measurements */
@@ -174,6 +201,11 @@ const plan_profile_unit *plan_profile_find_unit(const plan_profile *profile, con
                                                 plan_profile_pass pass);
 /* NULL: none of so many multiprocessors. */
 const plan_profile_part *plan_profile_find_part(const plan_profile *profile, int64_t sms);
+/* Over such a class of links. NULL: it was not measured. */
+const plan_profile_link *plan_profile_find_link(const plan_profile *profile, plan_profile_way way, const char *link);
+/* In the place of what there is of its way. `link` and its points become the profile's: strings are copied, points are
+ * taken over. DP_NO_MEMORY: they are still the caller's. */
+dp_status plan_profile_set_link(plan_profile *profile, const plan_profile_link *link, dp_error *error);
 
 typedef struct plan_profile_cost {
   double alone_s, busy_s;

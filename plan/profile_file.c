@@ -15,7 +15,7 @@
 typedef struct profile_file {
   const char *format;
   int64_t version;
-  const dp_node *ops, *laws, *copies, *sums, *staged, *parts, *units;
+  const dp_node *ops, *laws, *copies, *sums, *staged, *links, *parts, *units;
   plan_profile profile;
 } profile_file;
 
@@ -46,7 +46,7 @@ static const dp_field file_fields[] = {
     TIME("handover_s", AT(handover_s), true, "s from the end of a transfer to the start of what waits for it"),
     TIME("step_s", AT(step_s), true, "s of a step beside its instructions"),
     {"copies_bytes_per_s", DP_FIELD_REAL, AT(copies_bytes_per_s), false, 0, 1e15, NULL,
-     "of all messages between workers of a GPU at once; 0: not known"},
+     "of all messages between parts of a GPU at once; 0: not known"},
     {"staged_bytes_per_s", DP_FIELD_REAL, AT(staged_bytes_per_s), false, 0, 1e15, NULL,
      "the same through the host's memory"},
     {"links_error", DP_FIELD_REAL, AT(links_error), false, 0, 1e6, NULL,
@@ -62,13 +62,15 @@ static const dp_field file_fields[] = {
      "gradients of two workers added, ascending"},
     {"staged", DP_FIELD_NODE, offsetof(profile_file, staged), false, 0, 0, NULL,
      "messages through the host's memory, ascending"},
+    {"links", DP_FIELD_NODE, offsetof(profile_file, links), false, 0, 0, NULL,
+     "between whole GPUs of one host, by way"},
     {"parts", DP_FIELD_NODE, offsetof(profile_file, parts), false, 0, 0, NULL,
      "what workers take beside their units, by multiprocessors"},
     {"units", DP_FIELD_NODE, offsetof(profile_file, units), false, 0, 0, NULL, "what units take that run whole"},
     {"laws", DP_FIELD_NODE, offsetof(profile_file, laws), true, 0, 0, NULL, "what interpolates"},
     {"ops", DP_FIELD_NODE, offsetof(profile_file, ops), true, 0, 0, NULL, "what was measured"},
 };
-enum { LISTS = 7 }; /* the last rows are lists, in this order */
+enum { LISTS = 8 }; /* the last rows are lists, in this order */
 
 #define AT_OP(field) offsetof(plan_profile_op, field)
 static const dp_field op_fields[] = {
@@ -145,12 +147,41 @@ static const dp_field point_fields[] = {
     {"busy_s", DP_FIELD_REAL, AT_POINT(busy_s), true, MIN_S, MAX_S, NULL, "s, all workers computing"},
 };
 
+typedef struct link_row {
+  plan_profile_link link;
+  const dp_node *points;
+} link_row;
+#define AT_LINK(field) offsetof(link_row, link.field)
+static const dp_field link_fields[] = {
+    {"way", DP_FIELD_CHOICE, AT_LINK(way), true, 0, 0, plan_profile_way_names,
+     "peer copies, through the host's memory, NCCL's send and receive, its all-reduce"},
+    {"link", DP_FIELD_STRING, AT_LINK(link), true, 0, 0, NULL, "class of the slowest link of that way in the cluster"},
+    {"link_bytes_per_s", DP_FIELD_REAL, AT_LINK(link_bytes_per_s), true, 1, 1e15, NULL,
+     "of that way, as the cluster had it; another cluster's in proportion"},
+    TIME("link_latency_s", AT_LINK(link_latency_s), true, "s, likewise; what another's is more or less is added"),
+    {"gpus", DP_FIELD_INTEGER, AT_LINK(gpus), true, 2, 65536, NULL, "that took part"},
+    TIME("handover_s", AT_LINK(handover_s), true, "s from what a message waits for to what waits for it, without it"),
+    {"slowdown", DP_FIELD_REAL, AT_LINK(slowdown), true, 0, 100, NULL,
+     "compute takes 1 + this times as long on both GPUs beside a message"},
+    {"waiting_slowdown", DP_FIELD_REAL, AT_LINK(waiting_slowdown), true, 0, 100, NULL,
+     "the same where a message waits for the other GPU"},
+    {"both_bytes_per_s", DP_FIELD_REAL, AT_LINK(both_bytes_per_s), true, 0, 1e15, NULL,
+     "into a GPU and out of it at once; 0: not known"},
+    {"together_bytes_per_s", DP_FIELD_REAL, AT_LINK(together_bytes_per_s), true, 0, 1e15, NULL,
+     "of all messages between all neighbours, both ways at once; 0: not known"},
+    {"error", DP_FIELD_REAL, AT_LINK(error), true, 0, 1e6, NULL,
+     "median error between the sizes, on sizes kept aside, relative"},
+    {"points", DP_FIELD_NODE, offsetof(link_row, points), true, 0, 0, NULL,
+     "messages one way, ascending; see `copies`"},
+};
+
 size_t plan_profile_tables(const plan_key_table **tables) {
   static const plan_key_table all[] = {
       {"the profile", file_fields, DP_COUNT_OF(file_fields)},
       {"`ops`", op_fields, DP_COUNT_OF(op_fields)},
       {"`laws`", law_fields, DP_COUNT_OF(law_fields)},
       {"`copies`, `sums` and `staged`", point_fields, DP_COUNT_OF(point_fields)},
+      {"`links`", link_fields, DP_COUNT_OF(link_fields)},
       {"`parts`", part_fields, DP_COUNT_OF(part_fields)},
       {"`units`", unit_fields, DP_COUNT_OF(unit_fields)},
   };
@@ -225,6 +256,32 @@ static dp_status read_points(const dp_node *list, plan_profile_points *points, d
   return DP_OK;
 }
 
+static bool has_link(const plan_profile *profile, plan_profile_way way) {
+  for (size_t i = 0; i < profile->links.count; i++)
+    if (profile->links.items[i].way == way) return true;
+  return false;
+}
+
+static dp_status read_link(const dp_node *node, plan_profile *profile, dp_error *error) {
+  link_row row = {.points = NULL};
+  DP_TRY(dp_schema_read(node, NULL, "links", link_fields, DP_COUNT_OF(link_fields), &row, error));
+  if (has_link(profile, row.link.way))
+    return dp_fail_at(error, dp_node_get(node, "way"), "links.way: found \"%s\" twice, allowed: each once",
+                      plan_profile_way_names[row.link.way]);
+  dp_status status = read_points(row.points, &row.link.points, error);
+  if (status == DP_OK && row.link.points.count == 0)
+    status = dp_fail_at(error, row.points, "links.points: found none, allowed: one or more");
+  if (status == DP_OK) status = plan_profile_set_link(profile, &row.link, error);
+  if (status != DP_OK) dp_array_free(&row.link.points);
+  return status;
+}
+
+static dp_status read_links(const dp_node *list, plan_profile *profile, dp_error *error) {
+  DP_TRY(check_list(list, error));
+  for (size_t i = 0; i < list->count; i++) DP_TRY(read_link(list->items[i], profile, error));
+  return DP_OK;
+}
+
 static dp_status read_parts(const dp_node *list, plan_profile *profile, dp_error *error) {
   DP_TRY(check_list(list, error));
   for (size_t i = 0; i < list->count; i++) {
@@ -251,6 +308,7 @@ static dp_status read_units(const dp_node *list, plan_profile *profile, dp_error
 static dp_status read_units_and_parts(const profile_file *file, plan_profile *profile, dp_error *error) {
   dp_error reason = DP_ERROR_INIT;
   if (file->staged) DP_TRY(read_points(file->staged, &profile->staged, error));
+  if (file->links) DP_TRY(read_links(file->links, profile, error));
   if (file->parts) DP_TRY(read_parts(file->parts, profile, error));
   if (file->units) DP_TRY(read_units(file->units, profile, error));
   const dp_status status = plan_profile_finish_units(profile, &reason);
@@ -368,6 +426,25 @@ static dp_status add_laws(const plan_profile *profile, dp_str *out, dp_error *er
   return DP_OK;
 }
 
+/* Its points stand in a row, as the last key. */
+static void add_links(const plan_profile *profile, dp_str *out) {
+  dp_str_add(out, ",\n  \"links\": [");
+  for (size_t i = 0; i < profile->links.count; i++) {
+    const link_row row = {.link = profile->links.items[i]};
+    const plan_profile_points *points = &row.link.points;
+    dp_str_addf(out, "%s\n    {", i ? "," : "");
+    add_row(link_fields, DP_COUNT_OF(link_fields) - 1, &row, ", ", out);
+    dp_str_add(out, ", \"points\": [");
+    for (size_t k = 0; k < points->count; k++) {
+      dp_str_addf(out, "%s\n      {", k ? "," : "");
+      add_row(point_fields, DP_COUNT_OF(point_fields), &points->items[k], ", ", out);
+      dp_str_add(out, "}");
+    }
+    dp_str_add(out, "]}");
+  }
+  dp_str_add(out, "\n  ]");
+}
+
 dp_status plan_profile_text(const plan_profile *profile, dp_str *out, dp_error *error) {
   const profile_file file = {.format = "diffpipe-profile", .version = 1, .profile = *profile};
   dp_str_add(out, "{\n  ");
@@ -379,6 +456,7 @@ dp_status plan_profile_text(const plan_profile *profile, dp_str *out, dp_error *
   if (profile->staged.count)
     add_list("staged", point_fields, DP_COUNT_OF(point_fields), profile->staged.items, profile->staged.count,
              sizeof *profile->staged.items, out);
+  if (profile->links.count) add_links(profile, out);
   if (profile->parts.count)
     add_list("parts", part_fields, DP_COUNT_OF(part_fields), profile->parts.items, profile->parts.count,
              sizeof *profile->parts.items, out);

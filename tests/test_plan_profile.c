@@ -96,6 +96,70 @@ START_TEST(wrong_profiles_are_refused_with_their_line) {
 }
 END_TEST
 
+#define LINK(way, more)                                                                                         \
+  "{\"way\": \"" way                                                                                            \
+  "\", \"link\": \"nvlink4\", \"link_bytes_per_s\": 4e11, \"link_latency_s\": 2e-6, "                           \
+  "\"gpus\": 2, \"handover_s\": 1e-5, \"slowdown\": 0.1, \"waiting_slowdown\": 0, \"both_bytes_per_s\": 7e11, " \
+  "\"together_bytes_per_s\": 0, \"error\": 0.01, \"points\": [" more "]}"
+#define POINT(bytes, seconds) "{\"bytes\": " bytes ", \"alone_s\": " seconds ", \"busy_s\": " seconds "}"
+
+static dp_status parse_links(const char *links, plan_profile *profile) {
+  dp_str text = {0};
+  error = (dp_error)DP_ERROR_INIT;
+  dp_str_addf(&text, "%s\"links\": [%s],\n\"laws\": [], \"ops\": []}\n", PROFILE_HEAD PROFILE_POINTS, links);
+  const dp_status status = plan_profile_parse(dp_str_text(&text), text.length, "p.json", profile, &error);
+  dp_str_free(&text);
+  return status;
+}
+
+/* Beside what is exchanged within a card stands what whole GPUs exchange, way by way. */
+START_TEST(links_between_gpus_are_kept) {
+  plan_profile profile, again;
+  dp_str a = {0}, b = {0};
+  OK(parse_links(LINK("local", POINT("1000", "1e-6") ", " POINT("2000", "3e-6")) ", " LINK("nccl", POINT("5", "1")),
+                 &profile));
+  OK(plan_profile_text(&profile, &a, &error));
+  OK(plan_profile_parse(dp_str_text(&a), a.length, "p.json", &again, &error));
+  OK(plan_profile_text(&again, &b, &error));
+  ck_assert_str_eq(dp_str_text(&a), dp_str_text(&b));
+  ck_assert_uint_eq(again.copies.count, 2);
+  const plan_profile_link *link = plan_profile_find_link(&again, PLAN_PROFILE_LOCAL, "nvlink4");
+  ck_assert_ptr_nonnull(link);
+  ck_assert_uint_eq(link->points.count, 2);
+  ck_assert_double_eq(link->points.items[1].busy_s, 3e-6);
+  ck_assert_double_eq(link->both_bytes_per_s, 7e11);
+  ck_assert_ptr_null(plan_profile_find_link(&again, PLAN_PROFILE_LOCAL, "nvlink3")); /* another class of links */
+  ck_assert_ptr_null(plan_profile_find_link(&again, PLAN_PROFILE_HOST, "nvlink4"));
+  plan_profile_link other = {.way = PLAN_PROFILE_NCCL, .link = "pcie5-x16", .gpus = 4};
+  ck_assert(dp_array_push(&other.points, ((plan_profile_point){1, 2, 3})));
+  OK(plan_profile_set_link(&again, &other, &error)); /* in the place of what there was */
+  ck_assert_uint_eq(again.links.count, 2);
+  ck_assert_ptr_null(plan_profile_find_link(&again, PLAN_PROFILE_NCCL, "nvlink4"));
+  ck_assert_ptr_nonnull(plan_profile_find_link(&again, PLAN_PROFILE_NCCL, "pcie5-x16"));
+  dp_str_free(&a);
+  dp_str_free(&b);
+  plan_profile_free(&profile);
+  plan_profile_free(&again);
+}
+END_TEST
+
+START_TEST(wrong_links_are_refused) {
+  static const struct {
+    const char *links, *says;
+  } cases[] = {
+      {LINK("nvlink", POINT("1", "1")), "links.way: found \"nvlink\", allowed: "},
+      {LINK("host", POINT("1", "1")) ", " LINK("host", POINT("1", "1")), "links.way: found \"host\" twice"},
+      {LINK("local", POINT("2", "1") ", " POINT("1", "1")), "points: found 1 bytes after 2, allowed: ascending sizes"},
+      {LINK("local", ""), "links.points: found none, allowed: one or more"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    plan_profile profile;
+    ck_assert_int_eq(parse_links(cases[i].links, &profile), DP_BAD_INPUT);
+    ck_assert_msg(strstr(error.text, cases[i].says) != NULL, "%s: found %s", cases[i].says, error.text);
+  }
+}
+END_TEST
+
 static plan_profile_cost cost_of(const plan_profile *profile, const char *key, graph_op_kind kind, double flops,
                                  double bytes) {
   const plan_profile_work work = {flops, 0, bytes};
@@ -240,6 +304,8 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {a_profile_is_written_as_it_was_read,
                                 wrong_profiles_are_refused_with_their_line,
+                                links_between_gpus_are_kept,
+                                wrong_links_are_refused,
                                 the_best_source_answers,
                                 sizes_between_points_are_log_log,
                                 laws_are_found_again,

@@ -1,0 +1,27 @@
+/* Links between whole GPUs in a profile: kept, one of each way, and found. */
+#include <string.h>
+
+#include "plan/profile.h"
+
+const char *const plan_profile_way_names[] = {"local", "host", "nccl", "all-reduce", NULL};
+
+static plan_profile_link *of_way(const plan_profile *profile, plan_profile_way way) {
+  for (size_t i = 0; i < profile->links.count; i++)
+    if (profile->links.items[i].way == way) return &profile->links.items[i];
+  return NULL;
+}
+
+const plan_profile_link *plan_profile_find_link(const plan_profile *profile, plan_profile_way way, const char *link) {
+  const plan_profile_link *found = of_way(profile, way);
+  return found && found->points.count && strcmp(found->link, link) == 0 ? found : NULL;
+}
+
+dp_status plan_profile_set_link(plan_profile *profile, const plan_profile_link *link, dp_error *error) {
+  plan_profile_link kept = *link, *known = of_way(profile, link->way);
+  kept.link = dp_arena_strdup(&profile->arena, link->link);
+  if (!kept.link) return dp_fail_memory(error);
+  if (!known) return dp_array_push(&profile->links, kept) ? DP_OK : dp_fail_memory(error);
+  dp_array_free(&known->points);
+  *known = kept;
+  return DP_OK;
+}
