@@ -80,6 +80,14 @@ static void start_pair(sim_engine *e, uint32_t send, uint32_t receive) {
   }
 }
 
+/* Its end is ready, and another is not: compute that this slows is put right once the instant has come to rest. */
+static void wait_for_others(sim_engine *e, uint32_t lane_id, sim_lane *lane, uint32_t class_id) {
+  if (!e->stretches || e->fixed_s[class_id] >= 0 || e->travels[class_id].waiting_slowdown <= 0 || lane->is_waiter)
+    return;
+  lane->is_waiter = true;
+  e->waiters[e->waiter_count++] = lane_id;
+}
+
 static void meet_peer(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
   const uint32_t peer = lane->peer;
   lane->phase = SIM_LANE_READY;
@@ -88,7 +96,10 @@ static void meet_peer(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
     lane->partner = sim_engine_lane_of(e->program, peer);
     other = &e->lanes[lane->partner];
   }
-  if (other->head != peer || other->phase != SIM_LANE_READY) return;
+  if (other->head != peer || other->phase != SIM_LANE_READY) {
+    wait_for_others(e, lane_id, lane, lane->class_id);
+    return;
+  }
   if (lane->kind == PLAN_LANE_SEND) {
     start_pair(e, lane_id, lane->partner);
   } else {
@@ -96,12 +107,16 @@ static void meet_peer(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
   }
 }
 
-static void meet_group(sim_engine *e, sim_lane *lane) {
+static void meet_group(sim_engine *e, uint32_t lane_id, sim_lane *lane) {
   const uint32_t group = lane->peer;
   const uint32_t first = e->group_first[group], last = e->group_first[group + 1];
   lane->phase = SIM_LANE_READY;
-  if (++e->group_ready[group] < last - first) return;
-  const double fixed_s = e->fixed_s[e->program->message_count + e->program->group_class[group]];
+  const uint32_t class_id = e->program->message_count + e->program->group_class[group];
+  if (++e->group_ready[group] < last - first) {
+    wait_for_others(e, lane_id, lane, class_id);
+    return;
+  }
+  const double fixed_s = e->fixed_s[class_id];
   for (uint32_t m = first; m < last; m++) record(e, &e->lanes[e->group_lanes[m]], e->now_s + fixed_s);
   if (fixed_s >= 0) {
     schedule(e, e->group_lanes[first], e->now_s + fixed_s);
@@ -126,7 +141,7 @@ static void advance(sim_engine *e, uint32_t lane_id) {
   if (lane->kind == PLAN_LANE_COMPUTE) {
     start_compute(e, lane_id, lane);
   } else if (lane->kind == PLAN_LANE_COLLECTIVE) {
-    meet_group(e, lane);
+    meet_group(e, lane_id, lane);
   } else {
     meet_peer(e, lane_id, lane);
   }
@@ -252,8 +267,18 @@ static void handle(sim_engine *e, uint32_t lane_id) {
   }
 }
 
+static void slow_waiters(sim_engine *e) {
+  for (uint32_t i = 0; i < e->waiter_count; i++) {
+    sim_lane *lane = &e->lanes[e->waiters[i]];
+    lane->is_waiter = false;
+    if (lane->phase == SIM_LANE_READY) touch(e, e->waiters[i], travel_of(e, lane)->waiting_slowdown);
+  }
+  e->waiter_count = 0;
+}
+
 /* Starts the travels that this instant has made ready, and shares the links anew. */
 static void start_travels(sim_engine *e) {
+  slow_waiters(e);
   for (uint32_t i = 0; i < e->deferred_count; i++) {
     const uint32_t lane_id = e->deferred[i];
     const sim_travel *travel = travel_of(e, &e->lanes[lane_id]);
@@ -275,7 +300,7 @@ static void start_travels(sim_engine *e) {
       for (uint32_t m = 0; m < count; m++) e->timeline->end_s[e->lanes[members[m]].head] = end_s;
       sim_heap_push(&e->queue, end_s, lane_id);
     }
-    if (travel->slowdown > 0) {
+    if (travel->slowdown > 0 || travel->waiting_slowdown > 0) {
       for (uint32_t m = 0; m < count; m++) touch(e, members[m], travel->slowdown);
     }
   }
@@ -330,7 +355,7 @@ static dp_status play(sim_engine *e, dp_error *error) {
       handle(e, sim_heap_take(&e->queue));
       if (e->instant_count > 0) drain_instant(e);
     } while (sim_heap_first(&e->queue, &next_s) && next_s <= e->now_s);
-    if (e->deferred_count > 0 || e->network_changed) start_travels(e);
+    if (e->deferred_count > 0 || e->waiter_count > 0 || e->network_changed) start_travels(e);
   }
   return e->remaining == 0 ? DP_OK : fail_stuck(e, error);
 }

@@ -13,12 +13,13 @@ static dp_status check_transfers(const char *what, const sim_transfer *transfers
   for (uint32_t i = 0; i < count; i++) {
     const sim_transfer *t = &transfers[i];
     if (!is_figure(t->bytes) || !is_figure(t->latency_s) || !is_figure(t->busy_latency_s) ||
-        !is_figure(t->compute_slowdown) || t->hops < 0 || isnan(t->cap_bytes_per_s) || isnan(t->busy_cap_bytes_per_s)) {
+        !is_figure(t->compute_slowdown) || !is_figure(t->waiting_slowdown) || t->hops < 0 ||
+        isnan(t->cap_bytes_per_s) || isnan(t->busy_cap_bytes_per_s)) {
       return dp_fail(error, DP_INTERNAL,
-                     "%s class %u: bytes %g, latency %g s (busy %g s), cap %g B/s (busy %g B/s), slowdown %g, hops %d: "
-                     "all must be numbers and none but a cap negative",
+                     "%s class %u: bytes %g, latency %g s (busy %g s), cap %g B/s (busy %g B/s), slowdown %g (waiting "
+                     "%g), hops %d: all must be numbers and none but a cap negative",
                      what, i, t->bytes, t->latency_s, t->busy_latency_s, t->cap_bytes_per_s, t->busy_cap_bytes_per_s,
-                     t->compute_slowdown, t->hops);
+                     t->compute_slowdown, t->waiting_slowdown, t->hops);
     }
     for (int h = 0; h < t->hops; h++) {
       if (t->links[h] < 0 || t->links[h] >= link_count) {
@@ -169,6 +170,7 @@ static void take_caps(const sim_input *input, const sim_transfer *t, sim_travel 
   travel->busy_latency_s = t->busy_latency_s;
   travel->busy_cap = busy_cap;
   travel->slowdown = t->compute_slowdown;
+  travel->waiting_slowdown = t->waiting_slowdown;
   travel->asks_busy = t->busy_latency_s != t->latency_s || busy_cap != cap;
 }
 
@@ -197,9 +199,9 @@ static dp_status prepare_travels(sim_engine *e, scratch *s, dp_error *error) {
     travel->shared_count = t->hops > 0 ? (uint32_t)(next - travel->shared) : 0;
     if (t->bytes == 0) {
       e->fixed_s[c] = 0;
-    } else if (travel->shared_count > 0 || travel->asks_busy || travel->slowdown > 0) {
+    } else if (travel->shared_count > 0 || travel->asks_busy || travel->slowdown > 0 || travel->waiting_slowdown > 0) {
       e->fixed_s[c] = -1;
-      e->stretches |= travel->slowdown > 0;
+      e->stretches |= travel->slowdown > 0 || travel->waiting_slowdown > 0;
     } else {
       e->fixed_s[c] = travel->latency_s + travel->bytes / travel->cap;
     }
@@ -283,6 +285,7 @@ static size_t lay_out(sim_engine *e, char *block) {
   e->travels = carve(block, &used, classes, sizeof *e->travels);
   e->instant = carve(block, &used, lanes, sizeof *e->instant);
   e->deferred = carve(block, &used, lanes, sizeof *e->deferred);
+  e->waiters = carve(block, &used, lanes, sizeof *e->waiters);
   e->group_first = carve(block, &used, (size_t)p->group_count + 1, sizeof *e->group_first);
   e->group_lanes = carve(block, &used, member_count_of(p), sizeof *e->group_lanes);
   e->group_ready = carve(block, &used, p->group_count, sizeof *e->group_ready);

@@ -22,13 +22,14 @@ typedef struct sim_lane {
   uint32_t wait, wait_end; /* of the next instruction to start: its waits not yet known to be done, */
   uint32_t class_id, peer; /* and what it is. Fetched when the one before it starts, long before they are needed */
   uint8_t kind, phase;   /* plan_lane_kind, sim_lane_phase */
+  bool is_waiter;        /* among the engine's waiters */
   bool flowing;          /* the event queued is the end of a flow in the network, not of the instruction */
 } sim_lane;
 
 /* A class of messages or collectives whose time depends on what else happens. */
 typedef struct sim_travel {
   double bytes, latency_s, cap, busy_latency_s, busy_cap; /* caps include all capacities on the path; may be INFINITY */
-  double slowdown;
+  double slowdown, waiting_slowdown;
   const int *shared;     /* those of its links that can ever be full by the flows of several lanes */
   uint32_t shared_count;
   bool asks_busy;
@@ -57,6 +58,7 @@ typedef struct sim_engine {
   sim_travel *travels;
 
   uint32_t *instant, instant_count;   /* running lanes that end now */
+  uint32_t *waiters, waiter_count;    /* lanes that began to wait for others in this instant, and slow compute by it */
   uint32_t *deferred, deferred_count; /* leading lanes of travels that start once this instant has come to rest */
 
   uint32_t *group_first;  /* [group_count + 1] into group_lanes; the first is the group's leading lane */
@@ -65,7 +67,7 @@ typedef struct sim_engine {
 
   bool stretches;         /* some travel has a slowdown */
   sim_compute *computes;  /* [worker_count] */
-  double *lane_slowdown;  /* [lane_count] of the travel under way on it */
+  double *lane_slowdown;  /* [lane_count] of the travel under way on it, or waited with */
 
   sim_network *network;   /* NULL: no links are shared */
   bool network_changed;

@@ -254,6 +254,7 @@ static void transfer_random(dp_random *random, const sim_figures_options *option
     t->busy_cap_bytes_per_s = between(random, 3, 30);
   }
   t->compute_slowdown = options->slowdown && below(random, 2) ? between(random, 0, 1) : 0;
+  t->waiting_slowdown = options->slowdown && below(random, 2) ? between(random, 0, 1) : 0;
 }
 
 void sim_figures_random(dp_random *random, const plan_program *program, const sim_figures_options *options,

@@ -95,6 +95,28 @@ START_TEST(compute_slows_down_while_a_transfer_lasts) {
   near(timeline.step_s, 14 - 4 / 1.5);
 }
 
+/* What the RECV waits for has come at once; the SEND waits for 2 s of work. */
+START_TEST(compute_slows_down_while_its_end_waits_for_the_other) {
+  sim_draft draft = {0};
+  const uint32_t first = sim_draft_add(&draft, sim_draft_lane(&draft, 0, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false),
+                                       PLAN_FORWARD, 0, 0, PLAN_NO_PEER);
+  sim_draft_add(&draft, sim_draft_lane(&draft, 1, PLAN_LANE_COMPUTE, PLAN_NO_PEER, false), PLAN_FORWARD, 0, 1,
+                PLAN_NO_PEER);
+  sim_draft_wait(&draft, sim_draft_pair(&draft, 0, 1, false, 0, 0), first);
+  sim_draft_finish(&draft, 2, &program);
+  sim_figures_line(&program, 2, 10, 0, 0, 10, &figures);
+  figures.messages[0] = (sim_transfer){
+      .links = figures.messages[0].links, .hops = 1, .bytes = 40, .compute_slowdown = 0.25, .waiting_slowdown = 1};
+  run();
+  span(0, 0, 2);
+  span(1, 2, 6);
+  span(2, 0, 2 + 4 + (10 - 2 / 2.0 - 4 / 1.25)); /* half the work, then four fifths, then all of it */
+  figures.messages[0].bytes = 0;                 /* is there at once, and waits for nothing on a device */
+  plan_timeline_free(&timeline);
+  run();
+  span(2, 0, 10);
+}
+
 START_TEST(a_transfer_beside_compute_has_busy_figures) {
   const sim_transfer transfer = {
       .hops = 1, .bytes = 20, .latency_s = 1, .busy_latency_s = 3, .busy_cap_bytes_per_s = 5};
@@ -275,8 +297,12 @@ START_TEST(figures_that_are_no_figures_are_refused) {
   sim_program_1f1b(2, 2, &program);
   sim_figures_line(&program, 1, 1, 1, 1, 1, &figures);
   ck_assert_int_eq(plan_timeline_init(&program, &timeline, &error), DP_OK);
-  double *const places[] = {&figures.work_s[1], &figures.capacity[0], &figures.messages[1].bytes,
-                            &figures.messages[0].latency_s, &figures.messages[1].compute_slowdown};
+  double *const places[] = {&figures.work_s[1],
+                            &figures.capacity[0],
+                            &figures.messages[1].bytes,
+                            &figures.messages[0].latency_s,
+                            &figures.messages[1].compute_slowdown,
+                            &figures.messages[0].waiting_slowdown};
   for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
     const double bad[] = {-1, NAN, INFINITY}, good = *places[p];
     for (size_t b = 0; b < 3; b++) {
@@ -419,6 +445,7 @@ int main(void) {
   tcase_add_test(tcase, alone_a_transfer_takes_latency_and_bytes_over_bandwidth);
   tcase_add_test(tcase, zero_bytes_take_no_time);
   tcase_add_test(tcase, compute_slows_down_while_a_transfer_lasts);
+  tcase_add_test(tcase, compute_slows_down_while_its_end_waits_for_the_other);
   tcase_add_test(tcase, a_transfer_beside_compute_has_busy_figures);
   tcase_add_test(tcase, what_happens_at_one_instant_is_one_change);
   tcase_add_test(tcase, two_over_one_root_take_twice_as_long);
