@@ -55,6 +55,24 @@ void cli_calibrate_tell_ops(const plan_profile *profile, const char *path, const
 
 /* ---- a GPU ---- */
 
+/* A row for each way between whole GPUs. */
+static bool add_links(json_t *root, const plan_profile *profile) {
+  json_t *list = json_array();
+  if (json_object_set_new(root, "links", list) != 0) return false;
+  for (size_t i = 0; i < profile->links.count; i++) {
+    const plan_profile_link *link = &profile->links.items[i];
+    const plan_profile_point *largest = &link->points.items[link->points.count - 1];
+    json_t *row =
+        json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "way", plan_profile_way_names[link->way],
+                  "link", link->link, "gpus", (json_int_t)link->gpus, "bytes_per_s", largest->bytes / largest->alone_s,
+                  "busy_bytes_per_s", largest->bytes / largest->busy_s, "both_bytes_per_s", link->both_bytes_per_s,
+                  "together_bytes_per_s", link->together_bytes_per_s, "handover_s", link->handover_s, "slowdown",
+                  link->slowdown, "waiting_slowdown", link->waiting_slowdown, "error", link->error);
+    if (!row || json_array_append_new(list, row) != 0) return false;
+  }
+  return true;
+}
+
 dp_status cli_calibrate_tell_units_json(const plan_profile *profile, const char *path, dp_error *error) {
   json_t *root = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:s, s:s, s:s, s:s, s:[]}", "profile", path, "measurements",
                            (json_int_t)profile->units.count, "held_out", (json_int_t)profile->held_out,
@@ -74,10 +92,34 @@ dp_status cli_calibrate_tell_units_json(const plan_profile *profile, const char 
       return dp_fail_memory(error);
     }
   }
-  if (!root) return dp_fail_memory(error);
+  if (!root || !add_links(root, profile)) {
+    json_decref(root);
+    return dp_fail_memory(error);
+  }
   const dp_status status = cli_json_print(root, error);
   json_decref(root);
   return status;
+}
+
+static void print_points(const plan_profile_points *points) {
+  for (size_t i = 0; i < points->count; i++)
+    printf("%s %.0f KiB %.1f / %.1f us", i ? "," : "", points->items[i].bytes / 1024, 1e6 * points->items[i].alone_s,
+           1e6 * points->items[i].busy_s);
+}
+
+static void print_links_apart(const plan_profile *profile) {
+  if (profile->links.count) printf("\n  between whole GPUs of this host, alone and beside compute\n");
+  for (size_t i = 0; i < profile->links.count; i++) {
+    const plan_profile_link *link = &profile->links.items[i];
+    printf("    %s, %lld GPUs, %s (between sizes to %.1f %%):", plan_profile_way_names[link->way],
+           (long long)link->gpus, link->link, 100 * link->error);
+    print_points(&link->points);
+    printf("\n      hand-over %.1f us; compute takes %.1f %% longer beside one, %.1f %% while one waits",
+           1e6 * link->handover_s, 100 * link->slowdown, 100 * link->waiting_slowdown);
+    if (link->both_bytes_per_s > 0) printf("; into and out of a GPU at once %.0f GB/s", link->both_bytes_per_s / 1e9);
+    if (link->together_bytes_per_s > 0) printf(", all neighbours %.0f GB/s", link->together_bytes_per_s / 1e9);
+    printf("\n");
+  }
 }
 
 static void print_links(const plan_profile *profile) {
@@ -92,11 +134,7 @@ static void print_links(const plan_profile *profile) {
          100 * profile->links_error);
   for (size_t w = 0; w < DP_COUNT_OF(ways); w++) {
     printf("    %s", ways[w].name);
-    for (size_t i = 0; i < ways[w].points->count; i++) {
-      const plan_profile_point *point = &ways[w].points->items[i];
-      printf("%s %.0f KiB %.1f / %.1f us", i ? "," : "", point->bytes / 1024, 1e6 * point->alone_s,
-             1e6 * point->busy_s);
-    }
+    print_points(ways[w].points);
     printf("; together %.0f GB/s\n", ways[w].together / 1e9);
   }
   printf("    hand-over %.1f us; compute takes %.1f %% longer beside one\n", 1e6 * profile->handover_s,
@@ -130,6 +168,7 @@ void cli_calibrate_tell_units(const plan_profile *profile, const char *path, con
     printf("    a worker takes %.3f GB beside its layout\n", (double)part->runtime_bytes / 1e9);
   }
   print_links(profile);
+  print_links_apart(profile);
   printf("\n  diffpipe simulate %s --profile %s\n", scenario, path);
 }
 

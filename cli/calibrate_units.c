@@ -48,7 +48,16 @@ static dp_status find_schedules(calibration *c) {
   return DP_OK;
 }
 
-/* A worker on each part of one card; of whole cards one. */
+/* A worker on each part of one card; or on each whole card of the first machine that this one has, too. */
+static int find_stages(const calibration *c) {
+  const plan_cluster *cluster = &c->how->scenario->cluster;
+  const int there = exec_device_cuda_count();
+  int cards = 0;
+  if (c->sharers > 1) return c->sharers;
+  for (size_t d = 0; d < cluster->devices.count; d++) cards += cluster->devices.items[d].node == 0;
+  return cards < there ? cards : there > 1 ? there : 1;
+}
+
 static dp_status measure(calibration *c, plan_schedule schedule, int64_t size) {
   const sim_candidate candidate = {.stages = c->stages,
                                    .replicas = 1,
@@ -179,7 +188,7 @@ dp_status cli_calibrate_units(const cli_calibrate_units_how *how, plan_profile *
   dp_str notes = {0};
   DP_TRY(check(&c));
   c.sharers = how->scenario->cluster.devices.items[0].parts;
-  c.stages = c.sharers;
+  c.stages = find_stages(&c);
   DP_TRY(find_schedules(&c));
   dp_status status = exec_units_create(&c.units, error);
   if (status == DP_OK && how->algorithms) status = exec_algorithms_create(&c.algorithms, error);

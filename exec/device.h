@@ -111,7 +111,8 @@ typedef struct exec_device_kind {
 
   /* Between the ends of RECV lanes whose ends are both here: room for copies of so many bytes, also through the host's
    * memory; then what one message takes that goes on each of the lanes at once, alone or while workers compute. And
-   * from the end of what a message waits for to the start of what waits for it, without the message. */
+   * from the end of what a message waits for to the start of what waits for it, without the message; between two
+   * devices the second lane is to lead back. */
   dp_status (*open_copies)(struct exec_pipeline *p, const uint32_t *lanes, int count, int64_t bytes, dp_error *error);
   void (*close_copies)(struct exec_pipeline *p);
   dp_status (*time_copies)(struct exec_pipeline *p, int count, bool host, int64_t bytes, double *seconds,

@@ -1,14 +1,15 @@
-/* How workers of one device exchange data: message by message, alone and while all of them compute. */
 #define _POSIX_C_SOURCE 200809L
+#include "exec/measure_links.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/median.h"
 #include "exec/lanes.h"
-#include "exec/measure_units_store.h"
 
 enum { TIMES = 7, MOST_LANES = 64, MOST_STEPS = 64 };
 
@@ -74,12 +75,14 @@ static dp_status time_all(exec_units_links *l, exec_pipeline *p, bool alone, dp_
   return DP_OK;
 }
 
-static dp_status time_together(exec_units_links *l, exec_pipeline *p, int lanes, dp_error *error) {
-  const int64_t bytes = most_bytes(p) / 8;
+/* So many of the lanes at once. Those of one device share the room that there is for a copy. */
+static dp_status time_together(const exec_units_links *l, exec_pipeline *p, int lanes, double *bytes_per_s,
+                               dp_error *error) {
+  const int64_t bytes = l->apart ? most_bytes(p) : most_bytes(p) / 8;
   for (int way = 0; way < EXEC_UNITS_WAYS; way++) {
     double seconds;
     DP_TRY(time_one(p, lanes, way == EXEC_UNITS_HOST, bytes, &seconds, error));
-    l->together_bytes_per_s[way] = lanes * (double)bytes / seconds;
+    bytes_per_s[way] = lanes * (double)bytes / seconds;
   }
   return DP_OK;
 }
@@ -95,9 +98,9 @@ static dp_status time_compute(const beside *b, double *compute_s, double *wall_s
   return DP_OK;
 }
 
-/* Messages without end while all compute: how much longer that takes them. A message touches two workers, but takes of
- * what all of the device share: their part is as much as all lose. */
-static dp_status time_slowdown(exec_units_links *l, exec_pipeline *p, beside *b, dp_error *error) {
+/* Messages without end while all compute: how much longer that takes them. A message touches two workers. On one device
+ * it takes of what all share, and their part is as much as all lose; on devices of their own nobody else loses. */
+static dp_status time_slowdown(exec_units_links *l, exec_pipeline *p, int way, beside *b, dp_error *error) {
   const double least = 0.01; /* that is more than chance */
   pthread_t thread;
   double copied_s = 0, seconds, compute_s, wall_s;
@@ -106,7 +109,7 @@ static dp_status time_slowdown(exec_units_links *l, exec_pipeline *p, beside *b,
   const double began_s = dp_clock_s();
   dp_status status = DP_OK;
   while (status == DP_OK && dp_clock_s() - began_s < 1.2 * wall_s) {
-    status = p->work.kind->time_copies(p, 1, false, most_bytes(p) / 2, &seconds, error);
+    status = p->work.kind->time_copies(p, 1, way == EXEC_UNITS_HOST, most_bytes(p) / 2, &seconds, error);
     copied_s += status == DP_OK ? seconds : 0;
   }
   const double share = fmin(1, copied_s / fmax(1e-9, dp_clock_s() - began_s));
@@ -116,7 +119,7 @@ static dp_status time_slowdown(exec_units_links *l, exec_pipeline *p, beside *b,
   if (b->count < 2 || share < 0.1 || compute_s <= 0) return DP_OK;
   b->count--; /* the last had the device for itself in the end */
   const double more = dp_median(b->steps_s, b->count) / compute_s - 1;
-  if (more > least) l->slowdown = fmin(1, more / share * p->work.program->worker_count / 2);
+  if (more > least) l->slowdown[way] = fmin(1, more / share * p->work.program->worker_count / 2);
   return DP_OK;
 }
 
@@ -128,15 +131,50 @@ static dp_status time_handovers(exec_units_links *l, exec_pipeline *p, dp_error 
   return DP_OK;
 }
 
-/* One from each worker's neighbour, forward. */
-static int find_lanes(const exec_pipeline *p, uint32_t lanes[MOST_LANES]) {
+/* The lane by which a worker receives from its neighbour; false: there is none. */
+static bool find_lane(const plan_program *program, uint32_t worker, bool backward, uint32_t *found) {
+  for (uint32_t l = program->worker_lane[worker]; l < program->worker_lane[worker + 1]; l++) {
+    const plan_lane *lane = &program->lanes[l];
+    if (lane->kind != PLAN_LANE_RECV || lane->backward != backward ||
+        lane->peer != (backward ? worker + 1 : worker - 1))
+      continue;
+    *found = l;
+    return true;
+  }
+  return false;
+}
+
+/* One from each worker's neighbour, forward; on devices of their own each is followed by the one back. */
+static int find_lanes(const exec_pipeline *p, bool apart, uint32_t lanes[MOST_LANES]) {
   const plan_program *program = p->work.program;
   int count = 0;
-  for (uint32_t l = 0; l < program->lane_count && count < MOST_LANES; l++) {
-    const plan_lane *lane = &program->lanes[l];
-    if (lane->kind == PLAN_LANE_RECV && !lane->backward && lane->peer + 1 == lane->worker) lanes[count++] = l;
+  for (uint32_t w = 1; w < (uint32_t)program->worker_count && count + 1 < MOST_LANES; w++) {
+    if (!find_lane(program, w, false, &lanes[count])) continue;
+    if (!apart)
+      count++;
+    else if (find_lane(program, w - 1, true, &lanes[count + 1]))
+      count += 2;
   }
   return count;
+}
+
+/* What the cluster says of the first two, by each way. */
+static void find_routes(exec_units_links *l, const exec_pipeline *p, uint32_t lane) {
+  static const plan_transport transports[EXEC_UNITS_WAYS] = {PLAN_TRANSPORT_LOCAL, PLAN_TRANSPORT_HOST};
+  const plan_cluster *cluster = p->work.options.cluster;
+  const plan_plan *plan = p->work.plan;
+  const plan_lane *of = &p->work.program->lanes[lane];
+  for (int way = 0; way < EXEC_UNITS_WAYS && cluster && plan->devices; way++) {
+    plan_route route;
+    if (plan_transport_route_by(plan, cluster, transports[way], plan->devices[of->peer], plan->devices[of->worker],
+                                &route, NULL) != DP_OK ||
+        !route.limiting)
+      continue;
+    exec_units_route *kept = &l->routes[way];
+    (void)snprintf(kept->link, sizeof kept->link, "%s", route.limiting->name);
+    kept->bytes_per_s = route.bandwidth_bytes_per_s;
+    kept->latency_s = route.latency_s;
+  }
 }
 
 static dp_status measure(exec_units_links *l, exec_pipeline *p, beside *b, int lanes, dp_error *error) {
@@ -150,25 +188,34 @@ static dp_status measure(exec_units_links *l, exec_pipeline *p, beside *b, int l
   DP_TRY(time_handovers(l, p, error));
   DP_TRY(begin(b, &thread, error));
   dp_status status = time_all(l, p, false, error);
-  if (status == DP_OK) status = time_together(l, p, lanes, error);
+  if (status == DP_OK && l->apart) status = time_together(l, p, 2, l->both_bytes_per_s, error);
+  if (status == DP_OK) status = time_together(l, p, lanes, l->together_bytes_per_s, error);
   const dp_status ended = end(b, thread, status == DP_OK ? error : NULL);
   DP_TRY(status);
   DP_TRY(ended);
-  return time_slowdown(l, p, b, error);
+  for (int way = 0; way < (l->apart ? EXEC_UNITS_WAYS : 1); way++) DP_TRY(time_slowdown(l, p, way, b, error));
+  return DP_OK;
 }
 
-dp_status exec_units_measure_links(exec_units *u, exec_pipeline *p, exec_units_compute compute, void *data,
-                                   dp_error *error) {
+dp_status exec_units_measure_links(exec_units_links *l, exec_pipeline *p, bool apart, exec_units_compute compute,
+                                   void *data, dp_error *error) {
   uint32_t lanes[MOST_LANES];
-  const int count = find_lanes(p, lanes);
+  const int count = find_lanes(p, apart, lanes);
   beside b = {.compute = compute, .data = data, .error = DP_ERROR_INIT};
   if (count == 0) return DP_OK;
+  l->apart = apart;
+  l->workers = p->work.program->worker_count;
+  if (apart) find_routes(l, p, lanes[0]);
   atomic_init(&b.stop, false);
   DP_TRY(p->work.kind->open_copies(p, lanes, count, most_bytes(p), error));
-  const dp_status status = measure(&u->links, p, &b, count, error);
+  const dp_status status = measure(l, p, &b, count, error);
   p->work.kind->close_copies(p);
-  u->links.measured = status == DP_OK;
+  l->measured = status == DP_OK;
   return status;
+}
+
+void exec_units_free_links(exec_units_links *l) {
+  for (int way = 0; way < EXEC_UNITS_WAYS; way++) dp_array_free(&l->copies[way]);
 }
 
 /* ---- the profile ---- */
@@ -186,24 +233,60 @@ static dp_status add_points(const exec_units_copy *copies, size_t count, plan_pr
   return DP_OK;
 }
 
-dp_status exec_units_add_links(const exec_units *u, plan_profile *profile, dp_error *error) {
+/* How far points are off on what was kept aside of them: into errors[2 * SIZES]. */
+static size_t find_errors(const exec_units_copies *copies, const plan_profile_points *points, double *errors) {
+  size_t count = 0;
+  for (size_t i = 0; i < copies->count; i++) {
+    const exec_units_copy *copy = &copies->items[i];
+    const plan_profile_point at = plan_profile_at(points->items, points->count, copy->bytes);
+    if (!copy->aside) continue;
+    errors[count++] = fabs(at.alone_s / copy->alone_s - 1);
+    errors[count++] = fabs(at.busy_s / fmax(copy->alone_s, copy->busy_s) - 1);
+  }
+  return count;
+}
+
+static dp_status add_shared(const exec_units_links *l, plan_profile *profile, dp_error *error) {
   plan_profile_points *const points[] = {&profile->copies, &profile->staged};
   double errors[2 * EXEC_UNITS_WAYS * SIZES];
   size_t count = 0;
   for (int way = 0; way < EXEC_UNITS_WAYS; way++) {
-    const exec_units_copy *copies = u->links.copies[way].items;
-    DP_TRY(add_points(copies, u->links.copies[way].count, points[way], error));
-    for (size_t i = 0; i < u->links.copies[way].count; i++) {
-      const plan_profile_point at = plan_profile_at(points[way]->items, points[way]->count, copies[i].bytes);
-      if (!copies[i].aside) continue;
-      errors[count++] = fabs(at.alone_s / copies[i].alone_s - 1);
-      errors[count++] = fabs(at.busy_s / fmax(copies[i].alone_s, copies[i].busy_s) - 1);
-    }
+    DP_TRY(add_points(l->copies[way].items, l->copies[way].count, points[way], error));
+    count += find_errors(&l->copies[way], points[way], errors + count);
   }
   profile->links_error = dp_median(errors, count);
-  profile->copies_bytes_per_s = u->links.together_bytes_per_s[EXEC_UNITS_LOCAL];
-  profile->staged_bytes_per_s = u->links.together_bytes_per_s[EXEC_UNITS_HOST];
-  profile->copy_slowdown = u->links.slowdown;
-  profile->handover_s = u->links.handover_s;
+  profile->copies_bytes_per_s = l->together_bytes_per_s[EXEC_UNITS_LOCAL];
+  profile->staged_bytes_per_s = l->together_bytes_per_s[EXEC_UNITS_HOST];
+  profile->copy_slowdown = l->slowdown[EXEC_UNITS_LOCAL];
+  profile->handover_s = l->handover_s;
+  return DP_OK;
+}
+
+static dp_status add_apart(const exec_units_links *l, int way, plan_profile *profile, dp_error *error) {
+  static const plan_profile_way ways[EXEC_UNITS_WAYS] = {PLAN_PROFILE_LOCAL, PLAN_PROFILE_HOST};
+  double errors[2 * SIZES];
+  plan_profile_link link = {.way = ways[way],
+                            .link = l->routes[way].link,
+                            .link_bytes_per_s = l->routes[way].bytes_per_s,
+                            .link_latency_s = l->routes[way].latency_s,
+                            .gpus = l->workers,
+                            .handover_s = l->handover_s,
+                            .slowdown = l->slowdown[way],
+                            .both_bytes_per_s = l->both_bytes_per_s[way],
+                            .together_bytes_per_s = l->together_bytes_per_s[way]};
+  dp_status status = add_points(l->copies[way].items, l->copies[way].count, &link.points, error);
+  if (status == DP_OK) {
+    const size_t count = find_errors(&l->copies[way], &link.points, errors);
+    link.error = dp_median(errors, count);
+    status = plan_profile_set_link(profile, &link, error);
+  }
+  if (status != DP_OK) dp_array_free(&link.points);
+  return status;
+}
+
+dp_status exec_units_add_links(const exec_units_links *l, plan_profile *profile, dp_error *error) {
+  if (!l->apart) return add_shared(l, profile, error);
+  for (int way = 0; way < EXEC_UNITS_WAYS; way++)
+    if (l->routes[way].link[0]) DP_TRY(add_apart(l, way, profile, error));
   return DP_OK;
 }

@@ -490,9 +490,9 @@ static dp_status compute(void *data, double *seconds, dp_error *error) {
 
 /* The same whatever is computed beside: once. */
 static dp_status take_links(run *r) {
-  if (r->units->links.measured || r->how->sharers < 2) return DP_OK;
+  if (r->units->links.measured) return DP_OK;
   choose(r, MIXED, 0, r->program->worker_count);
-  return exec_units_measure_links(r->units, r->pipeline, compute, r, r->error);
+  return exec_units_measure_links(&r->units->links, r->pipeline, r->how->sharers == 1, compute, r, r->error);
 }
 
 /* ---- a program ---- */

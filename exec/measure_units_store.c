@@ -20,7 +20,7 @@ void exec_units_free(exec_units *u) {
   dp_array_free(&u->parts);
   dp_array_free(&u->programs);
   dp_array_free(&u->optimizers);
-  for (int way = 0; way < EXEC_UNITS_WAYS; way++) dp_array_free(&u->links.copies[way]);
+  exec_units_free_links(&u->links);
   dp_array_free(&u->gaps);
   for (int role = 0; role < EXEC_UNITS_ROLES; role++) dp_array_free(&u->rests[role]);
   dp_array_free(&u->errors);
@@ -214,7 +214,7 @@ static dp_status add_all(const exec_units *u, double *scratch, plan_profile *pro
   profile->repeat_error = dp_median(u->repeats.items, u->repeats.count);
   profile->held_out_error = dp_median(u->errors.items, u->errors.count);
   profile->held_out = (int64_t)u->errors.count;
-  if (u->links.measured) DP_TRY(exec_units_add_links(u, profile, error));
+  if (u->links.measured) DP_TRY(exec_units_add_links(&u->links, profile, error));
   return plan_profile_finish_units(profile, error);
 }
 

@@ -2,6 +2,7 @@
 #ifndef DP_EXEC_MEASURE_UNITS_STORE_H
 #define DP_EXEC_MEASURE_UNITS_STORE_H
 
+#include "exec/measure_links.h"
 #include "exec/measure_units.h"
 
 /* How much longer something takes, as a share of what it takes alone, beside forwards of all other workers of its
@@ -51,21 +52,6 @@ typedef enum exec_units_role {
   EXEC_UNITS_ROLES
 } exec_units_role;
 
-/* Messages of one size, one at a time. */
-typedef struct exec_units_copy {
-  double bytes, alone_s, busy_s;
-  bool aside; /* not for the profile, but to see what that says of it */
-} exec_units_copy;
-enum { EXEC_UNITS_LOCAL, EXEC_UNITS_HOST, EXEC_UNITS_WAYS };
-
-/* How workers of one device exchange data. */
-typedef struct exec_units_links {
-  bool measured;
-  DP_ARRAY(exec_units_copy) copies[EXEC_UNITS_WAYS]; /* ascending */
-  double together_bytes_per_s[EXEC_UNITS_WAYS];      /* of messages between all neighbours at once, beside compute */
-  double slowdown, handover_s;
-} exec_units_links;
-
 struct exec_units {
   dp_arena arena;
   DP_ARRAY(exec_units_row_data) rows;
@@ -88,12 +74,5 @@ dp_status exec_units_keep(exec_units *units, size_t row, bool first, const exec_
 /* A program begins, on parts of so many multiprocessors; and ends. */
 dp_status exec_units_part(exec_units *units, int64_t sms, int sharers, dp_error *error);
 dp_status exec_units_end_run(exec_units *units, dp_error *error);
-
-/* exec/measure_links.c: of a pipeline whose workers share a device. `compute` has all of them compute for a while, and
- * says how long they did, all together. */
-typedef dp_status (*exec_units_compute)(void *data, double *seconds, dp_error *error);
-dp_status exec_units_measure_links(exec_units *units, struct exec_pipeline *pipeline, exec_units_compute compute,
-                                   void *data, dp_error *error);
-dp_status exec_units_add_links(const exec_units *units, plan_profile *profile, dp_error *error);
 
 #endif

@@ -201,6 +201,38 @@ START_TEST(other_parts_are_predicted_as_before) {
 }
 END_TEST
 
+/* Workers on devices of their own: what they exchange is a profile's `links`, which are a cluster's class. */
+START_TEST(links_between_devices_are_measured_apart) {
+  OK(exec_units_create(&units, &error));
+  predict("", "stages = 3\nmicrobatches = 2\nmicrobatch_size = 1");
+  const exec_units_how how = {.program = &prediction.program,
+                              .graph = &prediction.graph,
+                              .sms = 1,
+                              .sharers = 1,
+                              .seconds = 0.01,
+                              .options = {.threads = 1, .cluster = &scenario.cluster}};
+  OK(exec_units_run(units, &how, &error));
+  write_profile();
+  ck_assert_uint_eq(profile.copies.count, 0);
+  ck_assert_uint_eq(profile.links.count, 2);
+  plan_route route;
+  OK(plan_cluster_route(&scenario.cluster, 0, 1, &route, &error));
+  for (int way = PLAN_PROFILE_LOCAL; way <= PLAN_PROFILE_HOST; way++) {
+    const plan_profile_link *link = plan_profile_find_link(&profile, (plan_profile_way)way, route.limiting->name);
+    ck_assert_ptr_nonnull(link);
+    near(link->link_bytes_per_s, route.bandwidth_bytes_per_s);
+    near(link->link_latency_s, route.latency_s);
+    ck_assert_int_eq(link->gpus, 3);
+    ck_assert_uint_ge(link->points.count, 3);
+    for (size_t i = 0; i < link->points.count; i++) {
+      const plan_profile_point *at = &link->points.items[i];
+      ck_assert(at->alone_s > 0 && at->busy_s >= at->alone_s && (i == 0 || at->alone_s >= at[-1].alone_s));
+    }
+    ck_assert(link->both_bytes_per_s > 0 && link->together_bytes_per_s > 0);
+  }
+}
+END_TEST
+
 START_TEST(one_microbatch_is_not_enough) {
   predict("", "stages = 1\nmicrobatches = 1");
   const exec_units_how how = {.program = &prediction.program, .graph = &prediction.graph, .sms = 1, .sharers = 1};
@@ -218,6 +250,7 @@ int main(void) {
   tcase_add_test(tcase, every_unit_is_measured);
   tcase_add_test(tcase, a_step_is_the_sum_of_its_units);
   tcase_add_test(tcase, other_parts_are_predicted_as_before);
+  tcase_add_test(tcase, links_between_devices_are_measured_apart);
   tcase_add_test(tcase, one_microbatch_is_not_enough);
   return suite_finish(suite);
 }
