@@ -185,6 +185,16 @@ static void add_step(collector *c, const sim_prediction *prediction) {
       dp_arena_printf(c->arena, "%.3g us a hand-over, %.3g us an instruction beside its ops", 1e6 * profile->handover_s,
                       1e6 * profile->instruction_s),
       "the profile", 0);
+  for (size_t i = 0; i < profile->links.count; i++) {
+    const plan_profile_link *link = &profile->links.items[i];
+    const plan_profile_point *largest = &link->points.items[link->points.count - 1];
+    add(c, dp_arena_printf(c->arena, "between GPUs of a host: %s", plan_profile_way_names[link->way]),
+        dp_arena_printf(c->arena, "over links of class %s; %.0f MiB in %.3g ms alone, %.3g ms beside compute",
+                        link->link, largest->bytes / 1048576, 1e3 * largest->alone_s, 1e3 * largest->busy_s),
+        dp_arena_printf(c->arena, "the profile, %lld GPUs of one host; other links are the catalogue's",
+                        (long long)link->gpus),
+        link->error);
+  }
 }
 
 static bool added_by_one(const plan_plan *plan) {

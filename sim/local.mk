@@ -18,6 +18,7 @@ libsim_a_SOURCES = \
 	sim/predict_bounds.c \
 	sim/predict_compile.c \
 	sim/predict_crowd.c \
+	sim/predict_links.c \
 	sim/predict_recompute.c \
 	sim/predict_run.c \
 	sim/predict_split.c \

@@ -145,49 +145,11 @@ static dp_status cost_works(sim_predictor *p) {
   return DP_OK;
 }
 
-/* The profile of two workers that exchange data in the memory of their machine, or of their card; NULL: they do not, or
- * nothing was measured. */
-static const plan_profile *shared_profile(const sim_predictor *p, int from, int to) {
-  const plan_device *devices = p->scenario->cluster.devices.items;
-  const plan_profile *profile = p->kinds[p->kind_of_worker[from]].context.profile;
-  const int a = sim_worker_device(&p->out->plan, from), b = sim_worker_device(&p->out->plan, to);
-  const bool shared = profile && profile == p->kinds[p->kind_of_worker[to]].context.profile;
-  const bool near = plan_device_is_processor(devices[a].model) ? devices[a].node == devices[b].node
-                                                               : devices[a].card == devices[b].card;
-  return shared && near ? profile : NULL;
-}
-
-/* How long messages between two such workers take by size. */
-static const plan_profile_points *copies_of(const sim_predictor *p, const plan_profile *profile, int from, int to) {
-  const plan_cluster *cluster = &p->scenario->cluster;
-  const bool host = !plan_device_is_processor(cluster->devices.items[0].model) &&
-                    plan_transport_of(&p->out->plan, cluster, from, to) == PLAN_TRANSPORT_HOST;
-  return host ? &profile->staged : &profile->copies;
-}
-
-/* As measured: bound by its own time alone. */
-static void cost_measured(const plan_profile *profile, plan_profile_point point, sim_transfer *transfer) {
-  transfer->hops = 0;
-  transfer->latency_s = transfer->busy_latency_s = profile->handover_s;
-  transfer->cap_bytes_per_s = transfer->bytes / point.alone_s;
-  transfer->busy_cap_bytes_per_s = transfer->bytes / point.busy_s;
-  transfer->compute_slowdown = profile->copy_slowdown;
-}
-
 static void slow_down(double factor, sim_transfer *transfer) {
   transfer->latency_s *= factor;
   transfer->busy_latency_s *= factor;
   transfer->cap_bytes_per_s /= factor;
   transfer->busy_cap_bytes_per_s /= factor;
-}
-
-/* Messages between parts of a card share what they reached together; false: nothing that is known. */
-static bool share_ports(const sim_predictor *p, const plan_profile *profile, const plan_profile_points *copies,
-                        const plan_route *route) {
-  const double together = copies == &profile->staged ? profile->staged_bytes_per_s : profile->copies_bytes_per_s;
-  if (together <= 0) return false;
-  for (int h = 0; h < route->count; h++) p->link_capacity[route->links[h]] = together;
-  return true;
 }
 
 static dp_status route_messages(sim_predictor *p) {
@@ -203,24 +165,21 @@ static dp_status route_messages(sim_predictor *p) {
     DP_TRY(plan_transport_route(plan, cluster, (int)message->from_worker, (int)message->to_worker, &route, p->error));
     transfer->bytes = (double)message->bytes;
     if (route.count == 0) continue; /* one device: nothing travels */
-    const plan_profile *profile = shared_profile(p, (int)message->from_worker, (int)message->to_worker);
-    const plan_profile_points *copies =
-        profile ? copies_of(p, profile, (int)message->from_worker, (int)message->to_worker) : NULL;
+    bool measured;
+    DP_TRY(sim_predict_measured_message(p, (int)message->from_worker, (int)message->to_worker, &route, transfer,
+                                        &measured));
     const double slow = plan_slow_factor(cluster, sim_worker_device(plan, (int)message->from_worker),
                                          sim_worker_device(plan, (int)message->to_worker), &route);
-    const bool measured = copies && copies->count && message->bytes;
     if (measured) {
-      cost_measured(profile, plan_profile_at(copies->items, copies->count, transfer->bytes), transfer);
       slow_down(slow, transfer);
+      continue;
     }
-    if (measured && !share_ports(p, profile, copies, &route)) continue;
     int *links = SIM_SCRATCH(p, int, route.count);
     if (!links) return dp_fail_memory(p->error);
     memcpy(links, route.links, (size_t)route.count * sizeof *links);
     const plan_link_model *link = route.limiting;
     transfer->links = links;
     transfer->hops = route.count;
-    if (measured) continue;
     transfer->latency_s = route.latency_s;
     transfer->cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_factor(link, transfer->bytes);
     transfer->busy_latency_s = fmax(route.latency_s, plan_link_busy_latency_s(link));
@@ -310,10 +269,11 @@ static dp_status add_by_nccl(sim_predictor *p, const plan_collective *collective
                              sim_transfer *transfer) {
   const int n = r->count;
   plan_nccl_cost cost;
-  plan_nccl_all_reduce(p->scenario->catalogue.nccl, &p->scenario->cluster, r->devices, n, r->slowest_bytes_per_s,
-                       (double)collective->bytes, &cost);
   /* every ring link carries 2 (n - 1) / n of the buffer */
   transfer->bytes = (double)collective->bytes * 2 * (n - 1) / n;
+  if (sim_predict_measured_sum(p, collective, r->devices, r->limiting, r->slowest_bytes_per_s, transfer)) return DP_OK;
+  plan_nccl_all_reduce(p->scenario->catalogue.nccl, &p->scenario->cluster, r->devices, n, r->slowest_bytes_per_s,
+                       (double)collective->bytes, &cost);
   /* beside compute NCCL's kernels wait for SMs, as its sends do: the link's row for NCCL, if any, says how long */
   const char *name = dp_arena_printf(&p->scratch, "%s-nccl", r->limiting->name);
   if (!name) return dp_fail_memory(p->error);
@@ -376,7 +336,7 @@ static dp_status route_collectives(sim_predictor *p) {
       plan_profile_point point = plan_profile_at(profile->sums.items, profile->sums.count, (double)collective->bytes);
       point.alone_s *= n - 1;
       point.busy_s *= n - 1;
-      cost_measured(profile, point, transfer);
+      sim_predict_as_measured(profile, point, transfer);
     }
   }
   return DP_OK;
@@ -391,7 +351,7 @@ static dp_status run_engine(sim_predictor *p) {
                            .messages = p->messages,
                            .collectives = p->collectives,
                            .link_capacity_bytes_per_s = p->link_capacity,
-                           .link_count = (int)cluster->links.count,
+                           .link_count = (int)(cluster->links.count + cluster->devices.count) + cluster->node_count,
                            .worker_host = NULL};
   DP_TRY(plan_timeline_init(&out->program, &out->timeline, p->error));
   if (p->tensor_link_of_worker) {
@@ -407,9 +367,11 @@ static dp_status run_engine(sim_predictor *p) {
 
 dp_status sim_predict_run(sim_predictor *p) {
   const plan_cluster *cluster = &p->scenario->cluster;
-  p->link_capacity = SIM_SCRATCH(p, double, cluster->links.count);
+  const size_t links = cluster->links.count, more = cluster->devices.count + (size_t)cluster->node_count;
+  p->link_capacity = SIM_SCRATCH(p, double, links + more);
   if (!p->link_capacity) return dp_fail_memory(p->error);
-  for (size_t l = 0; l < cluster->links.count; l++) p->link_capacity[l] = cluster->links.items[l].bandwidth_bytes_per_s;
+  for (size_t l = 0; l < links; l++) p->link_capacity[l] = cluster->links.items[l].bandwidth_bytes_per_s;
+  for (size_t l = links; l < links + more; l++) p->link_capacity[l] = 1e30; /* nobody crosses it */
   DP_TRY(cost_compression(p));
   DP_TRY(cost_works(p));
   DP_TRY(route_messages(p));

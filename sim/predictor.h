@@ -36,7 +36,7 @@ typedef struct sim_predictor {
   double *work_beside_s[2]; /* with a profile: what is to be added when all others run forwards, or anything else */
   double *work_tensor_s; /* the part of work_s that is collectives of the tensor group */
   sim_transfer *messages, *collectives;
-  double *link_capacity; /* [link] bytes/s */
+  double *link_capacity; /* [link] bytes/s; then what is shared at each device, and of each node (predict_links.c) */
   bool roughly; /* what does not fit is not placed */
   dp_error *error;
 } sim_predictor;
@@ -83,6 +83,16 @@ dp_status sim_predict_place(sim_predictor *p);
 void sim_predict_cost_recompute(sim_predictor *p);
 /* Device and host time of every work, routes of messages and collectives, and the run. */
 dp_status sim_predict_run(sim_predictor *p);
+/* Messages and all-reduces that the profile has measured (predict_links.c). */
+/* The transfer's bytes are set; measured: all else of it is, too. */
+dp_status sim_predict_measured_message(sim_predictor *p, int from_worker, int to_worker, const plan_route *route,
+                                       sim_transfer *transfer, bool *measured);
+/* By NCCL, over a ring of the members' devices; the transfer's bytes and links are set. False: nothing of it is known,
+ * or set. */
+bool sim_predict_measured_sum(sim_predictor *p, const plan_collective *collective, const int *devices,
+                              const plan_link_model *limiting, double ring_bytes_per_s, sim_transfer *transfer);
+/* In the memory of one machine or card: bound by its own time alone. */
+void sim_predict_as_measured(const plan_profile *profile, plan_profile_point point, sim_transfer *transfer);
 /* With a profile: plays the program again with what workers of one machine cost each other, once it has been played. */
 dp_status sim_predict_crowd(sim_predictor *p, const sim_input *input);
 /* What bounds the step. */

@@ -1,0 +1,211 @@
+/* Predictions between whole GPUs whose links a profile has: messages and all-reduces take what was measured, as much more
+ * or less as another cluster's links carry, and what was not measured stays as it was. */
+#define _DEFAULT_SOURCE
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/nccl.h"
+#include "plan/profile.h"
+#include "tests/scratch.h"
+#include "tests/sim_texts.h"
+
+#define MIB 1048576.0
+
+static run r;
+static dp_error error;
+#define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
+
+static void setup(void) {
+  error = (dp_error)DP_ERROR_INIT;
+  read_efficiency();
+  scratch_enter();
+}
+
+static void teardown(void) {
+  end_run(&r);
+  memset(&r, 0, sizeof r);
+  scratch_clean(scratch);
+  scratch_leave();
+  free_efficiency();
+}
+
+static const plan_profile_link local = {.way = PLAN_PROFILE_LOCAL,
+                                        .link = "nvlink4",
+                                        .link_bytes_per_s = 397e9,
+                                        .link_latency_s = 1.79e-6,
+                                        .gpus = 2,
+                                        .handover_s = 5e-6};
+
+/* 10 us and 100 us for a hundred times as much, beside compute twice that. */
+static void write_profile(const plan_profile_link *links, int count) {
+  plan_profile profile = {.device = "H200-SXM-141GB",
+                          .processor = "by hand",
+                          .cores = 132,
+                          .threads = 1,
+                          .workers = 1,
+                          .implementation = "cuda",
+                          .precision = GRAPH_BF16,
+                          .gemm = "none",
+                          .made = "2026-01-01T00:00:00Z",
+                          .optimizer_busy_factor = 1};
+  for (int i = 0; i < count; i++) {
+    plan_profile_link link = links[i];
+    ck_assert(dp_array_push(&link.points, ((plan_profile_point){MIB, 1e-5, 2e-5})));
+    ck_assert(dp_array_push(&link.points, ((plan_profile_point){100 * MIB, 1e-4, 2e-4})));
+    OK(plan_profile_set_link(&profile, &link, &error));
+  }
+  OK(plan_profile_write(&profile, "profile.json", &error));
+  plan_profile_free(&profile);
+}
+
+static void do_run(const char *cluster, const char *plan) {
+  char text[2048];
+  (void)snprintf(text, sizeof text,
+                 HEAD SD15 "precision = \"bf16\"\n[task]\nimplementation = \"cuda\"\n%s[plan]\nmicrobatch_size = 4\n%s",
+                 cluster, plan);
+  end_run(&r);
+  memset(&r, 0, sizeof r);
+  load_as("s.toml", text, &r.scenario);
+  predict(&r.scenario, &r.prediction);
+}
+
+/* The first one, with its bytes. */
+static double span_s(plan_opcode opcode, double *bytes) {
+  const plan_program *program = &r.prediction.program;
+  for (uint32_t i = 0; i < program->instruction_count; i++) {
+    const plan_instruction *one = &program->instructions[i];
+    if (one->opcode != opcode) continue;
+    *bytes = (double)(opcode == PLAN_SEND ? program->messages[one->class_id].bytes
+                                          : program->collectives[one->class_id].bytes);
+    return r.prediction.timeline.end_s[i] - r.prediction.timeline.start_s[i];
+  }
+  ck_abort_msg("no such instruction");
+  return 0;
+}
+
+/* A message between two stages, from one that has stopped computing, or (busy) goes on. */
+static double message_s(const char *cluster, const char *plan, bool busy, double *bytes) {
+  char plans[256];
+  (void)snprintf(plans, sizeof plans, "stages = 2\nschedule = \"1f1b\"\nmicrobatches = %d\n%s", busy ? 2 : 1, plan);
+  do_run(cluster, plans);
+  return span_s(PLAN_SEND, bytes);
+}
+
+/* What write_profile says of so many bytes alone. */
+static double measured_s(double bytes) { return 1e-5 * pow(10, log(bytes / MIB) / log(100)); }
+
+static void near(double found, double expected) {
+  ck_assert_msg(fabs(found - expected) <= 1e-9 * fabs(expected), "found %.12g, expected %.12g", found, expected);
+}
+
+#define NODE "[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\n"
+#define PROFILE "[cluster]\nprofile = \"profile.json\"\n"
+static const char two[] = PROFILE NODE "count = 2\n";
+static const char four[] = PROFILE NODE "count = 4\n";
+static const char two_bare[] = "[cluster]\n" NODE "count = 2\n";
+static const char parts[] = PROFILE NODE "virtual = 2\n", parts_bare[] = "[cluster]\n" NODE "virtual = 2\n";
+
+START_TEST(messages_take_what_was_measured) {
+  plan_profile_link links[] = {local, local, local};
+  links[1].way = PLAN_PROFILE_HOST;
+  links[1].link = "pcie5-x16-host";
+  links[1].link_bytes_per_s = 37e9;
+  links[1].link_latency_s = 11.6e-6;
+  links[2].way = PLAN_PROFILE_NCCL;
+  links[2].link = "nvlink4-nccl";
+  links[2].link_bytes_per_s = 371e9;
+  links[2].link_latency_s = 11.2e-6;
+  links[2].handover_s = 0;
+  write_profile(links, 3);
+  static const char *const plans[] = {"transport = \"local\"\n", "transport = \"host\"\n", "transport = \"nccl\"\n"};
+  double bytes;
+  for (int i = 0; i < 3; i++) {
+    const double alone_s = message_s(two, plans[i], false, &bytes);
+    ck_assert(bytes > MIB && bytes < 100 * MIB);
+    near(alone_s, links[i].handover_s + measured_s(bytes));
+    near(message_s(two, plans[i], true, &bytes), links[i].handover_s + 2 * measured_s(bytes));
+  }
+  near(message_s(two, "", false, &bytes), 5e-6 + measured_s(bytes)); /* copies are what it chooses itself */
+  /* on multiprocessors of its own NCCL was not measured, nor between parts of a card: as without the profile */
+  const char *apart = "transport = \"nccl\"\nnccl_sms = 20\n";
+  near(message_s(two, apart, false, &bytes), message_s(two_bare, apart, false, &bytes));
+  near(message_s(parts, "", false, &bytes), message_s(parts_bare, "", false, &bytes));
+}
+END_TEST
+
+START_TEST(other_links_are_not_those_that_were_measured) {
+  plan_profile_link link = local;
+  double bytes;
+  link.link = "nvlink3";
+  write_profile(&link, 1);
+  near(message_s(two, "", false, &bytes), message_s(two_bare, "", false, &bytes));
+}
+END_TEST
+
+/* Half as wide: what goes by size takes twice as long; and what comes later comes as much later. */
+START_TEST(a_slower_cluster_is_slower_in_proportion) {
+  char cluster[512];
+  double bytes;
+  write_profile(&local, 1);
+  (void)snprintf(cluster, sizeof cluster, "%s[link.nvlink]\nbandwidth_gb_per_s = 198.5\n", two);
+  const double half_s = message_s(cluster, "", false, &bytes);
+  near(half_s, 5e-6 + 1e-5 + 2 * (measured_s(bytes) - 1e-5));
+  (void)snprintf(cluster, sizeof cluster, "%s[link.nvlink]\nlatency_us = 11.79\n", two);
+  near(message_s(cluster, "", false, &bytes), 5e-6 + measured_s(bytes) + 1e-5);
+}
+END_TEST
+
+/* A pipeline that sends forward and back at once, for so long that it waits for that. */
+static double step_s(double both_bytes_per_s, double together_bytes_per_s) {
+  plan_profile_link link = local;
+  link.gpus = 4;
+  link.both_bytes_per_s = both_bytes_per_s;
+  link.together_bytes_per_s = together_bytes_per_s;
+  write_profile(&link, 1);
+  do_run(four, "stages = 4\nmicrobatches = 8\nschedule = \"1f1b\"\n");
+  return r.prediction.metrics.step_s;
+}
+
+START_TEST(what_goes_at_once_shares_what_it_reached_at_once) {
+  const double reached = 100 * MIB / 1e-4, alone = step_s(0, 0);
+  near(step_s(2 * reached, 3 * reached), alone);
+  ck_assert_double_gt(step_s(reached / 50, 0), 1.05 * alone);
+  ck_assert_double_gt(step_s(0, reached / 50), 1.05 * alone);
+}
+END_TEST
+
+static double all_reduce_s(const char *cluster, int replicas, double *bytes) {
+  char plan[256];
+  (void)snprintf(plan, sizeof plan,
+                 "stages = 1\nmicrobatches = 1\ndata_parallel = %d\ntransport = \"nccl\"\ngradient_buckets = 1\n",
+                 replicas);
+  do_run(cluster, plan);
+  return span_s(PLAN_ALL_REDUCE, bytes);
+}
+
+START_TEST(all_reduces_take_what_was_measured) {
+  plan_profile_link link = local;
+  double bytes;
+  link.way = PLAN_PROFILE_ALL_REDUCE;
+  link.handover_s = 0;
+  write_profile(&link, 1);
+  const double two_s = all_reduce_s(two, 2, &bytes), four_s = all_reduce_s(four, 4, &bytes);
+  ck_assert_double_gt(bytes, 100 * MIB); /* beyond the last size, in proportion */
+  near(two_s, 1e-4 * bytes / (100 * MIB));
+  const int devices[] = {0, 1, 2, 3};
+  plan_nccl_query query = plan_nccl_query_of(r.scenario.catalogue.nccl, &r.scenario.cluster, devices, 4, 397e9);
+  query.op = PLAN_NCCL_ALL_REDUCE;
+  query.bytes = bytes;
+  const double model_s = plan_nccl_time_s(r.scenario.catalogue.nccl, &query, NULL);
+  query.ranks = 2;
+  near(four_s, two_s * model_s / plan_nccl_time_s(r.scenario.catalogue.nccl, &query, NULL));
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {messages_take_what_was_measured, other_links_are_not_those_that_were_measured,
+                                a_slower_cluster_is_slower_in_proportion,
+                                what_goes_at_once_shares_what_it_reached_at_once, all_reduces_take_what_was_measured};
+  return suite_run("sim_links", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
+}
