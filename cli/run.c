@@ -100,7 +100,7 @@ static const cli_option options[] = {
     {.name = "profile-steps",
      .type = CLI_INTEGER,
      .argument = "N",
-     .help = "record what the last N steps did, kernels too",
+     .help = "record what N of the last steps did, kernels too",
      .slot = SLOT_PROFILE_STEPS,
      .min = 1,
      .max = CLI_RUN_RECORD_MOST},
@@ -172,12 +172,19 @@ static dp_status evaluate(run *r, dp_error *error) {
 
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-/* For --profile-steps: of the program that the run began with, and not those whose ops are timed on processors. */
-static dp_status record_step(run *r, const exec_session_report *report, const plan_timeline *timeline, int64_t from_ns,
-                             bool usual, dp_error *error) {
-  if (!report->timed || !usual) return DP_OK;
-  return cli_run_record_step(&r->record, (uint64_t)report->step, from_ns, prof_process_now_ns(),
-                             speaks(r) ? timeline : NULL, error);
+/* For --profile-steps: usual are those of the program that the run began with, but on processors such as time ops. */
+static dp_status record_step(run *r, const exec_session_report *report, const plan_timeline *timeline, double step_s,
+                             int64_t from_ns, bool usual, dp_error *error) {
+  return cli_run_record_step(&r->record, (uint64_t)report->step, from_ns, prof_process_now_ns(), step_s,
+                             report->timed && usual, speaks(r) ? timeline : NULL, error);
+}
+
+/* A step that recorded itself took longer than it would: the run is reported by such ones only where there are no
+ * others. */
+static void sample_step(run *r, const plan_timeline *timeline) {
+  if (cli_run_record_slows(&r->record)) return;
+  if (r->record.plain == 1) plan_timeline_samples_clear(&r->samples);
+  plan_timeline_samples_add(&r->samples, timeline);
 }
 
 static dp_status note_step(run *r, const exec_session_report *report, const plan_timeline *timeline, double step_s,
@@ -186,16 +193,16 @@ static dp_status note_step(run *r, const exec_session_report *report, const plan
   const double samples_per_s = (double)(plan->replicas * plan->microbatches * plan->microbatch_size) / step_s;
   char note[96], duration[32];
   const bool counts = report->step > r->first + 1 || r->steps == r->first + 1; /* the first step fills caches */
-  DP_TRY(record_step(r, report, timeline, from_ns, counts && (!observed || r->cuda), error));
+  DP_TRY(record_step(r, report, timeline, step_s, from_ns, counts && (!observed || r->cuda), error));
   if (!speaks(r)) return DP_OK;
   if (report->timed && observed) cli_run_units_count(&r->units);
-  if (report->timed && !observed && counts) plan_timeline_samples_add(&r->samples, timeline);
+  if (report->timed && !observed && counts) sample_step(r, timeline);
   (void)snprintf(note, sizeof note, "step %lld, loss %.4g, %s, %.4g samples/s", (long long)report->step, report->loss,
                  dp_format_seconds(step_s, duration), samples_per_s);
   dp_progress_update(&r->bar, (uint64_t)(report->step - r->first), note);
   DP_TRY(cli_run_log_step(&r->log, r->session, report, plan->ranks, step_s, samples_per_s, error));
   return cli_run_monitor_step(&r->monitor, report->step, step_s, report->timed ? timeline : NULL,
-                              observed ? r->units.classes : NULL, error);
+                              cli_run_record_slows(&r->record), observed ? r->units.classes : NULL, error);
 }
 
 /* `timeline`: of the program that the run began with. */
@@ -210,6 +217,7 @@ static dp_status take_step(run *r, plan_timeline *timeline, dp_error *error) {
   DP_TRY(exec_session_step(r->session, &report, r->degrade.degraded ? NULL : timeline, error));
   DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, from_ns, observed, error),
                     error));
+  DP_TRY(cli_run_record_next(r->transport, &r->record, error));
   DP_TRY(exec_agree(r->transport,
                     cli_run_degrade_step(&r->degrade, &r->monitor, report.step, &r->session, error), error));
   if (is_due(train->evaluate_every, report.step)) DP_TRY(evaluate(r, error));
@@ -238,6 +246,7 @@ static dp_status train(run *r, dp_error *error) {
   DP_TRY(plan_timeline_init(r->predicted->run.program, &timeline, error));
   dp_status status = DP_OK;
   cli_run_listen();
+  cli_run_record_expect(r->steps - r->first, &r->record);
   if (speaks(r)) dp_progress_begin(&r->bar, "train", (uint64_t)(r->steps - r->first));
   while (status == DP_OK && !r->interrupted && exec_session_done(r->session) < r->steps)
     status = take_step(r, &timeline, error);

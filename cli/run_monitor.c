@@ -82,7 +82,7 @@ static dp_status tell_event(cli_run_monitor *m, const prof_event *e, dp_error *e
 }
 
 dp_status cli_run_monitor_step(cli_run_monitor *m, int64_t step, double step_s, const plan_timeline *timeline,
-                               const double *ops, dp_error *error) {
+                               bool recorded, const double *ops, dp_error *error) {
   m->event_count = 0;
   if (!m->monitor.program) return DP_OK;
   cli_run_hook_look(&m->hook);
@@ -90,7 +90,7 @@ dp_status cli_run_monitor_step(cli_run_monitor *m, int64_t step, double step_s, 
     m->cold--;
     return DP_OK;
   }
-  m->event_count = prof_monitor_step(&m->monitor, step, step_s, timeline, ops != NULL, m->events);
+  m->event_count = prof_monitor_step(&m->monitor, step, step_s, timeline, recorded || ops != NULL, m->events);
   if (ops && timeline) prof_monitor_ops(&m->monitor, ops);
   for (uint32_t i = 0; i < m->event_count; i++) DP_TRY(tell_event(m, &m->events[i], error));
   return DP_OK;

@@ -30,10 +30,10 @@ dp_status cli_run_monitor_init(const plan_program *program, const plan_monitor *
                                cli_run_log *log, dp_progress *bar, cli_run_monitor *monitor, dp_error *error);
 void cli_run_monitor_free(cli_run_monitor *monitor); /* a zeroed one is fine */
 
-/* Judges a step, as prof_monitor_step, and tells of it; `events` say the same. ops: as prof_monitor_ops has them, where
- * the step's ops were timed; NULL: they were not. */
+/* Judges a step, as prof_monitor_step, and tells of it; `events` say the same. recorded: CUPTI was on, which disturbs it
+ * as timing its ops does. ops: as prof_monitor_ops has them, where the step's ops were timed; NULL: they were not. */
 dp_status cli_run_monitor_step(cli_run_monitor *monitor, int64_t step, double step_s, const plan_timeline *timeline,
-                               const double *ops, dp_error *error);
+                               bool recorded, const double *ops, dp_error *error);
 /* What lasts is taken to be over; the next steps, in which caches are filled and CUDA's instructions recorded, are not
  * judged: so it begins. */
 enum { CLI_RUN_COLD_STEPS = 3 };

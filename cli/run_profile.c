@@ -141,6 +141,30 @@ static dp_status print_links(const prof_run_tables *t, FILE *out, dp_error *erro
   return DP_OK;
 }
 
+/* What recording costs: the tables have the times of steps that were recorded. */
+static void print_cost(const prof_pace_cost *cost, FILE *out) {
+  char a[32], b[32];
+  if (!cost->known) {
+    fprintf(out,
+            "%" PRId64 " of %" PRId64
+            " steps were recorded; the run is too short to tell what that costs by others beside them\n\n",
+            cost->taken, cost->done);
+    return;
+  }
+  fprintf(out,
+          "a step that is recorded takes %+.2f %% longer (median %s, by %" PRId64
+          ") than one that is not (%s, by %" PRId64
+          "), so the times below are those of a run that records nothing times %.3f\n",
+          100 * cost->step, dp_format_seconds(cost->recorded_s, a), cost->recorded, dp_format_seconds(cost->plain_s, b),
+          cost->plain, 1 + cost->step);
+  fprintf(
+      out,
+      "%" PRId64 " of %" PRId64
+      " steps were recorded, for which the run takes %+.2f %% longer (aim: at most %g %%)%s\n\n",
+      cost->taken, cost->done, 100 * cost->run, 100 * PROF_PACE_BOUND,
+      cost->run > PROF_PACE_BOUND ? ": it is too short for that, and its last steps were recorded all the same" : "");
+}
+
 static void print_head(const cli_run_recorded *recorded, FILE *out) {
   const prof_run_tables *t = &recorded->tables;
   char a[32], b[32], c[32];
@@ -155,7 +179,10 @@ static void print_head(const cli_run_recorded *recorded, FILE *out) {
             " records lost, %" PRIu64 " steps left out; recording itself took %s of the host's threads\n",
             t->work, t->stray, dp_format_seconds(t->stray_s, a), recorded->lost, recorded->join.torn,
             dp_format_seconds(recorded->recording_s, b));
-  fputc('\n', out);
+  if (t->recorded)
+    print_cost(&recorded->cost, out);
+  else
+    fputc('\n', out);
 }
 
 static dp_status print_text(const cli_run_recorded *recorded, FILE *out, dp_error *error) {
@@ -180,7 +207,11 @@ void cli_run_profile_print(const cli_run_recorded *recorded) {
   printf("profile: ");
   for (int p = 0; p < PROF_RUN_PART_COUNT; p++)
     printf("%s%s %.1f %%", p ? ", " : "", prof_run_part_names[p], 100 * parts_s[p] / whole_s);
-  printf(" of the last %zu step%s\n", t->step_count, t->step_count == 1 ? "" : "s");
+  printf(" of the last %zu step%s%s\n", t->step_count, t->step_count == 1 ? "" : "s",
+         t->recorded ? " that were recorded" : "");
+  if (t->recorded && recorded->cost.known)
+    printf("profile: recorded steps take %+.2f %% longer, the run %+.2f %%\n", 100 * recorded->cost.step,
+           100 * recorded->cost.run);
 }
 
 /* ---- JSON ---- */
@@ -264,6 +295,17 @@ static bool add_links(json_t *array, const prof_run_tables *t) {
   return true;
 }
 
+static json_t *known_real(bool known, double value) { return known ? json_real(value) : json_null(); }
+
+static json_t *cost_json(const prof_pace_cost *cost) {
+  return json_pack("{s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "bound", PROF_PACE_BOUND, "run_steps",
+                   (json_int_t)cost->done, "run_steps_recorded", (json_int_t)cost->taken, "recorded_steps",
+                   (json_int_t)cost->recorded, "plain_steps", (json_int_t)cost->plain, "recorded_step_s",
+                   known_real(cost->known, cost->recorded_s), "plain_step_s", known_real(cost->known, cost->plain_s),
+                   "step_overhead", known_real(cost->known, cost->step), "run_overhead",
+                   known_real(cost->known, cost->run));
+}
+
 static json_t *as_json(const cli_run_recorded *recorded) {
   static const struct {
     const char *key;
@@ -274,12 +316,13 @@ static json_t *as_json(const cli_run_recorded *recorded) {
                {"classes", add_classes},
                {"links", add_links}};
   const prof_run_tables *t = &recorded->tables;
-  json_t *root = json_pack("{s:s, s:i, s:b, s:i, s:f, s:I, s:I, s:f, s:I, s:I, s:f}", "format", "diffpipe-run-profile",
-                           "version", 1, "recorded", t->recorded, "workers", t->workers, "bubble_ratio",
-                           t->bubble_ratio, "work", (json_int_t)t->work, "stray", (json_int_t)t->stray, "stray_s",
-                           t->stray_s, "lost", (json_int_t)recorded->lost, "steps_left_out",
-                           (json_int_t)recorded->join.torn, "recording_s", recorded->recording_s);
-  bool done = root && cli_json_put(root, "step", cli_spread_json(&t->step_time)) &&
+  json_t *root = json_pack(
+      "{s:s, s:i, s:b, s:i, s:f, s:I, s:I, s:f, s:I, s:I, s:f, s:f}", "format", "diffpipe-run-profile", "version", 1,
+      "recorded", t->recorded, "workers", t->workers, "bubble_ratio", t->bubble_ratio, "work", (json_int_t)t->work,
+      "stray", (json_int_t)t->stray, "stray_s", t->stray_s, "lost", (json_int_t)recorded->lost, "steps_left_out",
+      (json_int_t)recorded->join.torn, "recording_s", recorded->recording_s, "events_step_s", recorded->events_s);
+  bool done = root && (!t->recorded || cli_json_put(root, "recording", cost_json(&recorded->cost))) &&
+              cli_json_put(root, "step", cli_spread_json(&t->step_time)) &&
               cli_json_put(root, "gaps", cli_spread_json(&t->gaps));
   for (size_t i = 0; done && i < DP_COUNT_OF(lists); i++) {
     json_t *array = json_array();

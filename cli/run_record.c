@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/median.h"
 #include "profiler/cupti_capture.h"
 #include "profiler/process.h"
 
@@ -54,7 +55,7 @@ static _Thread_local int64_t began_ns;
 /* Instructions of another plan or size have other numbers. */
 static void note(void *data, const plan_program *program, uint32_t instruction, bool begins) {
   const cli_run_record *record = data;
-  if (!record->writer || program != record->program) return;
+  if (!record->writer || program != record->program || !atomic_load(&record->on)) return;
   if (begins) {
     began_ns = prof_process_now_ns();
     return;
@@ -93,15 +94,56 @@ static dp_status keep_timeline(cli_run_record *record, uint64_t number, const pl
   return DP_OK;
 }
 
-dp_status cli_run_record_step(cli_run_record *record, uint64_t number, int64_t from_ns, int64_t to_ns,
-                              const plan_timeline *timeline, dp_error *error) {
+dp_status cli_run_record_step(cli_run_record *record, uint64_t number, int64_t from_ns, int64_t to_ns, double step_s,
+                              bool usual, const plan_timeline *timeline, dp_error *error) {
   if (record->keep == 0) return DP_OK;
+  if (record->writer) prof_pace_step(&record->pace, step_s, record->switch_s, usual);
+  if (!usual) return DP_OK;
+  if (record->writer && !atomic_load(&record->on)) {
+    record->plain++;
+    return DP_OK;
+  }
   if (record->writer)
     (void)prof_writer_add(
         record->writer,
         &(prof_record){
             .kind = PROF_STEP, .device = PROF_NO_DEVICE, .start_ns = from_ns, .end_ns = to_ns, .value = number});
   return timeline ? keep_timeline(record, number, timeline, error) : DP_OK;
+}
+
+/* ---- which steps ---- */
+
+void cli_run_record_expect(int64_t steps, cli_run_record *record) {
+  if (!record->writer) return;
+  prof_pace_begin(&record->pace, 0, record->keep, steps);
+  (void)prof_pace_next(&record->pace); /* the first one is: CUPTI is on */
+  atomic_store(&record->on, true);
+}
+
+/* A step of which a process records nothing is told of by none: it is torn. */
+static void turn(cli_run_record *record, bool on) {
+  const double from_s = dp_clock_s();
+  record->switch_s = 0;
+  if (on == atomic_load(&record->on)) return;
+  atomic_store(&record->on, on);
+  if (!prof_capture_switch(on)) {
+    if (!record->refused) fprintf(stderr, "diffpipe: note: CUPTI does not go on: what follows is not in the profile\n");
+    record->refused = true;
+    atomic_store(&record->on, false);
+  }
+  record->switch_s = dp_clock_s() - from_s;
+}
+
+dp_status cli_run_record_next(exec_transport *transport, cli_run_record *record, dp_error *error) {
+  if (!record->writer) return DP_OK;
+  bool on = exec_process(transport) == 0 && prof_pace_next(&record->pace);
+  DP_TRY(exec_broadcast(transport, &on, sizeof on, error));
+  turn(record, on);
+  return DP_OK;
+}
+
+bool cli_run_record_slows(const cli_run_record *record) {
+  return record->writer && atomic_load(&record->on) && record->plain > 0;
 }
 
 /* ---- its thread ---- */
@@ -246,6 +288,17 @@ static void list_steps(const cli_run_record *record, const cli_run_recorded *rec
   if (*count > 0) qsort(sources, *count, sizeof *sources, by_number);
 }
 
+/* The same steps that the tables tell of. */
+static double events_s(const cli_run_record *record, const prof_run_tables *tables) {
+  double found[CLI_RUN_RECORD_MOST];
+  size_t count = 0;
+  for (size_t e = 0; e < record->events.count && count < CLI_RUN_RECORD_MOST; e++)
+    for (size_t s = 0; s < tables->step_count; s++)
+      if (tables->steps[s].number == record->events.items[e].number)
+        found[count++] = record->events.items[e].timeline.step_s;
+  return dp_median(found, count);
+}
+
 dp_status cli_run_recorded_of(const cli_run_record *record, cli_run_recorded *recorded, dp_error *error) {
   cli_run_recorded made = {.lost = 0};
   prof_run_source sources[CLI_RUN_RECORD_MOST];
@@ -253,6 +306,8 @@ dp_status cli_run_recorded_of(const cli_run_record *record, cli_run_recorded *re
   dp_status status = record->writer ? join_records(record, &made, error) : DP_OK;
   if (status == DP_OK) list_steps(record, &made, sources, &count);
   if (status == DP_OK && count > 0) status = prof_run_tables_of(sources, count, &made.tables, error);
+  if (status == DP_OK && record->writer) made.cost = prof_pace_cost_of(&record->pace);
+  if (status == DP_OK) made.events_s = events_s(record, &made.tables);
   if (status == DP_OK)
     *recorded = made;
   else

@@ -1,5 +1,7 @@
 /* What the last steps of a run did, for --profile-steps: the timelines of its queues' events, and on CUDA devices what
  * CUPTI records in each process, with marks of steps and instructions, as files in DIR/records (doc/profiling.md).
+ * There not every step is recorded, but as many as keep the run within PROF_PACE_BOUND of its time (profiler/pace.h),
+ * and the last ones of those are told of.
  *
  * Off unless it is asked for: CUPTI takes some of every launch's time, and while a run holds it no other tool can.
  * Bounded: the files of all processes hold CLI_RUN_RECORD_BYTES, the oldest goes first; of timelines as many are kept as
@@ -12,6 +14,7 @@
 #include <pthread.h>
 
 #include "exec/pipeline.h"
+#include "profiler/pace.h"
 #include "profiler/run_tables.h"
 #include "profiler/writer.h"
 
@@ -34,6 +37,11 @@ typedef struct cli_run_record {
   bool has_thread;
   pthread_t thread;
   _Atomic bool stop;
+  prof_pace pace;                      /* in the process that speaks it decides for all */
+  _Atomic bool on;                     /* the step is recorded */
+  double switch_s;                     /* what switching took before it */
+  int64_t plain;                       /* steps, told of otherwise, that were not recorded */
+  bool refused;                        /* CUPTI did not go on, and that was said */
   DP_ARRAY(cli_run_event_step) events; /* at most `keep`; the next one goes to events.items[next] */
   size_t next;
 } cli_run_record;
@@ -46,10 +54,16 @@ dp_status cli_run_record_clear(const char *run_folder, dp_error *error);
 void cli_run_record_init(const plan_program *program, size_t keep, cli_run_record *record);
 dp_status cli_run_record_begin(const char *run_folder, exec_transport *transport, cli_run_record *record,
                                dp_error *error);
-/* A step by that program, from and to by prof_process_now_ns. `timeline`: of all workers; NULL: this process has none.
- */
-dp_status cli_run_record_step(cli_run_record *record, uint64_t number, int64_t from_ns, int64_t to_ns,
-                              const plan_timeline *timeline, dp_error *error);
+/* Before the first step, of so many that are to be done: that one is recorded. And after each, when it was told of:
+ * whether the next one is. The same calls in every process. */
+void cli_run_record_expect(int64_t steps, cli_run_record *record);
+dp_status cli_run_record_next(exec_transport *transport, cli_run_record *record, dp_error *error);
+/* Whether this step is recorded and others were not, which take less time. The same in every process. */
+bool cli_run_record_slows(const cli_run_record *record);
+/* A step, from and to by prof_process_now_ns, which took step_s. usual: it is by that program, and one that is told of.
+ * `timeline`: of all workers; NULL: this process has none. */
+dp_status cli_run_record_step(cli_run_record *record, uint64_t number, int64_t from_ns, int64_t to_ns, double step_s,
+                              bool usual, const plan_timeline *timeline, dp_error *error);
 /* After the last step: all that there is goes to the files. A second call does nothing. */
 void cli_run_record_end(cli_run_record *record);
 void cli_run_record_free(cli_run_record *record); /* after the session; safe on a zeroed one */
@@ -60,6 +74,8 @@ typedef struct cli_run_recorded {
   prof_run_tables tables; /* of no step: step_count 0 */
   double recording_s;     /* what CUPTI says that it took of the processes' threads */
   uint64_t lost;          /* records that are missing, but those in files that were removed */
+  prof_pace_cost cost;    /* of recording, by the run's own steps */
+  double events_s;        /* the median of the steps in the tables by the queues' events */
 } cli_run_recorded;
 dp_status cli_run_recorded_of(const cli_run_record *record, cli_run_recorded *recorded, dp_error *error);
 void cli_run_recorded_free(cli_run_recorded *recorded); /* safe on a zeroed one */

@@ -27,6 +27,11 @@ void plan_timeline_samples_free(plan_timeline_samples *samples) {
   *samples = (plan_timeline_samples){0};
 }
 
+void plan_timeline_samples_clear(plan_timeline_samples *samples) {
+  samples->count = 0;
+  samples->seen = 0;
+}
+
 void plan_timeline_samples_add(plan_timeline_samples *samples, const plan_timeline *timeline) {
   const uint32_t slot = (uint32_t)(samples->seen % samples->capacity);
   const size_t instructions = samples->program->instruction_count, at = slot * instructions;

@@ -27,6 +27,7 @@ typedef struct plan_step_spread {
 dp_status plan_timeline_samples_init(const plan_program *program, uint32_t capacity, plan_timeline_samples *samples,
                                      dp_error *error);
 void plan_timeline_samples_free(plan_timeline_samples *samples);
+void plan_timeline_samples_clear(plan_timeline_samples *samples); /* as if none had been added */
 /* Copies what the timeline, which is of that program, says. */
 void plan_timeline_samples_add(plan_timeline_samples *samples, const plan_timeline *timeline);
 /* A new timeline, for plan_timeline_free: the step of median duration (of an even number the shorter of the middle two;

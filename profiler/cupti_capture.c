@@ -20,6 +20,7 @@
   F(cuptiGetResultString)                   \
   F(cuptiGetCallbackName)                   \
   F(cuptiActivityEnable)                    \
+  F(cuptiActivityDisable)                   \
   F(cuptiActivityRegisterCallbacks)         \
   F(cuptiActivityRegisterTimestampCallback) \
   F(cuptiActivityGetNextRecord)             \
@@ -110,8 +111,9 @@ static struct {
   buffer *idle;          /* zeroed */
   buffer *first, **last; /* done, in their order */
   bool started;          /* in this process: CUPTI may be called */
-  size_t most;           /* records of a buffer, where its bytes hold more */
-  uint64_t taken;        /* records since the last flush; of the pump alone */
+  bool whole_graphs;
+  size_t most;    /* records of a buffer, where its bytes hold more */
+  uint64_t taken; /* records since the last flush; of the pump alone */
   prof_cupti convert;
 } capture = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &capture.first, .most = FIRST_RECORDS};
 
@@ -190,38 +192,71 @@ static void set_attributes(void) {
   (void)cupti.cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, &size, &most);
 }
 
-/* All calls of the runtime, then without those that are not wanted; of the driver only those that are, where this CUPTI
- * can choose, else all. */
+/* Which calls are not wanted of the runtime, and which are of the driver: the numbers of their functions. */
+static struct { bool known, denied[PROF_CUPTI_CALLS], wanted[PROF_CUPTI_CALLS]; } calls;
+
+static void know_calls(void) {
+  for (uint32_t id = 1; id < PROF_CUPTI_CALLS && !calls.known; id++) {
+    const char *runtime = call_name(true, id), *driver = call_name(false, id);
+    calls.denied[id] = runtime && !prof_cupti_wants(true, runtime);
+    calls.wanted[id] = driver && prof_cupti_wants(false, driver);
+  }
+  calls.known = true;
+}
+
+static bool can_choose(void) { return cupti.cuptiActivityEnableRuntimeApi && cupti.cuptiActivityEnableDriverApi; }
+
+/* All calls of the runtime, then without those that are not wanted: in this order, since the kind overrides what was
+ * said of single ones. Of the driver only those that are, where this CUPTI can choose, else all. */
 static dp_status enable_calls(dp_error *error) {
   CUPTI_TRY(cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME), "calls of the runtime");
-  if (!cupti.cuptiActivityEnableRuntimeApi || !cupti.cuptiActivityEnableDriverApi) {
+  if (!can_choose()) {
     CUPTI_TRY(cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_DRIVER), "calls of the driver");
     return DP_OK;
   }
+  know_calls();
   for (uint32_t id = 1; id < PROF_CUPTI_CALLS; id++) {
-    const char *runtime = call_name(true, id), *driver = call_name(false, id);
-    if (runtime && !prof_cupti_wants(true, runtime)) (void)cupti.cuptiActivityEnableRuntimeApi(id, 0);
-    if (driver && prof_cupti_wants(false, driver)) (void)cupti.cuptiActivityEnableDriverApi(id, 1);
+    if (calls.denied[id]) (void)cupti.cuptiActivityEnableRuntimeApi(id, 0);
+    if (calls.wanted[id]) (void)cupti.cuptiActivityEnableDriverApi(id, 1);
   }
   return DP_OK;
 }
 
-static dp_status enable(bool whole_graphs, dp_error *error) {
-  static const struct {
-    CUpti_ActivityKind kind;
-    const char *what;
-    bool needed;
-  } rows[] = {
-      {CUPTI_ACTIVITY_KIND_DEVICE, "devices", false},   {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels", true},
-      {CUPTI_ACTIVITY_KIND_MEMCPY, "copies", true},     {CUPTI_ACTIVITY_KIND_MEMCPY2, "copies between devices", false},
-      {CUPTI_ACTIVITY_KIND_MEMSET, "memsets", true},    {CUPTI_ACTIVITY_KIND_MEMORY2, "memory", false},
-      {CUPTI_ACTIVITY_KIND_OVERHEAD, "overhead", false}};
-  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    const CUptiResult result = cupti.cuptiActivityEnable(rows[i].kind);
-    if (result != CUPTI_SUCCESS && rows[i].needed) return refused(result, rows[i].what, error);
+static void disable_calls(void) {
+  (void)cupti.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_RUNTIME);
+  if (!can_choose()) (void)cupti.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_DRIVER);
+  for (uint32_t id = 1; id < PROF_CUPTI_CALLS && can_choose(); id++)
+    if (calls.wanted[id]) (void)cupti.cuptiActivityEnableDriverApi(id, 0);
+}
+
+static const struct {
+  CUpti_ActivityKind kind;
+  const char *what;
+  bool needed, work; /* work: it is switched off where nothing is to be recorded for a while */
+} kinds[] = {{CUPTI_ACTIVITY_KIND_DEVICE, "devices", false, false},
+             {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernels", true, true},
+             {CUPTI_ACTIVITY_KIND_MEMCPY, "copies", true, true},
+             {CUPTI_ACTIVITY_KIND_MEMCPY2, "copies between devices", false, true},
+             {CUPTI_ACTIVITY_KIND_MEMSET, "memsets", true, true},
+             {CUPTI_ACTIVITY_KIND_MEMORY2, "memory", false, false},
+             {CUPTI_ACTIVITY_KIND_OVERHEAD, "overhead", false, false}};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static dp_status enable(bool again, bool whole_graphs, dp_error *error) {
+  for (size_t i = 0; i < KINDS; i++) {
+    if (again && !kinds[i].work) continue;
+    const CUptiResult result = cupti.cuptiActivityEnable(kinds[i].kind);
+    if (result != CUPTI_SUCCESS && kinds[i].needed) return refused(result, kinds[i].what, error);
   }
   if (whole_graphs) CUPTI_TRY(cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), "graphs as a whole");
   return enable_calls(error);
+}
+
+static void disable(bool whole_graphs) {
+  for (size_t i = 0; i < KINDS; i++)
+    if (kinds[i].work) (void)cupti.cuptiActivityDisable(kinds[i].kind);
+  if (whole_graphs) (void)cupti.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+  disable_calls();
 }
 
 dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *error) {
@@ -235,7 +270,8 @@ dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *e
   (void)pthread_mutex_lock(&capture.lock);
   capture.started = true; /* from here on buffers may come, even if a kind is refused */
   (void)pthread_mutex_unlock(&capture.lock);
-  return enable(whole_graphs, error);
+  capture.whole_graphs = whole_graphs;
+  return enable(false, whole_graphs, error);
 }
 
 static bool is_started(void) {
@@ -243,6 +279,14 @@ static bool is_started(void) {
   const bool started = capture.started;
   (void)pthread_mutex_unlock(&capture.lock);
   return started;
+}
+
+bool prof_capture_switch(bool on) {
+  dp_error why = DP_ERROR_INIT;
+  if (!is_started()) return false;
+  if (on && enable(true, capture.whole_graphs, &why) == DP_OK) return true;
+  disable(capture.whole_graphs);
+  return !on;
 }
 
 static void convert(buffer *b) {

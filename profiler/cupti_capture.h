@@ -18,6 +18,11 @@ enum { PROF_CUPTI_BUFFERS = 256, PROF_CUPTI_BUFFER_BYTES = 1 << 20 };
 /* Once in a process, before or while CUDA is initialised. DP_UNSUPPORTED says why nothing will be recorded: CUPTI was
  * not found, somebody else holds it, or it is forbidden. */
 dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *error);
+/* Records kernels, copies, memsets and calls of CUDA no more, or again; memory, overhead and devices always. Where no
+ * work is under way, as between two steps: of what is, there may be a record or none. What CUPTI makes of graphs depends
+ * on what is on when they are launched. False: CUPTI refuses, and nothing more is recorded until a later call is not
+ * refused. */
+bool prof_capture_switch(bool on);
 /* Turns what CUPTI brought into records and writes them; with `flush` asks it first for buffers that are not full but
  * whose records are complete. Any thread, one at a time. */
 void prof_capture_pump(bool flush);

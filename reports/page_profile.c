@@ -97,6 +97,26 @@ static void instructions(report_page *page, const dp_node *list) {
   report_table_free(&table);
 }
 
+/* What recording costs, of a run that measured it. */
+static void recording(report_page *page, const dp_node *cost) {
+  char recorded[32], plain[32];
+  const dp_node *run = dp_node_get(cost, "run_overhead");
+  if (!run || run->kind == DP_NODE_NULL) return;
+  report_write_text(
+      page->writer, NULL,
+      report_page_text(page,
+                       "%lld of %lld steps were recorded, for which the run takes %+.2f %% longer. One that is takes "
+                       "%+.2f %% longer (median %s, by %lld) than one that is not (%s, by %lld), and so are the times "
+                       "below.",
+                       (long long)report_node_integer(cost, "run_steps_recorded"),
+                       (long long)report_node_integer(cost, "run_steps"), 100 * report_node_real(cost, "run_overhead"),
+                       100 * report_node_real(cost, "step_overhead"),
+                       dp_format_seconds(report_node_real(cost, "recorded_step_s"), recorded),
+                       (long long)report_node_integer(cost, "recorded_steps"),
+                       dp_format_seconds(report_node_real(cost, "plain_step_s"), plain),
+                       (long long)report_node_integer(cost, "plain_steps")));
+}
+
 void report_page_profile(report_page *page) {
   const dp_node *profile = page->files->profile, *step = dp_node_get(profile, "step");
   char median[32], bubbles[32];
@@ -108,6 +128,7 @@ void report_page_profile(report_page *page) {
                                          ? "by the work of the devices"
                                          : "by the marks of the queues alone, which know neither kernels nor the host",
                                      dp_format_seconds(report_node_real(step, "p50_s"), median), bubbles));
+  recording(page, dp_node_get(profile, "recording"));
   stages(page, report_node_list(profile, "stages"));
   classes(page, report_node_list(profile, "classes"));
   instructions(page, report_node_list(profile, "instructions"));

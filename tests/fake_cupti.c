@@ -61,6 +61,11 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id, const
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   if (is("forbidden") && kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
   fake.enabled[kind] = true;
+  if (kind == CUPTI_ACTIVITY_KIND_RUNTIME) memset(fake.denied, 0, sizeof fake.denied); /* it overrides them */
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+  fake.enabled[kind] = false;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, uint8_t enable) {

@@ -1,7 +1,7 @@
 /* A run that records itself, without a device: tests/fake_cupti.c, loaded by tests/traced.sh, stands for CUPTI, and its
  * step's work is that of the backward of a program of one worker.
  *
- * usage: recorded_run FOLDER recorded|events
+ * usage: recorded_run FOLDER recorded|paced|events
  */
 #define _GNU_SOURCE
 #include <check.h>
@@ -12,13 +12,14 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "cli/run_record.h"
+#include "cli/run_profile.h"
 #include "profiler/process.h"
 #include "tests/plan_reference.h"
 #include "tests/suite.h"
 
-enum { STEPS = 6, KEPT = 4, WORK = 6 };
+enum { STEPS = 6, LONG = 80, KEPT = 4, WORK = 6 };
 
+static const char *folder, *how;
 static void (*fake_step)(int graph);
 static plan_program program;
 static plan_timeline played;
@@ -31,8 +32,10 @@ static void find_fake(void) {
   ck_assert(fake_step);
 }
 
-static void do_step(uint64_t number, bool works) {
+/* The longer for being recorded: by 5 %. True: it was. */
+static bool do_step(uint64_t number, bool works) {
   dp_error error = DP_ERROR_INIT;
+  const bool on = record.on;
   const int64_t from_ns = prof_process_now_ns();
   for (uint32_t i = 0; record.writer && i < program.instruction_count; i++) {
     record.witness.note(record.witness.data, &program, i, true);
@@ -40,8 +43,31 @@ static void do_step(uint64_t number, bool works) {
     if (works) (void)usleep(1000); /* calls are made up, as many as take so long */
     record.witness.note(record.witness.data, &program, i, false);
   }
-  const dp_status status = cli_run_record_step(&record, number, from_ns, prof_process_now_ns() + 1, &played, &error);
+  dp_status status =
+      cli_run_record_step(&record, number, from_ns, prof_process_now_ns() + 1, on ? 1.05 : 1, true, &played, &error);
+  if (status == DP_OK) status = cli_run_record_next(NULL, &record, &error);
   ck_assert_msg(status == DP_OK, "%s", error.text);
+  return on;
+}
+
+/* Nothing came of the steps that were not recorded, and no call that is not wanted. */
+static void is_paced(const cli_run_recorded *recorded, uint64_t steps) {
+  dp_error error = DP_ERROR_INIT;
+  prof_session session = {.slots = NULL};
+  uint64_t kernels = 0, called = 0;
+  ck_assert_int_eq(prof_session_read(record.folder, &session, &error), DP_OK);
+  for (size_t i = 0; i < session.records.count; i++) {
+    kernels += session.records.items[i].kind == PROF_KERNEL;
+    called += session.records.items[i].kind == PROF_CALL;
+  }
+  ck_assert_uint_eq(kernels, 4 * steps);
+  ck_assert_uint_eq(called, 7 * steps + 1); /* and the allocation */
+  prof_session_free(&session);
+  ck_assert(recorded->cost.known);
+  ck_assert_int_eq(recorded->cost.done, LONG);
+  ck_assert_int_eq(recorded->cost.taken, (int64_t)steps);
+  ck_assert_double_eq_tol(recorded->cost.step, 0.05, 0.01); /* switching takes some */
+  ck_assert_double_lt(recorded->cost.run, PROF_PACE_BOUND);
 }
 
 static void is_recorded(const cli_run_recorded *recorded) {
@@ -61,7 +87,20 @@ static void is_recorded(const cli_run_recorded *recorded) {
   ck_assert_double_gt(recorded->recording_s, 0);
 }
 
-static const char *folder, *how;
+/* profile.txt, profile.json and profile-timeline.json, for who started this. */
+static void write_profile(const cli_run_recorded *recorded, const graph *chain) {
+  dp_error error = DP_ERROR_INIT;
+  plan_cluster cluster = {0};
+  plan_metrics metrics = {.step_s = 1};
+  const report_run predicted = {.name = "recorded",
+                                .graph = chain,
+                                .cluster = &cluster,
+                                .program = &program,
+                                .timeline = &played,
+                                .metrics = &metrics};
+  const dp_status status = cli_run_profile_write(recorded, &predicted, folder, &error);
+  ck_assert_msg(status == DP_OK, "%s", error.text);
+}
 
 START_TEST(a_run_records_itself) {
   static const reference_plan one = {.ranks = 1, .microbatches = 1, .schedule = PLAN_GPIPE};
@@ -69,7 +108,8 @@ START_TEST(a_run_records_itself) {
   graph chain;
   plan_plan plan;
   cli_run_recorded recorded;
-  const bool works = strcmp(how, "recorded") == 0;
+  const bool works = strcmp(how, "events") != 0, paced = strcmp(how, "paced") == 0;
+  uint64_t last[KEPT], steps = 0;
   reference_chain(2, 1e-3, 2e-3, -1, 1000, &chain);
   reference_plan_make(&one, &chain, &plan);
   ck_assert_int_eq(plan_compile(&plan, &chain, &program, &error), DP_OK);
@@ -81,13 +121,19 @@ START_TEST(a_run_records_itself) {
   ck_assert_int_eq(cli_run_record_begin(folder, NULL, &record, &error), DP_OK);
   ck_assert((record.writer != NULL) == works);
   if (works) find_fake();
-  for (uint64_t s = 1; s <= STEPS; s++) do_step(s, works);
+  cli_run_record_expect(paced ? LONG : STEPS, &record);
+  for (uint64_t s = 1; s <= (paced ? LONG : STEPS); s++)
+    if (do_step(s, works) || !works) last[steps++ % KEPT] = s;
   cli_run_record_end(&record);
   const dp_status status = cli_run_recorded_of(&record, &recorded, &error);
   ck_assert_msg(status == DP_OK, "%s", error.text);
   ck_assert_uint_eq(recorded.tables.step_count, KEPT);
-  for (uint64_t s = 0; s < KEPT; s++) ck_assert_uint_eq(recorded.tables.steps[s].number, STEPS - KEPT + 1 + s);
+  for (uint64_t s = 0; s < KEPT; s++) ck_assert_uint_eq(recorded.tables.steps[s].number, last[(steps + s) % KEPT]);
+  ck_assert_double_eq_tol(recorded.events_s, played.step_s, 1e-12);
   if (works) is_recorded(&recorded);
+  if (paced) is_paced(&recorded, steps);
+  if (paced) write_profile(&recorded, &chain);
+  ck_assert(paced || steps == STEPS);
   ck_assert(works == recorded.tables.recorded);
   cli_run_recorded_free(&recorded);
   cli_run_record_free(&record);

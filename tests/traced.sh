@@ -124,6 +124,13 @@ quiet() { # says nothing on stderr
 }
 unset RANK
 one "a run of our own, by instructions" quiet "$build/tests/recorded_run" run recorded
+one "a run of our own, a part of its steps" says 0 'wrote paced: profile.txt, profile.json, profile-timeline.json' "$build/tests/recorded_run" paced paced
+costs() { # what recording costs, in words and figures
+  grep -qE '^a step that is recorded takes \+5\.[0-9]+ % longer \(median 1\.050 s, by [0-9]+\) than one that is not \(1\.000 s, by [0-9]+\)' paced/profile.txt &&
+    grep -qE '^[0-9]+ of 80 steps were recorded, for which the run takes \+1\.[0-9]+ % longer \(aim: at most 2 %\)$' paced/profile.txt &&
+    grep -q '"run_overhead": 0.01' paced/profile.json && grep -q '"step_overhead": 0.0[45]' paced/profile.json || { head -5 paced/profile.txt; return 1; }
+}
+one "tells what that costs" costs
 one "its records are a program's" grep -q '"from": "marks",' <("$diffpipe" profile report run/records --json)
 FAKE_CUPTI=busy one "another tool has CUPTI: by events" itself \
   '^diffpipe: note: process 0: kernels are not recorded, the profile is made from the queues. events: CUPTI: buffers: MULTIPLE_SUBSCRIBERS' events

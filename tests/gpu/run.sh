@@ -14,7 +14,7 @@
 #   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (200 s each)
 #   resume      tests/test_cuda_resume.sh: resumed runs have the same bits    (300 s)
 #   monitor     tests/test_cuda_monitor.sh: a slow link is left for another plan (200 s)
-#   profile     diffpipe run --profile-steps: what it finds and costs, in pairs of runs (300 s each case: whole, parts, folded)
+#   profile     diffpipe run --profile-steps: what it finds and costs, in pairs of runs (60 s each case: whole, parts, folded)
 #   bench       tests/bench_cuda_kernels: bench.txt, bench.jsonl              (300 s)
 #   steps       tests/bench_cuda_step: whole models, one worker and pipelines (200 s each)
 #   peer        tests/gpu/torch_peer.py, eager, at the same batches           (200 s each)
