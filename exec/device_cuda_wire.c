@@ -168,14 +168,17 @@ static dp_status check_nccl_share(const exec_pipeline *p, dp_error *error) {
 
 static dp_status open_nccl(const exec_pipeline *p, exec_cuda_wire *w, const unsigned char id[EXEC_NCCL_ID_BYTES],
                            dp_error *error) {
-  char peer[64];
+  char peer[256];
+  size_t length = 0;
   exec_nccl_how how = {.rank = w->rank,
                        .ranks = w->ranks,
                        .most_sms = nccl_share(p),
                        .peer = peer,
                        .stop = &p->stop,
                        .lost = p->work.options.transport->lost};
-  (void)snprintf(peer, sizeof peer, "worker %u (process %d)", w->links[0].worker, w->links[0].process);
+  for (int i = 0; i < w->link_count && length < sizeof peer; i++)
+    length += (size_t)snprintf(peer + length, sizeof peer - length, "%sworker %u (process %d)", i > 0 ? ", " : "",
+                               w->links[i].worker, w->links[i].process);
   memcpy(how.id, id, sizeof how.id);
   return exec_nccl_open(&how, &w->nccl, error);
 }
@@ -336,10 +339,10 @@ dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error) {
   return status;
 }
 
-static void close_wire(exec_pipeline *p, uint32_t lane, exec_cuda_wire *w, bool broken) {
+static void close_wire(exec_pipeline *p, uint32_t lane, exec_cuda_wire *w) {
   const exec_worker *worker = &p->workers[exec_cuda_worker_of(p, lane)];
   if (worker->device) (void)cudaSetDevice(exec_cuda_of(worker)->gpu);
-  exec_nccl_close(w->nccl, broken);
+  exec_nccl_close(w->nccl);
   for (int i = 0; i < w->link_count; i++) {
     if (w->links[i].memory) (void)cudaIpcCloseMemHandle(w->links[i].memory);
     if (w->links[i].event) (void)cudaEventDestroy(w->links[i].event);
@@ -363,10 +366,10 @@ static uint32_t first_wire(const exec_pipeline *p, exec_cuda_wire *const *wires)
 /* In the order in which they were opened, since NCCL waits for the other ends on its host. */
 void exec_cuda_close_wires(exec_pipeline *p) {
   exec_cuda_lanes *l = exec_cuda_lanes_of(p);
-  const bool broken = atomic_load(&p->stop);
   if (!l || !l->wires) return;
+  if (atomic_load(&p->stop)) exec_cuda_abandon_wires(p);
   for (uint32_t lane; (lane = first_wire(p, l->wires)) != UINT32_MAX; l->wires[lane] = NULL)
-    close_wire(p, lane, l->wires[lane], broken);
+    close_wire(p, lane, l->wires[lane]);
 }
 
 dp_status exec_cuda_look_at_wires(exec_pipeline *p, dp_error *error) {
@@ -374,4 +377,14 @@ dp_status exec_cuda_look_at_wires(exec_pipeline *p, dp_error *error) {
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++)
     if (l->wires && l->wires[lane] && l->wires[lane]->nccl) DP_TRY(exec_nccl_look(l->wires[lane]->nccl, error));
   return DP_OK;
+}
+
+void exec_cuda_abandon_wires(exec_pipeline *p) {
+  const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
+  exec_nccl **nccls = calloc((size_t)(p->end_lane - p->first_lane) + 1, sizeof *nccls);
+  int count = 0;
+  for (uint32_t lane = p->first_lane; nccls && l && l->wires && lane < p->end_lane; lane++)
+    if (l->wires[lane] && l->wires[lane]->nccl) nccls[count++] = l->wires[lane]->nccl;
+  if (count > 0) exec_nccl_abort(nccls, count);
+  free(nccls);
 }

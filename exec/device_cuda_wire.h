@@ -46,6 +46,8 @@ dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error);
 void exec_cuda_close_wires(exec_pipeline *p);
 /* Whether what is under way can still end. */
 dp_status exec_cuda_look_at_wires(exec_pipeline *p, dp_error *error);
+/* Once the step has been stopped: aborts all communicators. */
+void exec_cuda_abandon_wires(exec_pipeline *p);
 
 dp_status exec_cuda_send(exec_pipeline *p, uint32_t instruction, int count, const exec_piece *pieces, dp_error *error);
 dp_status exec_cuda_receive(exec_pipeline *p, uint32_t instruction, int count, const exec_piece *pieces,

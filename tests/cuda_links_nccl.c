@@ -62,7 +62,7 @@ static void open_lanes(int sms) {
 static void close_lanes(void) {
   for (int k = LANES - 1; k >= 0; k--) {
     if (!lanes[k].nccl) continue;
-    exec_nccl_close(lanes[k].nccl, false);
+    exec_nccl_close(lanes[k].nccl);
     LINKS_TRY(cudaEventDestroy(lanes[k].begin));
     LINKS_TRY(cudaEventDestroy(lanes[k].end));
     LINKS_TRY(cudaStreamDestroy(lanes[k].stream));

@@ -315,11 +315,15 @@ tests_test_cuda_exec_SOURCES = tests/test_cuda_exec.c tests/cuda_bounds.h tests/
 tests_test_cuda_exec_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
 tests_test_cuda_fixtures_SOURCES = tests/test_cuda_fixtures.c tests/cuda_checks.h tests/exec_fixture.h tests/fixtures.h
 tests_test_cuda_fixtures_LDADD = $(EXEC_LIBS) $(SIM_LIBS)
-# the kernels' own files over stand-ins of what they call, so it needs no device
+# own files over stand-ins of what they call, so it needs no device
 CHECK_SUITES += tests/test_cuda_engine tests/test_cuda_remember tests/test_cuda_shifts
 tests_test_cuda_engine_SOURCES = tests/test_cuda_engine.c tests/suite.h kernels/cuda/engine.c kernels/cuda/memory.c
 tests_test_cuda_engine_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_engine_LDADD = $(CHECK_LIBS)
+CHECK_SUITES += tests/test_cuda_nccl
+tests_test_cuda_nccl_SOURCES = tests/test_cuda_nccl.c tests/suite.h exec/device_cuda_nccl.c
+tests_test_cuda_nccl_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_nccl_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
 tests_test_cuda_remember_SOURCES = tests/test_cuda_remember.c tests/suite.h \
 	kernels/cuda/attention.c kernels/cuda/attention_plan.c kernels/cuda/cache.c kernels/cuda/conv.c kernels/cuda/execute.c \
 	kernels/cuda/linear.c kernels/cuda/memory.c kernels/cuda/products.c
