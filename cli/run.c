@@ -420,6 +420,7 @@ static dp_status open_and_work(run *r, dp_error *error) {
     cli_processes_follow(r->processes, r->session);
     status = work(r, error);
     cli_processes_fail(r->processes, status, error); /* before the buffers go */
+    cli_processes_leave(r->session, status, error);
     cli_processes_follow(r->processes, NULL);
   }
   exec_session_free(r->session);

@@ -54,6 +54,12 @@ void cli_processes_fail(cli_processes *p, dp_status status, const dp_error *erro
   if (status != DP_OK) exec_watch_fail(p->watch, status, error->text);
 }
 
+void cli_processes_leave(exec_session *session, dp_status status, const dp_error *error) {
+  if (status == DP_OK || exec_session_leave(session)) return;
+  say(NULL, error->text);
+  end(NULL, status);
+}
+
 dp_status cli_processes_end(cli_processes *p, dp_status status, dp_error *error) {
   if (p->ended) return status;
   p->ended = true;

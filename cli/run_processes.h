@@ -30,6 +30,9 @@ void cli_processes_note(cli_processes *processes, const exec_session *session);
 /* Nothing where all is well. A failure of processes that are watched is told by one of them, and this one ends here:
  * before buffers go that MPI may still use, of messages that were given up. */
 void cli_processes_fail(cli_processes *processes, dp_status status, const dp_error *error);
+/* A failure of a run of one process: where a device that hangs keeps something of the run, its line is said and the
+ * process ends here, since freeing it would wait for the device. */
+void cli_processes_leave(exec_session *session, dp_status status, const dp_error *error);
 /* The end, whatever the status; the first call counts. A failure is told by one process, and all end here. Called while
  * the program is there: the watch's thread may be asking it what an instruction is. */
 dp_status cli_processes_end(cli_processes *processes, dp_status status, dp_error *error);

@@ -134,7 +134,7 @@ typedef struct exec_device_kind {
   void (*record_end)(const struct exec_work *work, struct exec_worker *w, uint32_t instruction);
   dp_status (*open_lanes)(struct exec_pipeline *p, dp_error *error);
   void (*close_lanes)(struct exec_pipeline *p);
-  void (*begin_lanes)(struct exec_pipeline *p);
+  dp_status (*begin_lanes)(struct exec_pipeline *p, dp_error *error);
   /* Around an instruction's work: its lane's queue waits for all that it and those it meets wait for; then marks. */
   void (*enter)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction);
   dp_status (*leave)(struct exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
@@ -147,8 +147,17 @@ typedef struct exec_device_kind {
                        dp_error *error);
   /* This process's sum of a collective's gradients, n of them, becomes that of all processes. */
   dp_status (*reduce)(struct exec_pipeline *p, uint32_t instruction, int64_t n, void *gradients, dp_error *error);
-  /* Of what is in the queues here, an instruction that waits for another process; PLAN_NO_PEER: none does. */
-  uint32_t (*waiting)(const struct exec_pipeline *p);
+  /* ---- while a step is waited for, by one thread (exec/stall.h); put[instruction]: it is in a queue ---- */
+  /* How many instructions here the devices have ended. */
+  uint32_t (*ended)(struct exec_pipeline *p, const uint8_t *put);
+  /* After that, an instruction that has begun and not ended: one that waits for no other process, if there is one.
+   * PLAN_NO_PEER: nothing has begun. */
+  uint32_t (*begun)(const struct exec_pipeline *p, const uint8_t *put);
+  /* What a library has found since: DP_RUN_FAILED, naming the peer, when what is in a queue cannot end. */
+  dp_status (*look_at_wires)(struct exec_pipeline *p, dp_error *error);
+  /* After a step that was stopped: what waits for other processes ends where it is. And whether all queues are empty. */
+  void (*abandon_wires)(struct exec_pipeline *p);
+  bool (*idle)(const struct exec_pipeline *p);
   /* When all has been put there: waits, and times of all instructions here by the host's clock. */
   dp_status (*finish_lanes)(struct exec_pipeline *p, dp_error *error);
 } exec_device_kind;

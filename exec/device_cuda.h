@@ -65,6 +65,7 @@ typedef struct exec_cuda_lanes {
   cudaEvent_t *start, *end;             /* [instruction] */
   uint32_t *marker;                     /* [instruction] whose end event marks it */
   uint32_t *doer;                       /* [instruction] in whose lane's queue it was put */
+  uint32_t *next;                       /* [lane] the first instruction that has not been seen to have ended */
   cudaEvent_t base[EXEC_CUDA_MAX_GPUS]; /* [gpu] when the step began */
   bool has_base[EXEC_CUDA_MAX_GPUS];
   double base_s;
@@ -121,7 +122,7 @@ dp_status exec_cuda_time_handover(exec_pipeline *p, double *seconds, dp_error *e
 /* device_cuda_lanes.c */
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error);
 void exec_cuda_close_lanes(exec_pipeline *p);
-void exec_cuda_begin_lanes(exec_pipeline *p);
+dp_status exec_cuda_begin_lanes(exec_pipeline *p, dp_error *error);
 void exec_cuda_enter(exec_pipeline *p, uint32_t lane, uint32_t instruction);
 dp_status exec_cuda_leave(exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
 void exec_cuda_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
@@ -130,7 +131,9 @@ void exec_cuda_clear(exec_pipeline *p, uint32_t lane, int64_t bytes, void *at);
 void exec_cuda_delay(exec_pipeline *p, uint32_t lane);
 void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to);
 dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);
-uint32_t exec_cuda_waiting(const exec_pipeline *p);
+uint32_t exec_cuda_ended(exec_pipeline *p, const uint8_t *put);
+uint32_t exec_cuda_begun(const exec_pipeline *p, const uint8_t *put);
+bool exec_cuda_idle(const exec_pipeline *p);
 dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error);
 
 /* A status from a call of the runtime. */

@@ -2,12 +2,10 @@
  * keep the order by events. An instruction's queue first waits for the ends of all that the program has it wait for; an
  * instruction that does the work of others, too (both ends of a transfer, all members of a collective), also for what
  * those wait for, and for what comes before them in their lanes. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "exec/device_cuda_stage.h"
 #include "exec/device_cuda_wire.h"
+#include "exec/stall.h"
 
 static exec_cuda *worker_device(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
 
@@ -22,6 +20,7 @@ static dp_status make_queue(exec_pipeline *p, uint32_t lane, dp_error *error) {
   exec_cuda *device = worker_device(p, exec_cuda_worker_of(p, lane));
   EXEC_CUDA_TRY(cudaSetDevice(device->gpu), error);
   const plan_lane *of = &p->work.program->lanes[lane];
+  exec_cuda_lanes_of(p)->next[lane] = of->first;
   if (of->kind == PLAN_LANE_COMPUTE)
     exec_cuda_lanes_of(p)->streams[lane] = device->stream;
   else if (!exec_is_done_by_others(p, lane))
@@ -56,8 +55,10 @@ static dp_status make_lists(exec_pipeline *p, exec_cuda_lanes *l, dp_error *erro
   l->end = DP_ARENA_NEW(&p->arena, cudaEvent_t, n);
   l->marker = DP_ARENA_NEW(&p->arena, uint32_t, n);
   l->doer = DP_ARENA_NEW(&p->arena, uint32_t, n);
+  l->next = DP_ARENA_NEW(&p->arena, uint32_t, lanes);
   l->normed = DP_ARENA_NEW(&p->arena, cudaEvent_t, (size_t)program->worker_count);
-  if (!l->streams || !l->wires || !l->stages || !l->start || !l->end || !l->marker || !l->doer || !l->normed)
+  if (!l->streams || !l->wires || !l->stages || !l->start || !l->end || !l->marker || !l->doer || !l->next ||
+      !l->normed)
     return dp_fail_memory(error);
   return exec_cuda_check(cudaHostAlloc((void **)&l->norms, (size_t)program->worker_count * sizeof *l->norms,
                                        cudaHostAllocMapped | cudaHostAllocPortable),
@@ -166,21 +167,6 @@ static void hold_workers(exec_pipeline *p, int gpu) {
     NOTE(p, (uint32_t)w, cudaEventRecord(held, device->stream));
   }
   if (held) (void)cudaEventDestroy(held); /* once it has come */
-}
-
-void exec_cuda_begin_lanes(exec_pipeline *p) {
-  exec_cuda_lanes *l = exec_cuda_lanes_of(p);
-  for (int g = 0; g < EXEC_CUDA_MAX_GPUS; g++) {
-    if (!l->has_base[g]) continue;
-    (void)cudaSetDevice(g);
-    for (int w = p->first_worker; w < p->end_worker; w++) /* what the step begins with has been done */
-      if (worker_device(p, (uint32_t)w)->gpu == g)
-        NOTE(p, (uint32_t)w, cudaStreamSynchronize(worker_device(p, (uint32_t)w)->stream));
-    (void)cudaEventRecord(l->base[g], 0);
-    (void)cudaEventSynchronize(l->base[g]);
-    if (p->work.only && p->work.hold_s > 0) hold_workers(p, g);
-  }
-  l->base_s = dp_clock_s();
 }
 
 static void wait_end(exec_pipeline *p, uint32_t lane, uint32_t j) {
@@ -306,35 +292,89 @@ static dp_status take_time(exec_pipeline *p, uint32_t i, dp_error *error) {
   return DP_OK;
 }
 
-uint32_t exec_cuda_waiting(const exec_pipeline *p) {
+/* ---- waiting for the devices ---- */
+
+uint32_t exec_cuda_ended(exec_pipeline *p, const uint8_t *put) {
   const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
+  uint32_t count = 0;
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
     const plan_lane *of = &p->work.program->lanes[lane];
-    for (uint32_t i = of->first; l->wires[lane] && i < of->first + of->count; i++)
-      if (cudaEventQuery(l->start[i]) == cudaSuccess && cudaEventQuery(l->end[i]) == cudaErrorNotReady) return i;
+    uint32_t *next = &l->next[lane];
+    while (*next < of->first + of->count && put[*next] && cudaEventQuery(l->end[l->marker[*next]]) == cudaSuccess)
+      ++*next;
+    count += *next - of->first;
   }
+  return count;
+}
+
+/* What may be waited for, the cause before what may only follow from it: work, copies in this process, messages of
+ * other processes. */
+typedef enum sort { SORT_WORK, SORT_HERE, SORT_WIRE, SORTS } sort;
+
+static sort sort_of(const exec_pipeline *p, uint32_t lane) {
+  if (exec_cuda_lanes_of(p)->wires[lane]) return SORT_WIRE;
+  return p->work.program->lanes[lane].kind == PLAN_LANE_COMPUTE ? SORT_WORK : SORT_HERE;
+}
+
+uint32_t exec_cuda_begun(const exec_pipeline *p, const uint8_t *put) {
+  const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
+  for (sort s = SORT_WORK; s < SORTS; s++)
+    for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
+      const plan_lane *of = &p->work.program->lanes[lane];
+      const uint32_t next = l->next[lane];
+      if (sort_of(p, lane) == s && next < of->first + of->count && put[next] &&
+          cudaEventQuery(l->start[l->marker[next]]) == cudaSuccess)
+        return next;
+    }
   return PLAN_NO_PEER;
 }
 
-/* Asleep: the others may be gone, or their devices hang. */
-static dp_status wait_queue(exec_pipeline *p, uint32_t lane, double limit_s, dp_error *error) {
-  const exec_transport *t = p->work.options.transport;
-  cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
-  const double began_s = dp_clock_s();
-  for (double looked_s = began_s;;) {
+bool exec_cuda_idle(const exec_pipeline *p) {
+  const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
+  for (uint32_t lane = p->first_lane; l && l->streams && lane < p->end_lane; lane++) {
+    if (!l->streams[lane]) continue;
+    (void)cudaSetDevice(worker_device(p, exec_cuda_worker_of(p, lane))->gpu);
+    if (cudaStreamQuery(l->streams[lane]) == cudaErrorNotReady) return false;
+  }
+  return true;
+}
+
+/* Asleep, and looking at what may have become of the step (exec/stall.h). A run of one process that is recorded waits
+ * in the driver, whose call the record tells of: it has no limit. */
+static dp_status wait_queue(exec_pipeline *p, cudaStream_t stream, dp_error *error) {
+  if (!p->work.facts && p->work.options.witness)
+    return exec_cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize", error);
+  /* several processes may share few processors */
+  const double began_s = dp_clock_s(), soon_s = began_s + (p->work.facts ? 5e-3 : 1);
+  for (;;) {
     const cudaError_t result = cudaStreamQuery(stream);
     if (result == cudaSuccess) return DP_OK;
     if (result != cudaErrorNotReady) return exec_cuda_check(result, "cudaStreamQuery", error);
-    const double now_s = dp_clock_s();
-    if (t->lost && atomic_load(t->lost))
-      return dp_fail(error, DP_RUN_FAILED, "a device was no longer waited for: the run cannot go on");
-    if (now_s - looked_s > 0.1) {
-      looked_s = now_s;
-      DP_TRY(exec_cuda_look_at_wires(p, error));
-    }
-    if (now_s - began_s > limit_s) return exec_lanes_stalled(p, exec_cuda_waiting(p), limit_s, error);
-    dp_sleep_s(now_s - began_s < 5e-3 ? 20e-6 : 200e-6);
+    DP_TRY(exec_stall_look(p, error));
+    dp_sleep_s(dp_clock_s() < soon_s ? 20e-6 : 200e-6);
   }
+}
+
+dp_status exec_cuda_begin_lanes(exec_pipeline *p, dp_error *error) {
+  exec_cuda_lanes *l = exec_cuda_lanes_of(p);
+  exec_stall_begin(p);
+  for (int w = p->first_worker; w < p->end_worker; w++) { /* what the step begins with has been done */
+    exec_cuda *device = worker_device(p, (uint32_t)w);
+    EXEC_CUDA_TRY(cudaSetDevice(device->gpu), error);
+    const dp_status status = wait_queue(p, device->stream, error);
+    if (status != DP_OK) atomic_store(&p->stop, true);
+    DP_TRY(status);
+  }
+  for (int g = 0; g < EXEC_CUDA_MAX_GPUS; g++) {
+    if (!l->has_base[g]) continue;
+    (void)cudaSetDevice(g);
+    (void)cudaEventRecord(l->base[g], 0);
+    (void)cudaEventSynchronize(l->base[g]);
+    if (p->work.only && p->work.hold_s > 0) hold_workers(p, g);
+  }
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) l->next[lane] = p->work.program->lanes[lane].first;
+  l->base_s = dp_clock_s();
+  return DP_OK;
 }
 
 dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error) {
@@ -343,8 +383,7 @@ dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error) {
   for (uint32_t lane = p->first_lane; status == DP_OK && lane < p->end_lane; lane++) {
     if (!l->streams[lane]) continue;
     EXEC_CUDA_TRY(cudaSetDevice(worker_device(p, exec_cuda_worker_of(p, lane))->gpu), error);
-    status = p->work.facts ? wait_queue(p, lane, exec_lanes_patience_s(p), error)
-                           : exec_cuda_check(cudaStreamSynchronize(l->streams[lane]), "cudaStreamSynchronize", error);
+    status = wait_queue(p, l->streams[lane], error);
   }
   if (status != DP_OK) atomic_store(&p->stop, true); /* what still runs there is not waited for any more */
   DP_TRY(status);

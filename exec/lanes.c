@@ -1,23 +1,19 @@
 #define _POSIX_C_SOURCE 200809L
 #include "exec/lanes.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/condition.h"
+#include "exec/stall.h"
 
 /* ---- waiting: the lock is held ---- */
-
-/* Where there are other processes, how often a sleeper looks whether the step goes on. */
-static const double LOOK_S = 0.1;
 
 static bool stopped(exec_pipeline *p) { return atomic_load(&p->stop); }
 
 static void wait_change(exec_pipeline *p, exec_lane *lane) {
   if (p->work.options.transport)
-    dp_condition_wait(&lane->changed, &p->lock, LOOK_S);
+    dp_condition_wait(&lane->changed, &p->lock, EXEC_LOOK_S); /* whether the step goes on */
   else
     (void)pthread_cond_wait(&lane->changed, &p->lock);
 }
@@ -290,45 +286,33 @@ void exec_lanes_stop(exec_pipeline *p) {
   p->has_locks = false;
 }
 
-double exec_lanes_patience_s(const exec_pipeline *p) {
-  enum { FIRST_STEPS = 3 };
-  const char *text = getenv("DIFFPIPE_STALL_S");
-  const double given = text ? strtod(text, NULL) : 0;
-  if (given > 0) return given;
-  return fmax(p->generation <= FIRST_STEPS ? 600 : 30, 10 * p->longest_s);
-}
-
-dp_status exec_lanes_stalled(const exec_pipeline *p, uint32_t i, double waited_s, dp_error *error) {
-  char text[128];
-  if (i == PLAN_NO_PEER) return dp_fail(error, DP_RUN_FAILED, "nothing has come of the step for %.0f s", waited_s);
-  const plan_lane *lane = &p->work.program->lanes[p->lane_of[i]];
-  const char *what = plan_instruction_show(p->work.program, i, text);
-  if (lane->kind == PLAN_LANE_COLLECTIVE)
-    return dp_fail(error, DP_RUN_FAILED, "%s has waited %.0f s for the other processes", what, waited_s);
-  return dp_fail(error, DP_RUN_FAILED, "%s has waited %.0f s for worker %u (process %d)", what, waited_s, lane->peer,
-                 exec_process_of(p, (int)lane->peer));
-}
-
-/* A device may hang without its process falling silent; then whoever waits for it says so. */
+/* On devices something else than a lane may find that the step cannot end. */
 static void wait_lanes(exec_pipeline *p) {
-  const exec_transport *t = p->work.options.transport;
-  if (!p->work.kind->deferred || exec_process_count(t) == 1 || stopped(p)) {
+  dp_error why = DP_ERROR_INIT;
+  if (!p->work.kind->deferred) {
     (void)pthread_cond_wait(&p->all_done, &p->lock);
     return;
   }
-  dp_condition_wait(&p->all_done, &p->lock, 1);
-  const double waited_s = dp_clock_s() - p->moved_s;
-  if (p->running == 0 || waited_s < exec_lanes_patience_s(p)) return;
-  dp_error why = DP_ERROR_INIT;
-  uint32_t at = p->work.kind->waiting(p);
-  for (uint32_t l = p->first_lane; l < p->end_lane && at == PLAN_NO_PEER; l++)
-    if (p->work.program->lanes[l].kind != PLAN_LANE_COMPUTE) at = p->lanes[l].at;
-  (void)exec_lanes_stalled(p, at, waited_s, &why);
-  give_up(p, &why);
+  dp_condition_wait(&p->all_done, &p->lock, EXEC_LOOK_S);
+  if (p->running == 0 || stopped(p)) return;
+  (void)pthread_mutex_unlock(&p->lock);
+  const dp_status status = exec_stall_look(p, &why);
+  (void)pthread_mutex_lock(&p->lock);
+  if (status != DP_OK) give_up(p, &why);
+}
+
+/* Lanes see within milliseconds that a step has been stopped, but for one in a call of a driver that waits for a device;
+ * the first time it is asked is when that began. */
+static bool is_left(exec_pipeline *p, double *since_s) {
+  enum { LEAVE_S = 1 };
+  if (!p->work.kind->deferred || !stopped(p)) return false;
+  if (*since_s == 0) *since_s = dp_clock_s();
+  return dp_clock_s() - *since_s > LEAVE_S;
 }
 
 dp_status exec_lanes_step(exec_pipeline *p, dp_error *error) {
   const uint32_t n = p->work.program->instruction_count;
+  double stopped_s = 0;
   (void)pthread_mutex_lock(&p->lock);
   memset(p->done, 0, n);
   memset(p->ready, 0, n);
@@ -339,8 +323,9 @@ dp_status exec_lanes_step(exec_pipeline *p, dp_error *error) {
   p->running = p->end_lane - p->first_lane;
   p->generation++;
   wake_all(p);
-  p->moved_s = dp_clock_s();
-  while (p->running > 0) wait_lanes(p);
+  p->moved_s = p->looked_s = dp_clock_s();
+  while (p->running > 0 && !is_left(p, &stopped_s)) wait_lanes(p);
+  p->left = p->running > 0;
   (void)pthread_mutex_unlock(&p->lock);
   if (!stopped(p)) return DP_OK;
   return dp_fail(error, p->trouble.status, "%s", p->trouble.text);

@@ -34,6 +34,7 @@ struct exec_pipeline {
   uint32_t *dependent_first, *dependents; /* [instruction + 1] instructions that wait for it: CSR */
   bool has_locks;
   /* one step */
+  exec_step step; /* work.step */
   pthread_mutex_t lock;
   pthread_cond_t all_done;
   uint64_t generation; /* counts steps */
@@ -41,8 +42,14 @@ struct exec_pipeline {
    * played. */
   int64_t rounds[2];
   uint32_t running;    /* lanes that have not ended it */
-  double moved_s;      /* when an instruction was last done */
+  double moved_s;      /* when an instruction was last done, by the host or by a device */
   double longest_s;    /* a step that has ended well has taken */
+  /* of exec/stall.c: what was done when it last looked, how many of them a device has ended, and when that was */
+  uint8_t *seen; /* [instruction] */
+  uint32_t ended;
+  double looked_s;
+  bool left;     /* a step was given up while threads were still in it: there is no other */
+  bool stranded; /* and they, or devices, never came out of it */
   bool quit;
   atomic_bool stop;      /* the step cannot go on */
   dp_error trouble;      /* why: of the first to say so */
@@ -67,15 +74,8 @@ void exec_lanes_stop(struct exec_pipeline *pipeline);
  * all else say nothing, and nothing is checked for being finite. Before it, on devices, a whole step. */
 dp_status exec_pipeline_step_only(struct exec_pipeline *pipeline, const exec_step *step, const uint8_t *only,
                                   dp_error *error);
-/* Plays the program once. */
+/* Plays the program once. When it fails on devices a lane's thread may still be in a call of the driver (`left`). */
 dp_status exec_lanes_step(struct exec_pipeline *pipeline, dp_error *error);
-
-/* How long a lane may wait for another process on devices: DIFFPIPE_STALL_S of the environment, else 30 s, or ten times
- * the longest step, in whose course all may wait for the devices; in the first steps, in which others may be slow, at
- * least ten minutes. And what is said of an instruction that has waited so long. */
-double exec_lanes_patience_s(const struct exec_pipeline *pipeline);
-dp_status exec_lanes_stalled(const struct exec_pipeline *pipeline, uint32_t instruction, double waited_s,
-                             dp_error *error);
 
 /* The process of a worker. */
 int exec_process_of(const struct exec_pipeline *pipeline, int worker);

@@ -17,6 +17,7 @@ libexec_a_SOURCES += \
 	exec/parameters.c exec/parameters.h \
 	exec/pipeline.c exec/pipeline.h \
 	exec/reduce.c \
+	exec/stall.c exec/stall.h \
 	exec/tables.c exec/tables.h
 libexec_a_SOURCES += \
 	exec/cache.c exec/cache.h exec/cache_write.c \

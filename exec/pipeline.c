@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "exec/align.h"
 #include "exec/lanes.h"
+#include "exec/stall.h"
 #include "graph/op_table.h"
 
 /* ---- making it ---- */
@@ -162,12 +163,14 @@ static dp_status make(exec_pipeline *p, dp_error *error) {
   p->workers = DP_ARENA_NEW(&p->arena, exec_worker, (size_t)program->worker_count);
   p->done = DP_ARENA_NEW(&p->arena, uint8_t, n);
   p->ready = DP_ARENA_NEW(&p->arena, uint8_t, n);
+  p->seen = DP_ARENA_NEW(&p->arena, uint8_t, n);
   p->start_s = DP_ARENA_NEW(&p->arena, double, n);
   p->end_s = DP_ARENA_NEW(&p->arena, double, n);
   p->group_ready = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)program->group_count + 1);
   p->reports = DP_ARENA_NEW(&p->arena, exec_report, 2 * (size_t)program->worker_count);
   p->squares = DP_ARENA_NEW(&p->arena, double, 2 * (size_t)program->worker_count * (size_t)samples_of(p));
-  if (!p->workers || !p->done || !p->ready || !p->start_s || !p->end_s || !p->group_ready || !p->reports || !p->squares)
+  if (!p->workers || !p->done || !p->ready || !p->seen || !p->start_s || !p->end_s || !p->group_ready || !p->reports ||
+      !p->squares)
     return dp_fail_memory(error);
   DP_TRY(plan_groups_of(program, &p->arena, &p->groups, error));
   DP_TRY(make_index(p, error));
@@ -215,8 +218,10 @@ dp_status exec_pipeline_create(const plan_program *program, const graph *g, cons
   return status;
 }
 
+bool exec_pipeline_leave(exec_pipeline *p) { return !p || exec_stall_leave(p); }
+
 void exec_pipeline_free(exec_pipeline *p) {
-  if (!p) return;
+  if (!exec_pipeline_leave(p) || !p) return;
   exec_lanes_stop(p);
   if (p->work.kind->deferred) p->work.kind->close_lanes(p);
   /* what another process has mapped of this one's memory goes when that process has let go of it */
@@ -346,13 +351,12 @@ static dp_status play(exec_pipeline *p, const exec_step *step, double *began_s, 
  * weights are still the same, and all is drawn again alike. Where nothing is found this time, the chunk is all that is
  * known. */
 static dp_status search(exec_pipeline *p, exec_trouble *first, dp_error *error) {
-  const exec_step *step = p->work.step;
-  const exec_step again = {.evaluate = true, .use_means = step->evaluate && step->use_means};
+  const exec_step step = p->step, again = {.evaluate = true, .use_means = step.evaluate && step.use_means};
   double began_s;
   p->work.searching = true;
   dp_status status = play(p, &again, &began_s, error);
   p->work.searching = false;
-  p->work.step = step;
+  p->step = step;
   if (status == DP_OK) status = share_reports(p, error);
   const exec_trouble *found = status == DP_OK ? first_trouble(p) : NULL;
   if (found) *first = *found;
@@ -505,7 +509,9 @@ static void count_round(exec_pipeline *p, const exec_step *step) {
 /* The program once; `began_s`: on process 0's clock. */
 static dp_status play(exec_pipeline *p, const exec_step *step, double *began_s, dp_error *error) {
   const bool exchange = step->evaluate && step->use_means && p->work.options.means;
-  p->work.step = step;
+  if (p->left) return dp_fail(error, DP_RUN_FAILED, "the step before was given up and has not ended");
+  p->step = *step; /* lanes may be left behind in it */
+  p->work.step = &p->step;
   for (int w = p->first_worker; w < p->end_worker; w++) exec_worker_begin(&p->work, &p->workers[w]);
   if (exchange) use_means(p, true);
   dp_status status = step->measure_skips ? exec_skips_show_ups(p, error) : DP_OK;
@@ -513,7 +519,7 @@ static dp_status play(exec_pipeline *p, const exec_step *step, double *began_s, 
   *began_s = dp_clock_s(); /* process 0's counts; its broadcast starts the others */
   if (status == DP_OK) status = exec_broadcast(p->work.options.transport, began_s, sizeof *began_s, error);
   const double from_s = dp_clock_s();
-  if (status == DP_OK && p->work.kind->deferred) p->work.kind->begin_lanes(p);
+  if (status == DP_OK && p->work.kind->deferred) status = p->work.kind->begin_lanes(p, error);
   if (status == DP_OK) status = exec_lanes_step(p, error);
   if (status == DP_OK && p->work.kind->deferred) status = p->work.kind->finish_lanes(p, error);
   if (status == DP_OK) p->longest_s = fmax(p->longest_s, dp_clock_s() - from_s);

@@ -81,7 +81,12 @@ typedef struct exec_pipeline_options {
  * share out the workers, or the split is not that of `shared`. */
 dp_status exec_pipeline_create(const plan_program *program, const graph *graph, const exec_pipeline_options *options,
                                exec_pipeline **pipeline, dp_error *error);
-void exec_pipeline_free(exec_pipeline *pipeline); /* NULL is fine */
+/* NULL is fine. After a step that failed nothing is freed where exec_pipeline_leave has said false. */
+void exec_pipeline_free(exec_pipeline *pipeline);
+/* After a step that failed on CUDA devices: ends what waits there for other processes. False: something of the step
+ * stays, a thread in a call of the driver or work on a device that hangs; then the process is to say why and to end by
+ * _exit, without waiting for it any longer. */
+bool exec_pipeline_leave(exec_pipeline *pipeline);
 /* Before weights are filled and steps are taken: the workers here take their algorithms anew from those remembered. */
 dp_status exec_pipeline_choose_again(exec_pipeline *pipeline, dp_error *error);
 

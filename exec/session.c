@@ -254,6 +254,13 @@ dp_status exec_session_create(const exec_session_options *options, exec_session 
   return status;
 }
 
+bool exec_session_leave(exec_session *s) {
+  bool left = true;
+  if (!s) return left;
+  for (size_t i = 0; i < s->options.size_count; i++) left = exec_pipeline_leave(s->lanes[i].pipeline) && left;
+  return left;
+}
+
 void exec_session_free(exec_session *s) {
   if (!s) return;
   for (size_t i = 0; s->lanes && i < s->options.size_count; i++)

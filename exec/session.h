@@ -46,6 +46,8 @@ typedef struct exec_session exec_session;
 /* Opens the data, makes the pipeline and its first weights. */
 dp_status exec_session_create(const exec_session_options *options, exec_session **session, dp_error *error);
 void exec_session_free(exec_session *session); /* NULL is fine */
+/* After something of it failed: exec_pipeline_leave of all that it has. */
+bool exec_session_leave(exec_session *session);
 
 /* Goes on from the newest whole checkpoint of the folder. `notes` gets, on process 0, a line for each that was passed
  * over, and for data that is another now. DP_BAD_INPUT: none is left, or it is of another plan, seed or number of

@@ -286,6 +286,9 @@ CHECK_SUITES += tests/test_exec_memory
 tests_test_exec_memory_SOURCES = tests/test_exec_memory.c tests/exec_fixture.h tests/exec_memory.h tests/fixtures.h tests/resident.h tests/sim_efficiency.h tests/suite.h
 tests_test_exec_memory_LDFLAGS = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 tests_test_exec_memory_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_exec_stall
+tests_test_exec_stall_SOURCES = tests/test_exec_stall.c tests/exec_fixture.h tests/exec_memory.h tests/fixtures.h tests/sim_efficiency.h tests/suite.h
+tests_test_exec_stall_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)
 CHECK_SUITES += tests/test_exec_place
 tests_test_exec_place_SOURCES = tests/test_exec_place.c tests/exec_fixture.h tests/fixtures.h tests/suite.h tests/timeline_order.h
 tests_test_exec_place_LDADD = $(EXEC_LIBS) $(SIM_LIBS) $(CHECK_LIBS)

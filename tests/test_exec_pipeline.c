@@ -1,12 +1,11 @@
 /* Programs run by threads: every schedule, number of workers and of replicas trains as one worker does, and the
  * timeline obeys the program. */
-#define _POSIX_C_SOURCE 200809L /* setenv */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/lanes.h"
+#include "exec/pipeline.h"
 #include "sim/predict.h"
 #include "tests/exec_fixture.h"
 #include "tests/exec_memory.h"
@@ -256,20 +255,6 @@ START_TEST(what_is_not_known_yet_is_refused) {
 }
 END_TEST
 
-/* Who waits for a whole step has not waited for too long. */
-START_TEST(steps_may_take_longer_than_half_a_minute) {
-  exec_pipeline p = {.generation = 3};
-  ck_assert(exec_lanes_patience_s(&p) == 600);
-  p.generation = 4;
-  ck_assert(exec_lanes_patience_s(&p) == 30);
-  p.longest_s = 45;
-  ck_assert(exec_lanes_patience_s(&p) == 450);
-  ck_assert_int_eq(setenv("DIFFPIPE_STALL_S", "7", 1), 0);
-  ck_assert(exec_lanes_patience_s(&p) == 7);
-  (void)unsetenv("DIFFPIPE_STALL_S");
-}
-END_TEST
-
 int main(void) {
   const TTest *const tests[] = {every_plan_trains_a_unet_as_one_worker_does,
                                 every_plan_trains_sd3_as_one_worker_does,
@@ -277,7 +262,6 @@ int main(void) {
                                 runs_are_reproducible_to_the_bit,
                                 skip_policies_change_no_bit,
                                 random_plans_end,
-                                what_is_not_known_yet_is_refused,
-                                steps_may_take_longer_than_half_a_minute};
+                                what_is_not_known_yet_is_refused};
   return suite_run("exec_pipeline", tests, sizeof tests / sizeof tests[0], setup, free_efficiency, 600);
 }

@@ -53,6 +53,8 @@ fault() { # kind, what the line must say
   tell "$name" $?
 }
 
+# which of the two says it first is open: each tells what it waits for
+hung='has waited 1[0-9] s for worker 1 \(process 1\)|the host of process 1'
 for part in "$@"; do
   case $part in
     local | nccl | host)
@@ -67,9 +69,9 @@ for part in "$@"; do
     faults)
       fault kill 'process 1|worker 1'
       fault stop 'process 1'
-      fault hang 'process 1'
+      fault hang "$hung"
       fault kill 'process 1|worker 1' nccl
-      fault hang 'process 1' nccl
+      fault hang "$hung" nccl
       fault late 'have not started MPI within'
       ;;
     mps)
