@@ -14,6 +14,7 @@
 #include "cli/efficiency.h"
 #include "cli/recalibrate.h"
 #include "exec/measure.h"
+#include "plan/profile_rows.h"
 #include "sim/tune.h"
 
 enum {
@@ -25,6 +26,7 @@ enum {
   SLOT_SECONDS,
   SLOT_THREADS,
   SLOT_ALGORITHMS,
+  SLOT_LINKS,
   SLOT_JSON
 };
 enum { MICROBATCHES = 4, ROUNDS = 3, DEFAULT_SECONDS = 20, MAX_SIZES = 32 };
@@ -73,6 +75,11 @@ static const cli_option options[] = {
      .argument = "FILE",
      .help = "on a GPU, with the algorithms found before; adds those found now",
      .slot = SLOT_ALGORITHMS},
+    {.name = "links",
+     .type = CLI_STRING,
+     .argument = "FILE",
+     .help = "on GPUs, NCCL between them as tests/bench_cuda_links measured it",
+     .slot = SLOT_LINKS},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of a summary", .slot = SLOT_JSON},
 };
 
@@ -255,7 +262,10 @@ static dp_status calibrate_gpu(calibration *c, const cli_values *values) {
       .size_count = c->size_count,
       .seconds = values->slots[SLOT_SECONDS].given ? (double)values->slots[SLOT_SECONDS].integer : DEFAULT_SECONDS,
       .algorithms = values->slots[SLOT_ALGORITHMS].given ? values->slots[SLOT_ALGORITHMS].string : NULL};
-  dp_status status = cli_calibrate_units(&how, profile, c->error);
+  dp_status status = DP_OK;
+  if (values->slots[SLOT_LINKS].given)
+    status = plan_profile_read_rows(values->slots[SLOT_LINKS].string, &c->scenario->cluster, profile, c->error);
+  if (status == DP_OK) status = cli_calibrate_units(&how, profile, c->error);
   if (status == DP_OK) status = plan_profile_write(profile, path, c->error);
   if (status == DP_OK && values->slots[SLOT_JSON].given)
     status = cli_calibrate_tell_units_json(profile, path, c->error);
@@ -309,6 +319,8 @@ static dp_status correct(calibration *c, const cli_values *values) {
 static dp_status run_command(const cli_values *values, dp_error *error) {
   const bool from = values->slots[SLOT_FROM].given;
   const bool gpu = values->slots[SLOT_BACKEND].integer == 1;
+  if ((from || !gpu) && values->slots[SLOT_LINKS].given)
+    return dp_fail(error, DP_BAD_INPUT, "calibrate: found --links, allowed: with --backend cuda alone");
   if (!from && !gpu && values->slots[SLOT_PROFILE].given)
     return dp_fail(error, DP_BAD_INPUT,
                    "calibrate: found --profile without --from, allowed: together, or with --backend cuda");
@@ -335,8 +347,8 @@ const cli_command cli_calibrate = {
         "then stands behind predictions: `--profile FILE` of simulate, tune and whatif, or `profile = \"FILE\"`\n"
         "under [cluster]. Ops whose shape was measured cost what they took, others what a law fitted to their\n"
         "kind says; the answer tells how much of a step rests on which. With --backend cuda units are measured\n"
-        "that run whole, on a GPU or on all of its parts at once, and what is exchanged between these; with\n"
-        "--profile that one is added to. doc/calibration.md says more.",
+        "that run whole, on a GPU, on all of its parts or on several at once, and what is exchanged between\n"
+        "these; with --profile that one is added to. doc/calibration.md says more.",
     .options = options,
     .option_count = (int)DP_COUNT_OF(options),
     .run = run_command};

@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "plan/nccl.h"
-#include "plan/profile.h"
+#include "plan/profile_rows.h"
 #include "tests/scratch.h"
 #include "tests/sim_texts.h"
 
@@ -103,6 +104,7 @@ static void near(double found, double expected) {
 #define PROFILE "[cluster]\nprofile = \"profile.json\"\n"
 static const char two[] = PROFILE NODE "count = 2\n";
 static const char four[] = PROFILE NODE "count = 4\n";
+static const char four_bare[] = "[cluster]\n" NODE "count = 4\n";
 static const char two_bare[] = "[cluster]\n" NODE "count = 2\n";
 static const char parts[] = PROFILE NODE "virtual = 2\n", parts_bare[] = "[cluster]\n" NODE "virtual = 2\n";
 
@@ -203,9 +205,95 @@ START_TEST(all_reduces_take_what_was_measured) {
 }
 END_TEST
 
+/* ---- from what tests/bench_cuda_links wrote ---- */
+
+#define ROW(name, gpus, flows, bytes, us, beside, more)                                                 \
+  "{\"row\": \"" name "\", \"gpus\": " gpus ", \"flows\": " flows ", \"bytes\": " bytes ", \"us\": " us \
+  ", \"gb_per_s\": 1, \"beside_us\": " beside ", \"beside_gb_per_s\": null, \"gemm_slowing\": " more "}\n"
+
+static dp_status read_rows(const char *text, plan_profile *profile) {
+  error = (dp_error)DP_ERROR_INIT;
+  OK(dp_file_write("links.jsonl", text, strlen(text), &error));
+  return plan_profile_read_rows("links.jsonl", &r.scenario.cluster, profile, &error);
+}
+
+START_TEST(rows_of_nccl_become_links) {
+  plan_profile profile = {.device = NULL};
+  do_run(four_bare, "stages = 1\n");
+  OK(read_rows(ROW("nccl, one way", "2", "1", "1000", "10", "20", "null") /* as runs of the processes come */
+               ROW("nccl, one way", "2", "1", "2000000", "9", "8", "1.1, \"waiting_slowing\": 1.25")
+                   ROW("nccl, one way", "2", "1", "4000000", "16", "null",
+                       "1.3, \"waiting_slowing\": null, \"sms\": 0") "\n" ROW("nccl, neighbours, one way", "4", "3",
+                                                                              "4000000", "17", "17", "1")
+                       ROW("nccl, both ways", "2", "2", "4000000", "20", "40", "1.5")
+                           ROW("nccl, both ways", "2", "2", "1000", "1", "1", "1.5")
+                               ROW("nccl, neighbours, both ways", "4", "6", "4000000", "24", "40", "1.5")
+                                   ROW("peer, one way", "2", "1", "1000", "1", "1", "null")
+                                       ROW("nccl, all-reduce", "4", "1", "1000", "30", "60", "null"),
+               &profile));
+  ck_assert_uint_eq(profile.links.count, 2);
+  const plan_profile_link *nccl = plan_profile_find_link(&profile, PLAN_PROFILE_NCCL, "nvlink4-nccl");
+  const plan_profile_link *sum = plan_profile_find_link(&profile, PLAN_PROFILE_ALL_REDUCE, "nvlink4");
+  ck_assert(nccl && sum);
+  ck_assert_uint_eq(nccl->points.count, 3);
+  const plan_profile_point expected[] = {{1000, 1e-5, 2e-5}, {2e6, 1e-5, 2e-5}, {4e6, 1.6e-5, 2e-5}}; /* levelled */
+  for (int i = 0; i < 3; i++) {
+    near(nccl->points.items[i].bytes, expected[i].bytes);
+    near(nccl->points.items[i].alone_s, expected[i].alone_s);
+    near(nccl->points.items[i].busy_s, expected[i].busy_s);
+  }
+  near(nccl->slowdown, 0.2);
+  near(nccl->waiting_slowdown, 0.25);
+  near(nccl->both_bytes_per_s, 4e11);
+  near(nccl->together_bytes_per_s, 1e12);
+  near(nccl->link_bytes_per_s, 371e9);
+  near(nccl->link_latency_s, 11.2e-6);
+  ck_assert_int_eq(nccl->gpus, 4);
+  ck_assert_int_eq(sum->gpus, 4);
+  near(sum->points.items[0].busy_s, 6e-5);
+  near(sum->link_bytes_per_s, 397e9);
+  plan_profile_free(&profile);
+}
+END_TEST
+
+START_TEST(rows_that_are_wrong_are_refused) {
+  static const struct {
+    const char *text, *says;
+  } cases[] = {
+      {"", "links.jsonl: found no row \"nccl, one way\", allowed: what tests/bench_cuda_links wrote under mpirun"},
+      {ROW("peer, one way", "2", "1", "1000", "1", "1", "null"), "links.jsonl: found no row \"nccl, one way\""},
+      {ROW("nccl, one way", "2", "1", "9", "1", "1", "null") ROW("nccl, one way", "2", "1", "9", "1", "1", "null"),
+       "links.jsonl:2: bytes: found 9 after 9, allowed: ascending sizes of a kind, each once"},
+      {"\n" ROW("nccl, one way", "2", "1", "9", "0", "1", "null"), "links.jsonl:2: row.us: found 0, allowed: "},
+      {ROW("nccl, one way", "2", "1", "9", "1", "true", "null"),
+       "links.jsonl:1: beside_us: found true, allowed: a positive number, or null"},
+      {ROW("nccl, one way", "2", "1", "9", "1", "1", "null, \"sms\": 16"),
+       "links.jsonl:1: sms: found 16, allowed: 0, NCCL on as many multiprocessors as it likes"},
+      {ROW("nccl, three ways", "2", "1", "9", "1", "1", "null"),
+       "links.jsonl:1: row: found \"nccl, three ways\", allowed: one of tests/bench_cuda_links"},
+      {ROW("nccl, one way", "2", "1", "9", "1", "1", "null") "{\"row\": \"nccl, one", "links.jsonl:2"},
+  };
+  do_run(two_bare, "stages = 1\n");
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    plan_profile profile = {.device = NULL};
+    ck_assert_int_eq(read_rows(cases[i].text, &profile), DP_BAD_INPUT);
+    ck_assert_msg(strncmp(error.text, cases[i].says, strlen(cases[i].says)) == 0, "%s: found %s", cases[i].says,
+                  error.text);
+    ck_assert_uint_eq(profile.links.count, 0);
+    plan_profile_free(&profile);
+  }
+  do_run(parts_bare, "stages = 1\n");
+  plan_profile profile = {.device = NULL};
+  ck_assert_int_eq(read_rows(ROW("nccl, one way", "2", "1", "9", "1", "1", "null"), &profile), DP_BAD_INPUT);
+  ck_assert_msg(strstr(error.text, "links.jsonl: found a cluster that begins with ") != NULL, "%s", error.text);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {messages_take_what_was_measured, other_links_are_not_those_that_were_measured,
-                                a_slower_cluster_is_slower_in_proportion,
-                                what_goes_at_once_shares_what_it_reached_at_once, all_reduces_take_what_was_measured};
+  const TTest *const tests[] = {
+      messages_take_what_was_measured,          other_links_are_not_those_that_were_measured,
+      a_slower_cluster_is_slower_in_proportion, what_goes_at_once_shares_what_it_reached_at_once,
+      all_reduces_take_what_was_measured,       rows_of_nccl_become_links,
+      rows_that_are_wrong_are_refused};
   return suite_run("sim_links", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }
