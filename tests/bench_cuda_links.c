@@ -17,9 +17,14 @@
  *   gb_per_s    S / us of each that goes, in 10^9 bytes a second; of an all-reduce of n GPUs 2 (n - 1) / n S / us, what
  *               crosses each GPU's link when a ring does it ("bus bandwidth")
  *   beside_us, beside_gb_per_s    the same while every GPU that takes part computes products of bf16, 8192^3, from
- * before the first message to after the last (2.5 times their time alone) gemm_slowing    what one of 3 products takes
- * while messages go from before the first of them to after the last, over what it takes alone, of the GPU where it is
- * most; for messages from 16 MiB on
+ *               before the first message to after the last (2.5 times their time alone)
+ *   gemm_slowing    what one of 3 products takes while messages go from before the first of them to after the last, over
+ *               what it takes alone, of the GPU where it is most; for messages from 16 MiB on
+ *   waiting_slowing    of NCCL's receive, and all-reduce, the same while its kernel waits for another GPU that sends
+ *               nothing yet; of 16 MiB
+ *   sms         of --sms; 0: NCCL took as many as it likes
+ *
+ * `diffpipe calibrate --links FILE` reads NCCL's rows (plan/profile_rows.h).
  *
  * usage: bench_cuda_links [--seconds N] [--only TEXT] [--sms N]
  *   --seconds   no row is begun after so long (default 120)    --only   rows with this in their name
@@ -208,7 +213,7 @@ static void measure(row *r, int64_t bytes) {
     const int cover = links_count(1.5 * SLOWED * product_s, result.alone_s, 2, 4 * MOST_MESSAGES);
     (void)median_of(r, bytes, cover, SLOWED, &result.slowing);
   }
-  links_tell(r->name, r->gpu_count, r->flow_count, bytes, 1, &result);
+  links_tell(r->name, r->gpu_count, r->flow_count, bytes, 1, 0, &result);
 }
 
 /* ---- rows ---- */

@@ -152,7 +152,7 @@ static void print_number(const char *name, double value, bool known) {
     printf(", \"%s\": null", name);
 }
 
-void links_tell(const char *row, int gpus, int flows, int64_t bytes, double factor, const links_result *r) {
+void links_tell(const char *row, int gpus, int flows, int64_t bytes, double factor, int sms, const links_result *r) {
   const double moved = factor * (double)bytes;
   static char told[96]; /* a head above each row's sizes */
   printf("{\"row\": \"%s\", \"gpus\": %d, \"flows\": %d, \"bytes\": %lld", row, gpus, flows, (long long)bytes);
@@ -161,14 +161,16 @@ void links_tell(const char *row, int gpus, int flows, int64_t bytes, double fact
   print_number("beside_us", r->beside_s * 1e6, r->beside_s > 0);
   print_number("beside_gb_per_s", r->beside_s > 0 ? moved / r->beside_s * 1e-9 : 0, r->beside_s > 0);
   print_number("gemm_slowing", r->slowing, r->slowing > 0);
-  printf("}\n");
+  print_number("waiting_slowing", r->waiting, r->waiting > 0);
+  printf(", \"sms\": %d}\n", sms);
   (void)fflush(stdout);
   if (strcmp(told, row) != 0)
-    fprintf(stderr, "%s, %d GPU%s, %d at once\n%12s %12s %10s %12s %10s %8s\n", row, gpus, gpus == 1 ? "" : "s", flows,
-            "bytes", "us", "GB/s", "beside us", "GB/s", "GEMM x");
+    fprintf(stderr, "%s, %d GPU%s, %d at once\n%12s %12s %10s %12s %10s %8s %8s\n", row, gpus, gpus == 1 ? "" : "s",
+            flows, "bytes", "us", "GB/s", "beside us", "GB/s", "GEMM x", "waits x");
   (void)snprintf(told, sizeof told, "%s", row);
   fprintf(stderr, "%12lld %12.2f %10.2f", (long long)bytes, r->alone_s * 1e6, moved / r->alone_s * 1e-9);
   if (r->beside_s > 0) fprintf(stderr, " %12.2f %10.2f", r->beside_s * 1e6, moved / r->beside_s * 1e-9);
   if (r->slowing > 0) fprintf(stderr, " %8.3f", r->slowing);
+  if (r->waiting > 0) fprintf(stderr, " %8.3f", r->waiting);
   fprintf(stderr, "\n");
 }

@@ -32,6 +32,7 @@ typedef struct links_gpu {
 /* What a row has of one size; times in seconds. Those that were not measured are 0. */
 typedef struct links_result {
   double alone_s, beside_s, slowing; /* slowing: of a product, 1: none */
+  double waiting;                    /* the same beside what waits for another GPU */
 } links_result;
 
 typedef struct links_options {
@@ -58,8 +59,10 @@ extern const int64_t links_sizes[];
 extern const int links_size_count;
 /* How many of something that takes so long last `wanted_s`, at least and at most so many. */
 int links_count(double wanted_s, double each_s, int least, int most);
-/* A line of the table and one of JSON. `factor`: of the bytes to those that cross each link (all-reduce), else 1. */
-void links_tell(const char *row, int gpus, int flows, int64_t bytes, double factor, const links_result *result);
+/* A line of the table and one of JSON. `factor`: of the bytes to those that cross each link (all-reduce), else 1. sms:
+ * that NCCL was bounded to. */
+void links_tell(const char *row, int gpus, int flows, int64_t bytes, double factor, int sms,
+                const links_result *result);
 
 /* All processes call it; each has its GPU. */
 void links_nccl(exec_transport *transport, links_gpu *gpu, const links_options *options);

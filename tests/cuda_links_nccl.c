@@ -136,9 +136,34 @@ static double median_of(unsigned mask, int64_t bytes, int messages, int products
   return dp_median(seconds, LINKS_RUNS);
 }
 
+/* What products take while process 1 waits for the others, which begin when it has told how long: its kernels take
+ * multiprocessors all the while. */
+static double time_waiting(unsigned mask, int64_t bytes) {
+  enum { WAITS = 1U << RECEIVE_UP | 1U << SUM };
+  double times[LINKS_RUNS] = {0};
+  const unsigned early = exec_process(transport) == 1 ? mask & WAITS : 0;
+  for (int i = 0; i < LINKS_RUNS; i++) {
+    barrier();
+    put_all(early, bytes);
+    if (early) {
+      dp_sleep_s(1e-3); /* they have begun to */
+      links_products(gpu, SLOWED);
+      times[i] = links_products_s(gpu, SLOWED) / gpu->product_s;
+    }
+    barrier();
+    put_all(mask & ~early, bytes);
+    for (int k = 0; k < LANES; k++) {
+      if (!(mask >> k & 1U)) continue;
+      LINKS_TRY(cudaStreamSynchronize(lanes[k].stream));
+      links_must(exec_nccl_look(lanes[k].nccl, &error), &error);
+    }
+  }
+  return largest(dp_median(times, LINKS_RUNS));
+}
+
 /* ---- rows ---- */
 
-static void measure(const char *name, unsigned mask, int gpus, int flows, int64_t bytes) {
+static void measure(const char *name, unsigned mask, int gpus, int flows, int64_t bytes, bool waits, int sms) {
   const int count = exec_process_count(transport);
   links_result result = {0};
   const double product_s = largest(gpu->product_s);
@@ -153,8 +178,9 @@ static void measure(const char *name, unsigned mask, int gpus, int flows, int64_
     const int cover = links_count(1.5 * SLOWED * product_s, result.alone_s, 2, 4 * MOST_MESSAGES);
     (void)median_of(mask, bytes, cover, SLOWED, false, &result.slowing);
   }
+  if (waits && bytes == LINKS_SLOWING_BYTES) result.waiting = time_waiting(mask, bytes);
   if (exec_process(transport) == 0)
-    links_tell(name, gpus, flows, bytes, mask & 1U << SUM ? 2.0 * (count - 1) / count : 1, &result);
+    links_tell(name, gpus, flows, bytes, mask & 1U << SUM ? 2.0 * (count - 1) / count : 1, sms, &result);
 }
 
 /* All processes go on, or none. */
@@ -162,12 +188,13 @@ static bool all_go_on(const links_options *options, const char *name) {
   return largest(links_wanted(options, name) ? 0 : 1) == 0;
 }
 
-static void run_row(const char *name, unsigned mask, int gpus, int flows, const links_options *options) {
+/* waits: of the one message of its first two processes, or the sum of all. */
+static void run_row(const char *name, unsigned mask, int gpus, int flows, bool waits, const links_options *options) {
   if (!all_go_on(options, name)) return;
   barrier();
   links_time_products(gpu);
   for (int s = 0; s < links_size_count && all_go_on(options, name); s++)
-    measure(name, mask, gpus, flows, links_sizes[s]);
+    measure(name, mask, gpus, flows, links_sizes[s], waits, options->nccl_sms);
 }
 
 /* Each lane by itself: communicators connect and kernels are loaded, for which the driver may wait for all that is
@@ -206,9 +233,9 @@ void links_nccl(exec_transport *given, links_gpu *given_gpu, const links_options
     const unsigned mask = both ? UP | DOWN : UP;
     (void)snprintf(name[0], sizeof name[0], "nccl, %s", ways[both]);
     (void)snprintf(name[1], sizeof name[1], "nccl, neighbours, %s", ways[both]);
-    run_row(name[0], first & mask, 2, 1 + both, options);
-    if (count > 2) run_row(name[1], there & mask, count, (1 + both) * (count - 1), options);
+    run_row(name[0], first & mask, 2, 1 + both, !both, options);
+    if (count > 2) run_row(name[1], there & mask, count, (1 + both) * (count - 1), false, options);
   }
-  run_row("nccl, all-reduce", 1U << SUM, count, 1, options);
+  run_row("nccl, all-reduce", 1U << SUM, count, 1, true, options);
   close_lanes();
 }
