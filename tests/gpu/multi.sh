@@ -6,7 +6,11 @@
 #
 # usage: tests/gpu/multi.sh OUTDIR [PART...]
 #   topology      cluster.toml and machine.json by diffpipe machine, nvidia-smi topo -m            (limit 30 s each)
-#   links         tests/bench_cuda_links: copies, NCCL, NCCL on 16 multiprocessors                 (60 s each)
+#   links         tests/bench_cuda_links: NCCL (links:nccl), copies (links:copies), NCCL on 16 multiprocessors (links:16)
+#                                                                                                    (60 s each)
+#   calibrate:MODEL  profile-MODEL.json by diffpipe calibrate: units in the sizes of the runs' microbatches, with whole and
+#                 with split backwards, and what goes between GPUs; of NCCL what links:nccl found. No pipeline is seen. What
+#                 comes after rests its predictions on it                                            (150 s each)
 #   runs:MODEL    tests/bench_cuda_step, MODEL sdxl, sd15 or sd3 (or the beginning of a case's name, as sdxl-1f1b), bf16,
 #                 n GPUs, microbatches of one batch for all: one GPU, then 1f1b `local` in one process and in n (`ipc`)
 #                 and `nccl`, the other schedules, data parallel with and without pipelines          (100 s each)
@@ -16,7 +20,8 @@
 #   torch:MODEL   tests/gpu/torch_multi.py: DistributedDataParallel on one GPU and on all; sd3 also as pipelines (150 s each)
 #   faults        tests/gpu/processes.sh: a process is killed, stopped, hangs, or never comes        (150 s)
 #   processes     the others of processes.sh: losses and gradients of 2 and 4 processes              (300 s each)
-# Without PART: topology links runs:sdxl torch:sdxl faults runs:sd3 torch:sd3 runs:sd15 torch:sd15 scaling:sdxl sms small.
+# Without PART: of SDXL, then SD 3, then SD 1.5 the calibration, one GPU, and what tells most of pipelines on all; after
+# that all else. What was done by an earlier part is not done again.
 # On one GPU two processes share it, and what needs two is left out with a line.
 #
 # A step's loss must be that of one GPU within 2 %, bf16's bound in tests/test_cuda_exec.c: else the part has failed.
@@ -33,8 +38,12 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$1/state" || exit 2
 out=$(cd "$1" && pwd)
 shift
+first=(topology links:nccl)
+for model in sdxl sd3 sd15; do
+  first+=("calibrate:$model" "runs:$model-one" "runs:$model-1f1b" "runs:$model-zb-h1" "runs:$model-dp-nccl")
+done
 [ $# -gt 0 ] ||
-  set -- topology links runs:sdxl torch:sdxl faults runs:sd3 torch:sd3 runs:sd15 torch:sd15 scaling:sdxl sms small
+  set -- "${first[@]}" faults torch:sdxl runs:sdxl torch:sd3 runs:sd3 torch:sd15 runs:sd15 scaling:sdxl links sms small
 python=${PYTHON:-python3}
 export SRCDIR=$top DIFFPIPE_DATA_DIR=$top/scenarios TOTAL_S=${TOTAL_S:-470} LEAST_S=${LEAST_S:-20} TAIL=${TAIL:-8}
 # NVLink multicast can put a host's GPUs out of service where others share it
@@ -73,9 +82,10 @@ links() {
   # shellcheck disable=SC2016
   local bench=$build/tests/bench_cuda_links keep='json=$1; shift; "$@" >"$json"' seconds=45
   [ "$gpus" -gt 1 ] || seconds=15 # NCCL goes over sockets there: a size takes long
-  part links-copies 60 bash -c "$keep" bash "$out/links-copies.jsonl" "$bench" --seconds 50
-  part links-nccl 60 bash -c "$keep" bash "$out/links-nccl.jsonl" mpirun "${mpi[@]}" -np "$workers" "$bench" \
-    --seconds $seconds
+  wanted nccl && part links-nccl 60 bash -c "$keep" bash "$out/links-nccl.jsonl" mpirun "${mpi[@]}" -np "$workers" \
+    "$bench" --seconds $seconds
+  wanted copies && part links-copies 60 bash -c "$keep" bash "$out/links-copies.jsonl" "$bench" --seconds 50
+  wanted 16 || return 0
   if [ "$gpus" -gt 1 ]; then
     part links-nccl-16 60 bash -c "$keep" bash "$out/links-nccl-16.jsonl" \
       mpirun "${mpi[@]}" -np "$workers" "$bench" --seconds 30 --sms 16
@@ -98,6 +108,60 @@ agree() {
   sed -i '1s/.*/failed: other losses/' "$out/state/$name"
 }
 
+# What the cluster of predictions is, for [cluster] of a scenario: on one GPU, two.
+devices() {
+  if [ "$gpus" -gt 1 ] && [ -s "$out/cluster.toml" ]; then
+    echo "file = \"$out/cluster.toml\""
+  else
+    printf '[[cluster.node]]\n[[cluster.node.device]]\nmodel = "H200-SXM-141GB"\ncount = %d\n' "$workers"
+  fi
+}
+
+# schedule, whether beside what is in profile-$model.json, sizes of microbatches
+calibrate_as() {
+  local schedule=$1 beside=$2 name=calibrate-$model-$1 profile=$out/profile-$model.json
+  local scenario=$out/$name.toml word config height tokens=77 also=()
+  shift 2
+  for word in "${size[@]}"; do
+    case $word in
+      model=*) config=${word#*=} ;;
+      height=*) height=${word#*=} ;;
+      tokens=*) tokens=${word#*=} ;;
+    esac
+  done
+  cat >"$scenario" <<END
+format = "diffpipe-scenario"
+version = 1
+[model]
+config = "$top/scenarios/models/$config.json"
+height = $height
+width = $height
+text_tokens = $tokens
+precision = "bf16"
+[task]
+global_batch = $batch
+implementation = "cuda"
+[cluster]
+$(devices)
+[plan]
+stages = $workers
+schedule = "$schedule"
+microbatch_size = $1
+[search]
+microbatch_sizes = [$(IFS=,; echo "$*")]
+END
+  if [ -n "$beside" ] && [ -e "$profile" ]; then also=(--profile "$profile"); fi
+  if [ "$gpus" -gt 1 ] && grep -qs '^passed' "$out/state/links-nccl"; then also+=(--links "$out/links-nccl.jsonl"); fi
+  part "$name" 150 "$build/diffpipe" calibrate "$scenario" --backend cuda --seconds $((3 * $#)) "${also[@]}" \
+    --algorithms "$out/algorithms.json" --out "$profile"
+}
+
+# Split backwards are of pipelines alone.
+calibrate() {
+  calibrate_as 1f1b '' "$micro" "$each"
+  [ "$gpus" -eq 1 ] || calibrate_as zb-h1 beside "$micro"
+}
+
 # case, limit, processes, plan, more arguments: of $model, of whose batch and microbatches $size and $batch are set
 step() {
   local name=$1 limit=$2 processes=$3 plan=$4 command=()
@@ -106,6 +170,7 @@ step() {
   [ "$processes" -eq 1 ] || command=(mpirun "${mpi[@]}" -np "$processes")
   # on one GPU predictions are of two
   if [ "$gpus" -gt 1 ] && [ -s "$out/cluster.toml" ]; then set -- "$@" cluster="$out/cluster.toml"; fi
+  [ ! -s "$out/profile-$model.json" ] || set -- "$@" profile="$out/profile-$model.json"
   part "multi-$name" "$limit" "${command[@]}" "$build/tests/bench_cuda_step" "${size[@]}" batch="$batch" \
     steps="${STEPS:-3}" algorithms="$out/algorithms.json" plan="$plan" "$@" "${extra[@]}"
 }
@@ -141,7 +206,7 @@ runs() {
   same "$model-1f1b-nccl" 100 "$n" "$(pipeline 1f1b nccl)"
   same "$model-1f1b-ipc" 100 "$n" "$(pipeline 1f1b local)"
   same "$model-dp-nccl" 100 "$n" "stages = 1;data_parallel = $n;microbatch_size = $each;transport = \"nccl\""
-  for schedule in zb-h1 zb-v folded interleaved; do
+  for schedule in zb-h1 folded zb-v interleaved; do
     same "$model-$schedule-local" 100 1 "$(pipeline $schedule local)"
   done
   if [ "$n" -ge 4 ]; then
@@ -151,7 +216,7 @@ runs() {
   fi
   same "$model-dp-local" 100 1 "stages = 1;data_parallel = $n;microbatch_size = $each;transport = \"local\""
   same "$model-folded-nccl" 100 "$n" "$(pipeline folded nccl)"
-  same "$model-one-large" 100 1 "stages = 1;microbatch_size = $each"
+  same "$model-large" 100 1 "stages = 1;microbatch_size = $each"
 }
 
 scaling() {
@@ -184,8 +249,8 @@ for word in "$@"; do
   case $name in
     topology) program diffpipe && topology ;;
     links) program bench_cuda_links && links ;;
-    runs | scaling)
-      program bench_cuda_step || continue
+    runs | scaling | calibrate)
+      if [ "$name" = calibrate ]; then program diffpipe || continue; else program bench_cuda_step || continue; fi
       for model in sdxl sd3 sd15; do
         if [ "${only%%-*}" = "$model" ] || [ -z "$only" ]; then
           choose $model && $name
@@ -229,7 +294,7 @@ for word in "$@"; do
       done
       ;;
     *)
-      echo "$0: $word: no such part, allowed: topology, links, runs, scaling, sms, small, torch, faults, processes" >&2
+      echo "$0: $word: no such part, allowed: topology, links, calibrate, runs, scaling, sms, small, torch, faults, processes" >&2
       exit 2
       ;;
   esac

@@ -143,7 +143,7 @@ def print_links(out):
         if not rows:
             continue
         print(f"## Links: {path.stem[len('links-'):]}\n\nMicroseconds of a message; behind them, in GB/s of each that goes: "
-              "alone / beside products of bf16; × what products take longer meanwhile (`tests/bench_cuda_links.c`).\n")
+              "alone / beside products of bf16; × what products take longer meanwhile, and while NCCL waits (`tests/bench_cuda_links.c`).\n")
         table = []
         for row, any_size in rows.items():
             line = [row, str(any_size["gpus"]), str(any_size["flows"])]
@@ -153,7 +153,8 @@ def print_links(out):
                     line.append("–")
                     continue
                 text = f"{one['us']:.1f} µs, {one['gb_per_s']:.1f} / {number(one['beside_gb_per_s'])}"
-                line.append(text + (f", × {one['gemm_slowing']:.2f}" if one["gemm_slowing"] else ""))
+                text += f", × {one['gemm_slowing']:.2f}" if one["gemm_slowing"] else ""
+                line.append(text + (f", waiting × {one['waiting_slowing']:.2f}" if one.get("waiting_slowing") else ""))
             table.append(line)
         print_table(["row", "GPUs", "at once", *SIZE_NAMES], table)
 
@@ -177,11 +178,12 @@ def print_multi(cases):
         return
     print("## Steps on several GPUs\n\nMedians in milliseconds, bf16. ×: how many times as fast as one GPU with the same batch in the "
           "same microbatches. Memory in GiB: of the worker that needs most, as planned; taken of all devices, with contexts and "
-          "libraries. Losses: how far the first and the last are from one GPU's.\n")
+          "libraries. Losses: how far the first and the last are from one GPU's. Profile: the share of the ops' time that the "
+          "prediction has from profile-MODEL.json, which saw no pipeline.\n")
     rows = []
     for name, (own, state) in cases.items():
         if own is None:
-            rows.append([name] + ["–"] * 13 + [state])
+            rows.append([name] + ["–"] * 14 + [state])
             continue
         one = cases.get(name.split("-")[0] + "-one", (None, ""))[0]
         same = one and one["batch"] == own["batch"]
@@ -189,12 +191,12 @@ def print_multi(cases):
         rows.append([name, str(own["workers"]), str(own["processes"]), number(step_ms), number(1000 * own["batch"] / step_ms),
                      ratio(one["step_ms"] if same else None, step_ms), number(own["predicted_step_ms"]),
                      ratio(own["predicted_step_ms"], step_ms), number(own["bubble"], "{:.3f}"),
-                     number(own["predicted_bubble"], "{:.3f}"), number(own["busy_ms"]),
+                     number(own["predicted_bubble"], "{:.3f}"), number(own.get("measured_share"), "{:.2f}"), number(own["busy_ms"]),
                      number(own["largest_planned_gb"] * 1e9 / GIB), number(own["taken_gb"] * 1e9 / GIB),
                      " / ".join(number(off(own, one if same else None, loss), "{:.1e}") for loss in ("first_loss", "last_loss")),
                      state])
     print_table(["case", "workers", "processes", "step", "samples/s", "×", "predicted", "predicted / step", "bubble",
-                 "predicted bubble", "busy", "planned", "taken", "losses off", "state"], rows)
+                 "predicted bubble", "profile", "busy", "planned", "taken", "losses off", "state"], rows)
 
 
 def fastest(cases, peer):
