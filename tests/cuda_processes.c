@@ -21,6 +21,7 @@
 #include "exec/watch.h"
 #include "sim/predict.h"
 #include "tests/cuda_bounds.h"
+#include "tests/cuda_plans.h"
 #include "tests/exec_fixture.h"
 #include "tests/timeline_order.h"
 
@@ -260,6 +261,7 @@ int main(int argc, char **argv) {
   free(one.gradients);
   sim_efficiency_free(efficiency);
   must(exec_barrier(transport, &error));
+  if (speaks()) tell_plans();
   if (speaks()) printf("%d passed, %d failed\n", passed, failed);
   transport->free(transport);
   exec_watch_close(watch);

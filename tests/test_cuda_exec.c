@@ -17,6 +17,7 @@
 #include "sim/predict.h"
 #include "tests/cuda_bounds.h"
 #include "tests/cuda_checks.h"
+#include "tests/cuda_plans.h"
 #include "tests/exec_fixture.h"
 #include "tests/timeline_order.h"
 
@@ -361,6 +362,7 @@ int main(int argc, char **argv) {
   }
   exec_algorithms_free(algorithms);
   sim_efficiency_free(efficiency);
+  tell_plans();
   printf("%d passed, %d failed\n", passed, failed);
   return failed > 0 || passed == 0;
 }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/context.h"
+#include "tests/cuda_plans.h"
 #include "tests/cuda_suite.h"
 
 static const cuda_mode modes[] = {
@@ -364,6 +365,7 @@ static int report(double seconds) {
   }
   if (found->libraries[0]) printf("libraries: %s\n", found->libraries);
   printf("%d of %d entries in %.1f s; %s\n", atomic_load(&found->begun), job_count, seconds, found->part);
+  tell_plans();
   printf("%d passed, %d failed\n", atomic_load(&found->passed), failed);
   return failed > 0 || atomic_load(&found->passed) == 0;
 }

@@ -53,6 +53,8 @@ static int noted;                          /* so many of its engines add in any 
 static int timed, guessed, ran;            /* how often; which algorithm ran last */
 static int refused;                        /* the algorithm that this part of the device cannot launch */
 enum { SHIFTED = ALGORITHMS + 1, SPREAD }; /* a gradient of weights by shifts, in one way or the other */
+static int unlucky;                        /* launches of plans that will fail */
+static cudaError_t last_error;             /* of the thread */
 static int quickest;                       /* of what `ran` may be: quicker than FASTEST */
 static bool shifts_fail;                   /* no product for them */
 static bool few_takes;                     /* the kernel of few keys takes all */
@@ -71,6 +73,8 @@ static void setup(void) {
   memset(&memory, 0, sizeof memory);
   plan_count = noted = 0;
   refused = -1;
+  unlucky = 0;
+  last_error = cudaSuccess;
   quickest = -2;
   shifts_fail = false;
   few_takes = false;
@@ -113,7 +117,11 @@ float kern_cuda_time_ms(kern_cuda *c, void (*call)(void *data), void *data) {
 
 /* ---- of the runtime, and of other kernels ---- */
 
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+cudaError_t cudaGetLastError(void) {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
 cudaError_t cudaMemsetAsync(void *at, int value, size_t count, cudaStream_t stream) {
   (void)at, (void)value, (void)count, (void)stream;
   return cudaSuccess;
@@ -352,6 +360,12 @@ cudnnStatus_t cudnnBackendGetAttribute(descriptor from, cudnnBackendAttributeNam
 }
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, descriptor plan, descriptor pack) {
   (void)handle, (void)pack;
+  if (last_error != cudaSuccess) return CUDNN_STATUS_EXECUTION_FAILED_CUDART; /* as if it were its own */
+  if (unlucky > 0) {
+    unlucky--;
+    last_error = cudaErrorInvalidClusterSize;
+    return CUDNN_STATUS_EXECUTION_FAILED_CUDART;
+  }
   if ((int)((intptr_t) * (descriptor *)plan - A_CONFIG) == refused) return CUDNN_STATUS_EXECUTION_FAILED;
   ran = (int)((intptr_t) * (descriptor *)plan - A_CONFIG);
   return CUDNN_STATUS_SUCCESS;
@@ -805,6 +819,31 @@ START_TEST(other_problems_are_others) {
 }
 END_TEST
 
+/* What another library has left is not taken for a plan's own failure, and one that fails is tried once more. */
+START_TEST(a_plan_is_not_blamed_for_others_and_may_fail_once) {
+  descriptor config = of_number(A_CONFIG + 1);
+  kern_cuda_plan_counts before, c;
+  kern_cuda_count_plans(&before);
+  ran = -1;
+  last_error = cudaErrorInvalidClusterSize;
+  ck_assert_int_eq(kern_cuda_execute(&context, (descriptor)&config, NULL), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(ran, 1);
+  kern_cuda_count_plans(&c);
+  ck_assert_uint_eq(c.dropped, before.dropped + 1);
+  ck_assert_int_eq(c.dropped_last, cudaErrorInvalidClusterSize);
+  ck_assert_uint_eq(c.failed, before.failed);
+  unlucky = 1;
+  ck_assert_int_eq(kern_cuda_execute(&context, (descriptor)&config, NULL), CUDNN_STATUS_SUCCESS);
+  unlucky = 2;
+  ck_assert_int_eq(kern_cuda_execute(&context, (descriptor)&config, NULL), CUDNN_STATUS_EXECUTION_FAILED_CUDART);
+  ck_assert_int_eq(unlucky, 0);
+  kern_cuda_count_plans(&c);
+  ck_assert_uint_eq(c.failed, before.failed + 2);
+  ck_assert_uint_eq(c.mended, before.mended + 1);
+  ck_assert_int_eq(c.failed_last, cudaErrorInvalidClusterSize);
+}
+END_TEST
+
 START_TEST(words_and_numbers) {
   const char *at = "fused 12 ff";
   uint64_t n = 0;
@@ -837,6 +876,7 @@ int main(void) {
   tcase_add_loop_test(tcase, attention_to_few_keys, 0, 3);
   tcase_add_test(tcase, few_keys_go_before_our_other_kernels);
   tcase_add_test(tcase, other_problems_are_others);
+  tcase_add_test(tcase, a_plan_is_not_blamed_for_others_and_may_fail_once);
   tcase_add_test(tcase, words_and_numbers);
   return suite_finish(suite);
 }

@@ -43,9 +43,24 @@ bool kern_cuda_check(kern_cuda *context, cudaError_t result, const char *what);
 bool kern_cuda_check_blas(kern_cuda *context, cublasStatus_t result, const char *what);
 bool kern_cuda_check_dnn(kern_cuda *context, cudnnStatus_t result, const char *what);
 /* A plan of cuDNN on the context's stream. On parts of an H200, beside other processes, an engine that had run on the
- * part before failed to launch now and then (cudaErrorInvalidClusterSize): plans run one at a time in a process, and a
- * launch that fails is tried once more. */
+ * part before failed to launch now and then (cudaErrorInvalidClusterSize). Why is not known; three things stand against
+ * it, of which the counts below may tell which it is that helps:
+ *
+ *   dropped   What other libraries left of errors in this thread goes first. Engines ask cudaGetLastError whether their
+ *             kernel was launched, and would take for theirs what cuBLASLt got for an algorithm whose clusters the part
+ *             cannot launch. (Where such are tried, errors are dropped, too, for the sake of our own kernels.)
+ *   lock      Plans run one at a time in a process: a kernel's attributes, as whether its clusters may be larger than
+ *             8, are those of all threads, and engines set them before they launch. By its documents cuDNN is safe in
+ *             several threads with a handle each, as here. It costs nothing in steps that are replayed.
+ *   mended    A launch that fails is tried once more. First kernels of a plan may so run twice, into its workspace.
+ *
+ * Engines whose clusters a part can never launch are none of these: all are run before they are chosen. */
 cudnnStatus_t kern_cuda_execute(kern_cuda *context, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack);
+typedef struct kern_cuda_plan_counts { /* of this process, so far */
+  uint64_t dropped, failed, mended;    /* errors left by others; launches that failed; of them, went well the second time */
+  cudaError_t dropped_last, failed_last;
+} kern_cuda_plan_counts;
+void kern_cuda_count_plans(kern_cuda_plan_counts *counts);
 void kern_cuda_fail(kern_cuda *context, dp_status status, const char *format, ...)
 #ifdef __GNUC__
     __attribute__((format(printf, 3, 4)))
