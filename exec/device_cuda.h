@@ -80,9 +80,53 @@ static inline uint32_t exec_cuda_worker_of(const exec_pipeline *p, uint32_t lane
 }
 static inline kern_dtype exec_cuda_dtype(const kern_cuda *kernels) { return kernels->options.dtype; }
 
+/* Samples of a step of this worker's replica, an input's place among those of a microbatch, and a compute instruction's
+ * among those of its worker. */
+static inline int64_t exec_cuda_samples(const exec_work *work) {
+  return work->plan->microbatches * work->graph->tensors.items[work->output].dims[0];
+}
+static inline exec_cuda_slot *exec_cuda_slot_of(const exec_cuda *d, int tensor, int microbatch) {
+  return &d->slots[(size_t)tensor * (size_t)d->microbatches + (size_t)microbatch];
+}
+static inline uint32_t exec_cuda_position(const exec_work *work, const exec_worker *w, uint32_t instruction) {
+  return instruction - work->program->lanes[work->program->worker_lane[w->index]].first;
+}
+
 extern const exec_math exec_math_cuda; /* device_cuda_math.c, over ops_cuda.c: */
 extern const exec_op_row exec_cuda_rows[GRAPH_OP_KIND_COUNT];
 extern void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call);
+
+/* Functions of exec_device_kind, one file a sort: device_cuda.c has the table. */
+
+/* device_cuda_place.c: a worker's GPU and memory */
+dp_status exec_cuda_open(const exec_work *work, exec_worker *w, dp_error *error);
+dp_status exec_cuda_fits(const exec_pipeline *p, dp_error *error);
+dp_status exec_cuda_allocate(exec_worker *w, int64_t bytes, char **base, dp_error *error);
+void exec_cuda_release(exec_worker *w, char *base);
+int64_t exec_cuda_taken(const exec_pipeline *p);
+
+/* device_cuda_start.c: from the layout to the first step, and the end */
+dp_status exec_cuda_start(const exec_work *work, exec_worker *w, dp_error *error);
+dp_status exec_cuda_choose_again(const exec_work *work, exec_worker *w, dp_error *error);
+void exec_cuda_close(exec_worker *w);
+
+/* device_cuda_step.c: within a step */
+void exec_cuda_zero(exec_worker *w, int64_t bytes, void *at);
+void exec_cuda_begin(const exec_work *work, exec_worker *w);
+void exec_cuda_prepare(const exec_work *work, exec_worker *w, const exec_chunk *chunk, int microbatch);
+void exec_cuda_feed(const exec_work *work, exec_worker *w, int tensor, int microbatch, void *place);
+void exec_cuda_look(const exec_work *work, exec_worker *w, const exec_chunk *chunk, const exec_memory *memory,
+                    uint32_t instruction);
+void exec_cuda_loss(const exec_work *work, exec_worker *w, int microbatch, const void *target);
+void exec_cuda_norm(exec_worker *w);
+void exec_cuda_optimize(const exec_work *work, exec_worker *w);
+dp_status exec_cuda_collect(const exec_work *work, exec_worker *w, dp_error *error);
+void exec_cuda_use_means(exec_worker *w, bool means);
+
+/* device_cuda_graphs.c: instructions recorded and played again */
+bool exec_cuda_replay(const exec_work *work, exec_worker *w, uint32_t instruction);
+void exec_cuda_record_begin(const exec_work *work, exec_worker *w, uint32_t instruction);
+void exec_cuda_record_end(const exec_work *work, exec_worker *w, uint32_t instruction);
 
 /* device_cuda_part.c: a stream on a part of a device's multiprocessors. parts 1: on all of them. */
 dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, int nccl_sms, dp_error *error);
@@ -136,6 +180,9 @@ uint32_t exec_cuda_begun(const exec_pipeline *p, const uint8_t *put);
 bool exec_cuda_idle(const exec_pipeline *p);
 dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error);
 
+/* What a call of the runtime in a worker's queue came to: its kernels keep the first failure, for `leave` to tell. */
+void exec_cuda_note(exec_worker *w, cudaError_t result, const char *what);
+#define EXEC_CUDA_NOTE(w, call) exec_cuda_note((w), (call), #call)
 /* A status from a call of the runtime. */
 dp_status exec_cuda_check(cudaError_t result, const char *what, dp_error *error);
 #define EXEC_CUDA_TRY(call, error) DP_TRY(exec_cuda_check((call), #call, (error)))

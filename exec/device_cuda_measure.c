@@ -5,11 +5,6 @@
 
 enum { NOISE = 1 << 20 }; /* values */
 
-static void note(exec_worker *w, cudaError_t result, const char *what) {
-  (void)kern_cuda_check(exec_cuda_of(w)->kernels, result, what);
-}
-#define NOTE(w, call) note((w), (call), #call)
-
 static graph_dtype dtype_of(const exec_worker *w) { return w->layout.graph->precision; }
 
 static dp_status make_noise(exec_worker *w, dp_error *error) {
@@ -37,8 +32,8 @@ dp_status exec_cuda_make_marks(exec_worker *w, uint32_t count, dp_error *error) 
 /* In a graph that is being recorded it is a node, and comes each time that the graph is played. */
 void exec_cuda_mark(exec_worker *w, uint32_t number) {
   const exec_cuda *d = exec_cuda_of(w);
-  NOTE(w, cudaEventRecordWithFlags(d->marks[number], d->stream,
-                                   d->recording ? cudaEventRecordExternal : cudaEventRecordDefault));
+  EXEC_CUDA_NOTE(w, cudaEventRecordWithFlags(d->marks[number], d->stream,
+                                             d->recording ? cudaEventRecordExternal : cudaEventRecordDefault));
 }
 
 dp_status exec_cuda_read_mark(const exec_pipeline *p, exec_worker *w, uint32_t number, double *at_s, dp_error *error) {
@@ -54,11 +49,11 @@ const char *exec_cuda_describe(const exec_worker *w) { return exec_cuda_of(w)->k
 
 void exec_cuda_forget(exec_worker *w) {
   exec_cuda *d = exec_cuda_of(w);
-  NOTE(w, cudaSetDevice(d->gpu));
-  NOTE(w, cudaStreamSynchronize(d->stream));
+  EXEC_CUDA_NOTE(w, cudaSetDevice(d->gpu));
+  EXEC_CUDA_NOTE(w, cudaStreamSynchronize(d->stream));
   for (int r = 0; r < 2; r++)
     for (uint32_t i = 0; d->records[r] && i < d->instructions; i++) {
-      if (d->records[r][i].graph) NOTE(w, cudaGraphExecDestroy(d->records[r][i].graph));
+      if (d->records[r][i].graph) EXEC_CUDA_NOTE(w, cudaGraphExecDestroy(d->records[r][i].graph));
       free(d->records[r][i].begun);
       d->records[r][i] = (exec_cuda_record){.graph = NULL};
     }
@@ -67,10 +62,10 @@ void exec_cuda_forget(exec_worker *w) {
 void exec_cuda_strew(exec_worker *w, int64_t bytes, void *at) {
   const exec_cuda *d = exec_cuda_of(w);
   const int64_t most = NOISE * graph_dtype_bytes(dtype_of(w));
-  NOTE(w, cudaSetDevice(d->gpu));
+  EXEC_CUDA_NOTE(w, cudaSetDevice(d->gpu));
   for (int64_t done = 0; done < bytes; done += most) {
     const size_t count = (size_t)(bytes - done < most ? bytes - done : most);
-    NOTE(w, cudaMemcpyAsync((char *)at + done, d->noise, count, cudaMemcpyDeviceToDevice, d->stream));
+    EXEC_CUDA_NOTE(w, cudaMemcpyAsync((char *)at + done, d->noise, count, cudaMemcpyDeviceToDevice, d->stream));
   }
 }
 
