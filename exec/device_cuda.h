@@ -60,6 +60,8 @@ typedef struct exec_cuda_stage exec_cuda_stage; /* exec/device_cuda_stage.h */
 /* A process's lanes: each has a queue, and each instruction an event at its start and one at its end. */
 typedef struct exec_cuda_lanes {
   cudaStream_t *streams;                /* [lane] a compute lane's is its worker's */
+  bool *patient;                        /* [lane] its thread waits, and its queue for nothing; it is `shared` */
+  cudaStream_t *shared;                 /* [worker] NULL: none of its lanes is patient */
   exec_cuda_wire **wires;               /* [lane] to other processes; NULL: it leads to none */
   exec_cuda_stage **stages;             /* [lane] of copies through the host's memory in this process; NULL: none */
   cudaEvent_t *start, *end;             /* [instruction] */
@@ -166,6 +168,9 @@ dp_status exec_cuda_time_handover(exec_pipeline *p, double *seconds, dp_error *e
 /* device_cuda_lanes.c */
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error);
 void exec_cuda_close_lanes(exec_pipeline *p);
+/* device_cuda_queues.c: the lanes' streams, stages and events. */
+dp_status exec_cuda_open_queues(exec_pipeline *p, exec_cuda_lanes *lanes, dp_error *error);
+void exec_cuda_close_queues(exec_pipeline *p, exec_cuda_lanes *lanes);
 dp_status exec_cuda_begin_lanes(exec_pipeline *p, dp_error *error);
 void exec_cuda_enter(exec_pipeline *p, uint32_t lane, uint32_t instruction);
 dp_status exec_cuda_leave(exec_pipeline *p, uint32_t lane, uint32_t instruction, dp_error *error);

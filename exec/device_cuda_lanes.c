@@ -16,23 +16,6 @@ static void note(exec_pipeline *p, uint32_t worker, cudaError_t result, const ch
 
 /* ---- making them ---- */
 
-static dp_status make_queue(exec_pipeline *p, uint32_t lane, dp_error *error) {
-  exec_cuda *device = worker_device(p, exec_cuda_worker_of(p, lane));
-  EXEC_CUDA_TRY(cudaSetDevice(device->gpu), error);
-  const plan_lane *of = &p->work.program->lanes[lane];
-  exec_cuda_lanes_of(p)->next[lane] = of->first;
-  if (of->kind == PLAN_LANE_COMPUTE)
-    exec_cuda_lanes_of(p)->streams[lane] = device->stream;
-  else if (!exec_is_done_by_others(p, lane))
-    /* the device has 32 queues of its own (CUDA_DEVICE_MAX_CONNECTIONS): of more, what waits in one holds up another's */
-    DP_TRY(exec_cuda_part_stream(device, &exec_cuda_lanes_of(p)->streams[lane], error));
-  for (uint32_t i = of->first; i < of->first + of->count; i++) {
-    EXEC_CUDA_TRY(cudaEventCreate(&exec_cuda_lanes_of(p)->start[i]), error);
-    EXEC_CUDA_TRY(cudaEventCreate(&exec_cuda_lanes_of(p)->end[i]), error);
-  }
-  return DP_OK;
-}
-
 /* Copies straight from device to device. */
 static dp_status reach(int gpu, int peer, dp_error *error) {
   int can = 0;
@@ -49,6 +32,8 @@ static dp_status make_lists(exec_pipeline *p, exec_cuda_lanes *l, dp_error *erro
   const plan_program *program = p->work.program;
   const size_t n = program->instruction_count, lanes = program->lane_count;
   l->streams = DP_ARENA_NEW(&p->arena, cudaStream_t, lanes);
+  l->patient = DP_ARENA_NEW(&p->arena, bool, lanes);
+  l->shared = DP_ARENA_NEW(&p->arena, cudaStream_t, (size_t)program->worker_count);
   l->wires = DP_ARENA_NEW(&p->arena, exec_cuda_wire *, lanes);
   l->stages = DP_ARENA_NEW(&p->arena, exec_cuda_stage *, lanes);
   l->start = DP_ARENA_NEW(&p->arena, cudaEvent_t, n);
@@ -57,7 +42,7 @@ static dp_status make_lists(exec_pipeline *p, exec_cuda_lanes *l, dp_error *erro
   l->doer = DP_ARENA_NEW(&p->arena, uint32_t, n);
   l->next = DP_ARENA_NEW(&p->arena, uint32_t, lanes);
   l->normed = DP_ARENA_NEW(&p->arena, cudaEvent_t, (size_t)program->worker_count);
-  if (!l->streams || !l->wires || !l->stages || !l->start || !l->end || !l->marker || !l->doer || !l->next ||
+  if (!l->streams || !l->patient || !l->shared || !l->wires || !l->stages || !l->start || !l->end || !l->marker || !l->doer || !l->next ||
       !l->normed)
     return dp_fail_memory(error);
   return exec_cuda_check(cudaHostAlloc((void **)&l->norms, (size_t)program->worker_count * sizeof *l->norms,
@@ -98,10 +83,7 @@ static dp_status check_groups(const exec_pipeline *p, dp_error *error) {
 
 static dp_status make_queues(exec_pipeline *p, exec_cuda_lanes *l, dp_error *error) {
   DP_TRY(make_lists(p, l, error));
-  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
-    DP_TRY(make_queue(p, lane, error));
-    DP_TRY(exec_cuda_open_stage(p, lane, error));
-  }
+  DP_TRY(exec_cuda_open_queues(p, l, error));
   for (int w = p->first_worker; w < p->end_worker; w++) {
     const int gpu = worker_device(p, (uint32_t)w)->gpu;
     EXEC_CUDA_TRY(cudaSetDevice(gpu), error);
@@ -129,17 +111,10 @@ dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error) {
 
 void exec_cuda_close_lanes(exec_pipeline *p) {
   exec_cuda_lanes *l = exec_cuda_lanes_of(p);
-  const plan_program *program = p->work.program;
   if (!l) return;
   exec_cuda_close_wires(p);
   exec_cuda_close_stages(p);
-  for (uint32_t lane = p->first_lane; l->streams && lane < p->end_lane; lane++) {
-    if (program->lanes[lane].kind != PLAN_LANE_COMPUTE && l->streams[lane]) (void)cudaStreamDestroy(l->streams[lane]);
-    for (uint32_t i = program->lanes[lane].first; i < program->lanes[lane].first + program->lanes[lane].count; i++) {
-      if (l->start && l->start[i]) (void)cudaEventDestroy(l->start[i]);
-      if (l->end && l->end[i]) (void)cudaEventDestroy(l->end[i]);
-    }
-  }
+  exec_cuda_close_queues(p, l);
   for (int w = p->first_worker; l->normed && w < p->end_worker; w++)
     if (l->normed[w]) (void)cudaEventDestroy(l->normed[w]);
   for (int g = 0; g < EXEC_CUDA_MAX_GPUS; g++)
@@ -169,10 +144,21 @@ static void hold_workers(exec_pipeline *p, int gpu) {
   if (held) (void)cudaEventDestroy(held); /* once it has come */
 }
 
+/* In the lane's own thread, so that its queue waits for nothing: device_cuda_queues.c. */
+static void wait_patiently(exec_pipeline *p, uint32_t worker, cudaEvent_t event) {
+  const double pause_s = 20e-6;
+  cudaError_t result = cudaEventQuery(event);
+  for (; result == cudaErrorNotReady && !atomic_load(&p->stop); result = cudaEventQuery(event)) dp_sleep_s(pause_s);
+  if (result != cudaErrorNotReady) note(p, worker, result, "cudaEventQuery");
+}
+
 static void wait_end(exec_pipeline *p, uint32_t lane, uint32_t j) {
   const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   if (l->doer[j] == lane) return; /* the queue's own order */
-  NOTE(p, exec_cuda_worker_of(p, lane), cudaStreamWaitEvent(l->streams[lane], l->end[l->marker[j]], 0));
+  if (l->patient[lane])
+    wait_patiently(p, exec_cuda_worker_of(p, lane), l->end[l->marker[j]]);
+  else
+    NOTE(p, exec_cuda_worker_of(p, lane), cudaStreamWaitEvent(l->streams[lane], l->end[l->marker[j]], 0));
 }
 
 static void wait_all(exec_pipeline *p, uint32_t lane, uint32_t i) {

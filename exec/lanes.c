@@ -178,7 +178,8 @@ static void run_alone(exec_pipeline *p, exec_lane *self, const plan_lane *lane, 
   const dp_status status = p->work.kind->deferred ? p->work.kind->leave(p, self->lane, i, &error) : DP_OK;
   p->start_s[i] = start_s;
   p->end_s[i] = dp_clock_s();
-  self->issue_s += p->end_s[i] - start_s;
+  const double issue_s = p->end_s[i] - start_s;
+  if (self->least_issue_s == 0 || issue_s < self->least_issue_s) self->least_issue_s = issue_s;
   if (status == DP_OK) return;
   (void)pthread_mutex_lock(&p->lock);
   give_up(p, &error);

@@ -20,7 +20,7 @@ typedef struct exec_lane {
   bool has_condition, has_thread;
   float *scratch; /* what another process's member of an all-reduce sends */
   exec_piece *pieces; /* [tensors of its largest message] */
-  double issue_s;     /* of the host, for the instructions of a step that does only some */
+  double least_issue_s; /* of the host, for an instruction of a step that does only some */
 } exec_lane;
 
 struct exec_pipeline {

@@ -255,14 +255,14 @@ static dp_status keep_gaps(run *r) {
   return DP_OK;
 }
 
+/* The least of an instruction, in the middle of the workers: later ones may wait for room in the device's queues. */
 static dp_status keep_issue(run *r) {
-  double issue_s = 0;
-  int count = 0;
-  for (uint32_t i = 0; i < r->program->instruction_count; i++) count += r->only[i];
-  for (uint32_t l = 0; l < r->program->lane_count; l++) issue_s += r->pipeline->lanes[l].issue_s;
-  /* on the host an instruction is done when it is issued */
-  const double each_s = r->pipeline->work.kind->deferred ? issue_s / count : 0;
-  return dp_array_push(&r->units->issues, each_s) ? DP_OK : dp_fail_memory(r->error);
+  const bool deferred = r->pipeline->work.kind->deferred; /* on the host an instruction is done when it is issued */
+  for (int w = 0; w < r->program->worker_count; w++) {
+    const exec_lane *lane = &r->pipeline->lanes[r->program->worker_lane[w]];
+    if (!dp_array_push(&r->units->issues, deferred ? lane->least_issue_s : 0)) return dp_fail_memory(r->error);
+  }
+  return DP_OK;
 }
 
 /* Again and again, for so long, a few times at least. */
@@ -271,7 +271,7 @@ static dp_status take(run *r, part of, double seconds) {
   const bool all = of == MIXED || r->how->sharers == 1;
   const double began_s = dp_clock_s();
   for (int i = 0; i < LEAST_ROUNDS || (i < MOST_ROUNDS && dp_clock_s() - began_s < seconds); i++) {
-    for (uint32_t l = 0; l < r->program->lane_count; l++) r->pipeline->lanes[l].issue_s = 0;
+    for (uint32_t l = 0; l < r->program->lane_count; l++) r->pipeline->lanes[l].least_issue_s = 0;
     DP_TRY(step_only(r));
     DP_TRY(keep_all(r, of));
     if (!all || !r->ends_only) continue;

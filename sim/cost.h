@@ -65,6 +65,7 @@ typedef struct sim_unit_cost {
   double issue_s[3];                    /* host seconds to issue it, kernel by kernel; 0 with CUDA graphs */
   double class_s[3][GRAPH_CLASS_COUNT]; /* device_s by op class */
   double beside_s[3][2]; /* what is to be added while all other workers run forwards side by side, or anything else */
+  double spared_s;             /* of a forward, what a recomputation does not run again */
   double first_s[3];           /* what is to be added in a step's first microbatch */
   double whole_s;              /* what is to be added where a backward is not split */
   double source_s[PLAN_SOURCE_COUNT];   /* device_s of all directions by what it rests on; without a profile 0 */

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "graph/op_table.h"
+#include "plan/places.h"
 #include "sim/cost.h"
 
 _Static_assert((int)SIM_FORWARD == (int)PLAN_DIRECTION_FORWARD &&
@@ -72,16 +73,64 @@ static void estimate(const sim_cost_context *context, sim_direction d, sim_unit_
   cost->source_s[known > 0 ? PLAN_SOURCE_INTERPOLATED : PLAN_SOURCE_ANALYTIC] += cost->device_s[d];
 }
 
+/* A backward makes it again in any case, rather than keep it: plan_places_remakes. */
+static bool is_remade(const graph_op *op) {
+  return graph_op_has(op, GRAPH_OP_NORM | GRAPH_OP_ELEMENTWISE) || op->kind == GRAPH_CONCAT ||
+         op->kind == GRAPH_SPLIT || op->kind == GRAPH_RESHAPE;
+}
+
+static bool reads(const graph *model, const int *tensors, int count, int tensor) {
+  for (int i = 0; i < count; i++)
+    if (plan_places_root(model, tensors[i]) == plan_places_root(model, tensor)) return true;
+  return false;
+}
+
+/* Whether what the op makes is read by a backward of its unit, or by what of the unit is run again. */
+static bool is_run_again(const graph *model, const graph_unit *unit, int o, const uint8_t *again) {
+  const graph_op *op = &model->ops.items[o];
+  for (int later = o; later < unit->first_op + unit->op_count; later++) {
+    const graph_op *reader = &model->ops.items[later];
+    for (int i = 0; i < op->output_count; i++) {
+      if (reads(model, reader->saved, reader->saved_count, op->outputs[i])) return true;
+      if (later > o && again[later - unit->first_op] &&
+          reads(model, reader->inputs, reader->input_count, op->outputs[i]))
+        return true;
+    }
+  }
+  return op->saved_extra_bytes > 0;
+}
+
+/* The share of a unit's forward that its recomputation adds to the backward that was measured, by the curves: what
+ * nobody reads backward, as the product that a unit ends with, is not run again, and what a backward makes again rather
+ * than keep is in its time. */
+static double again_share(const sim_cost_context *context, const graph *model, int u) {
+  enum { MOST_OPS = 512 };
+  const graph_unit *unit = &model->units.items[u];
+  uint8_t again[MOST_OPS];
+  double all_s = 0, again_s = 0;
+  if (unit->op_count > MOST_OPS) return 1;
+  for (int o = unit->first_op + unit->op_count - 1; o >= unit->first_op; o--) {
+    const double seconds = sim_cost_op(context, &model->ops.items[o], SIM_FORWARD);
+    again[o - unit->first_op] = is_run_again(model, unit, o, again);
+    all_s += seconds;
+    if (again[o - unit->first_op] && !is_remade(&model->ops.items[o])) again_s += seconds;
+  }
+  return all_s > 0 ? again_s / all_s : 1;
+}
+
 /* A unit that runs whole. Where a backward was measured in one piece alone, its parts share it as the curves say. */
 static void cost_whole_unit(const sim_cost_context *context, const plan_profile_keys *keys, int u, sim_unit_cost *cost,
                             dp_str *scratch) {
   const unit_rows rows = find_rows(context, keys, u, scratch);
   const plan_profile_unit *whole = rows.of[PLAN_PROFILE_BACKWARD];
   sim_cost_unit_by_curves(context, keys->graph, u, cost);
-  if (rows.of[PLAN_PROFILE_FORWARD])
+  if (rows.of[PLAN_PROFILE_FORWARD]) {
     take_measured(rows.of[PLAN_PROFILE_FORWARD], 1, SIM_FORWARD, cost);
-  else
+    if (whole || rows.of[PLAN_PROFILE_BACKWARD_INPUT])
+      cost->spared_s = cost->device_s[SIM_FORWARD] * (1 - again_share(context, keys->graph, u));
+  } else {
     estimate(context, SIM_FORWARD, cost);
+  }
   const double input_s = cost->device_s[SIM_BACKWARD_INPUT], weight_s = cost->device_s[SIM_BACKWARD_WEIGHT];
   if (rows.of[PLAN_PROFILE_BACKWARD_INPUT] && rows.of[PLAN_PROFILE_BACKWARD_WEIGHT]) {
     take_measured(rows.of[PLAN_PROFILE_BACKWARD_INPUT], 1, SIM_BACKWARD_INPUT, cost);

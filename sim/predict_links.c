@@ -63,6 +63,9 @@ static dp_status shared_message(sim_predictor *p, const plan_profile *profile, c
                                 const plan_route *route, sim_transfer *transfer) {
   const double together = points == &profile->staged ? profile->staged_bytes_per_s : profile->copies_bytes_per_s;
   sim_predict_as_measured(profile, plan_profile_at(points->items, points->count, transfer->bytes), transfer);
+  /* the slowdown is of copies within the card, by the memory that they take from it: through the host they take less */
+  if (points == &profile->staged && profile->copies_bytes_per_s > 0)
+    transfer->compute_slowdown *= fmin(1, profile->staged_bytes_per_s / profile->copies_bytes_per_s);
   if (together <= 0) return DP_OK;
   for (int h = 0; h < route->count; h++) p->link_capacity[route->links[h]] = together;
   return keep_links(p, route, NULL, 0, transfer);

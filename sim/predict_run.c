@@ -43,8 +43,9 @@ static void add_crowded_span(const sim_predictor *p, const sim_device_kind *kind
   for (int u = first; u < first + count; u++) {
     const sim_unit_cost *unit = &kind->units[u];
     const bool again = direction == SIM_BACKWARD_INPUT && p->out->plan.recompute[u];
-    for (int k = 0; k < 2; k++)
-      beside_s[k] += unit->beside_s[direction][k] + (again ? unit->beside_s[SIM_FORWARD][k] : 0);
+    const double forward_s = unit->device_s[SIM_FORWARD];
+    const double share = again && forward_s > 0 ? 1 - unit->spared_s / forward_s : 0;
+    for (int k = 0; k < 2; k++) beside_s[k] += unit->beside_s[direction][k] + share * unit->beside_s[SIM_FORWARD][k];
   }
 }
 

@@ -253,6 +253,19 @@ START_TEST(parts_of_a_card_slow_each_other_down) {
 }
 END_TEST
 
+/* A recomputation runs again what a backward reads, and no more: not the product that a block ends with. */
+START_TEST(recomputation_spares_what_nobody_reads) {
+  double sums[2];
+  write_truth();
+  for (int k = 0; k < 2; k++) {
+    (void)predict("truth.json", k ? "stages = 1\nrecompute = \"all\"" : "stages = 1");
+    sums[k] = prediction.metrics.workers[0].backward_s;
+  }
+  const double again = (sums[1] - sums[0]) / prediction.metrics.workers[0].forward_s;
+  ck_assert_msg(again > 0.3 && again < 0.9, "%g of a forward", again);
+}
+END_TEST
+
 START_TEST(lines_have_no_negative_part) {
   const double x[] = {1, 2, 4}, rising[] = {3, 5, 9}, falling[] = {9, 5, 3}, below[] = {1, 3, 7};
   double constant, slope;
@@ -277,6 +290,7 @@ int main(void) {
   tcase_add_test(tcase, what_was_held_up_does_not_count);
   tcase_add_test(tcase, units_are_corrected_by_pass);
   tcase_add_test(tcase, parts_of_a_card_slow_each_other_down);
+  tcase_add_test(tcase, recomputation_spares_what_nobody_reads);
   tcase_add_test(tcase, lines_have_no_negative_part);
   return suite_finish(suite);
 }
