@@ -50,6 +50,17 @@ def kendall(plans):
     return (agree / pairs, pairs) if pairs else (None, 0)
 
 
+def picks(plans):
+    """Of what tune picked: how much slower than the best plan measured for the same model on as many workers."""
+    for tuned in plans:
+        if not tuned["name"].endswith("-tuned"):
+            continue
+        alike = [plan for plan in plans if all(plan[key] == tuned[key] for key in ("model", "workers", "batch", "lora"))]
+        best = min(alike, key=lambda plan: plan["step_ms"])
+        yield (f"tune picked for {tuned['model']} on {tuned['workers']} workers: {tuned['plan']}: {tuned['step_ms']:.1f} ms, "
+               f"{tuned['step_ms'] / best['step_ms'] - 1:+.1%} of the best measured of {len(alike)} ({best['name']})")
+
+
 def summary(plans):
     yield f"{len(plans)} plans"
     for key, form, what in (("step_error", "{:.1%}", "step time"), ("memory_error", "{:.2%}", "memory"),
@@ -60,6 +71,7 @@ def summary(plans):
     tau, pairs = kendall(plans)
     if pairs:
         yield f"Kendall's tau {tau:.3f} over {pairs} pairs"
+    yield from picks(plans)
     off = [plan["name"] for plan in plans if abs(plan["step_error"]) > 0.05]
     yield f"off by more than 5 %: {', '.join(off) if off else 'none'}"
 

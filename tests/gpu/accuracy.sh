@@ -7,7 +7,7 @@
 # plans, models that take less before others; what was measured stays when it is stopped, and is gone on from.
 #
 # usage: tests/gpu/accuracy.sh OUTDIR [PART...]
-#   sd15, sdxl, sd3    calibrations and plans of a model                      (limit 150 s each)
+#   sd15, sdxl, sd3    calibrations and plans of a model, and the plan that `diffpipe tune` picks (limit 150 s each)
 #   table              accuracy.md of what is there
 # Without PART: sd15 sdxl sd3. A part may name cases by their beginning, as in sdxl:4-, or sd15:calibrate.
 #   TOTAL_S=540            no part runs longer than so long after the start
@@ -77,7 +77,7 @@ END
     --algorithms "$out/algorithms.json" --out "$profile"
 }
 
-# name, profile, workers, lora, lines of [plan]: the plan predicted and run
+# name, profile, workers, lora, lines of [plan], "stages = N" (without: as many as workers): the plan predicted and run
 plan() {
   local name=$model-$1 profile=$out/$2-$3.json workers=$3 lora=$4 lines=$5
   wanted "$1" || return 0
@@ -86,8 +86,29 @@ plan() {
     return
   fi
   part "plan-$name" 150 "$build/tests/bench_cuda_step" "model=$config" "height=$height" "width=$height" "tokens=$tokens" \
-    "batch=$batch" "virtual=$workers" "lora=$lora" "plan=stages = $workers;$lines" "steps=${STEPS:-5}" forward=0 \
+    "batch=$batch" "virtual=$workers" "lora=$lora" "plan=${6:-stages = $workers};$lines" "steps=${STEPS:-5}" forward=0 \
     weights=noise "algorithms=$out/algorithms.json" "profile=$profile" "timeline=$out/$name.tsv"
+}
+
+# workers, schedule of the calibration whose scenario is searched: what `diffpipe tune` picks, by that model's profile, run
+tuned() {
+  local scenario=$out/calibrate-$model-$1-$2.toml lines
+  wanted "$1-tuned" || return 0
+  if [ ! -e "$out/$model-$1.json" ] || ! "$build/diffpipe" tune "$scenario" --set "cluster.profile=$out/$model-$1.json" \
+    --set 'search.tensor_parallel=[1]' --json >"$out/tune-$model-$1.json" 2>"$out/tune-$model-$1.txt"; then
+    echo "== $model-$1-tuned: there is no profile, or tune failed: see $out/tune-$model-$1.txt" && left=$((left + 1))
+    return
+  fi
+  lines=$("$python" - "$out/tune-$model-$1.json" <<'END'
+import json, sys
+plan = json.load(open(sys.argv[1]))["best"]["plan"]
+keys = ("stages", "data_parallel", "schedule", "chunks", "microbatch_size")
+if plan["recomputed_units"]:
+    keys += ("recompute",)
+print(";".join(f'{key} = "{plan[key]}"' if isinstance(plan[key], str) else f"{key} = {plan[key]}" for key in keys))
+END
+  ) || return
+  plan "$1-tuned" "$model" "$1" 0 "${lines#*;}" "${lines%%;*}"
 }
 
 size() { echo "microbatch_size = $1;schedule = \"$2\""; }
@@ -101,12 +122,14 @@ sd15() {
   plan 2-1f1b-4 sd15 2 0 "$(size 4 1f1b)"
   plan 2-1f1b-8 sd15 2 0 "$(size 8 1f1b)"
   plan 2-folded-2 sd15 2 0 "$(size 2 folded)"
+  tuned 2 1f1b
   plan 4-1f1b-2 sd15 4 0 "$(size 2 1f1b)"
   plan 4-folded-2 sd15 4 0 "$(size 2 folded)"
   plan 4-interleaved-4 sd15 4 0 "$(size 4 interleaved);chunks = 2"
   plan 4-zb-h1-1 sd15 4 0 "$(size 1 zb-h1)"
   plan 4-host-2 sd15 4 0 "$(size 2 1f1b);transport = \"host\""
   plan 4-recompute-2 sd15 4 0 "$(size 2 1f1b);recompute = \"all\""
+  tuned 4 1f1b
   plan 4-lora-2 sd15-lora 4 16 "$(size 2 1f1b)"
   plan 8-1f1b-1 sd15 8 0 "$(size 1 1f1b)"
   plan 8-folded-2 sd15 8 0 "$(size 2 folded)"
@@ -127,6 +150,7 @@ sdxl() {
   plan 4-zb-h1-1 sdxl 4 0 "$(size 1 zb-h1)"
   plan 4-host-2 sdxl 4 0 "$(size 2 1f1b);transport = \"host\""
   plan 4-recompute-2 sdxl 4 0 "$(size 2 1f1b);recompute = \"all\""
+  tuned 4 1f1b
   plan 4-lora-1 sdxl-lora 4 16 "$(size 1 folded)"
   plan 8-1f1b-1 sdxl 8 0 "$(size 1 1f1b)"
   plan 8-folded-1 sdxl 8 0 "$(size 1 folded)"
@@ -143,6 +167,7 @@ sd3() {
   plan 4-interleaved-1 sd3 4 0 "$(size 1 interleaved);chunks = 2"
   plan 4-zb-h1-1 sd3 4 0 "$(size 1 zb-h1)"
   plan 4-host-2 sd3 4 0 "$(size 2 1f1b);transport = \"host\""
+  tuned 4 1f1b
   plan 8-1f1b-1 sd3 8 0 "$(size 1 1f1b)"
 }
 
