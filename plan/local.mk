@@ -19,7 +19,9 @@ libplan_a_SOURCES += \
 	plan/machine.h plan/machine_cluster.c plan/machine_file.c plan/machine_model.c \
 	plan/nccl.c plan/nccl.h \
 	plan/route.c \
-	plan/scenario.c plan/scenario_monitor.c plan/scenario_monitor.h plan/scenario_plan.c plan/scenario_reader.h plan/scenario_train.c plan/scenario_train.h plan/scenario_whatif.c \
+	plan/scenario.c plan/scenario_cluster.c plan/scenario_model.c plan/scenario_monitor.c plan/scenario_monitor.h \
+	plan/scenario_plan.c plan/scenario_reader.h plan/scenario_search.c plan/scenario_task.c plan/scenario_train.c plan/scenario_train.h \
+	plan/scenario_whatif.c \
 	plan/slow.c plan/slow.h \
 	plan/topology.h \
 	plan/transport.c plan/transport.h

@@ -1,10 +1,166 @@
-/* From a scenario's [plan] and [task] to a plan: every count settled, or the contradiction named at its key. */
+/* [plan] of a scenario; and from it and [task] to a plan: every count settled, or the contradiction named at its key. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "plan/scenario.h"
+#include "plan/scenario_reader.h"
 #include "plan/transport.h"
+
+/* ---- the table ---- */
+
+typedef struct plan_keys {
+  int64_t stages, chunks, data_parallel, tensor_parallel, microbatches, microbatch_size, k, gradient_buckets, nccl_sms;
+  int schedule, skip_policy, transport;
+  const dp_node *split, *recompute, *devices, *skips;
+} plan_keys;
+
+#define ROW(key, type, min, max, help) \
+  { #key, type, offsetof(plan_keys, key), false, min, max, NULL, help }
+const dp_field plan_plan_fields[PLAN_PLAN_FIELD_COUNT] = {
+    ROW(stages, DP_FIELD_INTEGER, 1, 65536,
+        "of a replica's pipeline; default devices / data_parallel / tensor_parallel"),
+    ROW(split, DP_FIELD_NODE, 0, 0,
+        "cut points, ascending unit indices, stages * chunks - 1 of them; or \"balanced\" (default: equal times of the "
+        "workers; folded, fewest bytes among these), or \"even\" (equal times of the chunks)"),
+    ROW(chunks, DP_FIELD_INTEGER, 1, 65535, "chunks a worker; default 1; interleaved, folded and zb-v 2"),
+    ROW(data_parallel, DP_FIELD_INTEGER, 1, 65536, "replicas; default 1"),
+    ROW(tensor_parallel, DP_FIELD_INTEGER, 1, GRAPH_MAX_TENSOR_PARALLEL,
+        "workers that share each stage, by heads and channels; default 1"),
+    {"schedule", DP_FIELD_CHOICE, offsetof(plan_keys, schedule), false, 0, 0, plan_schedule_names, "default 1f1b"},
+    ROW(microbatches, DP_FIELD_INTEGER, 1, 1e6,
+        "per replica and step; default from task.global_batch, else 4 * stages"),
+    ROW(microbatch_size, DP_FIELD_INTEGER, 1, 65536, "samples; default 1"),
+    {"skip_policy", DP_FIELD_CHOICE, offsetof(plan_keys, skip_policy), false, 0, 0, plan_skip_policy_names,
+     "default direct"},
+    ROW(skips, DP_FIELD_NODE, 0, 0, "list of \"UNIT=POLICY\": skips made in that unit, apart from skip_policy"),
+    ROW(k, DP_FIELD_INTEGER, 1, 1e9, "values a sample that a compressed skip keeps"),
+    ROW(recompute, DP_FIELD_NODE, 0, 0, "\"none\", \"all\", \"auto\" (what memory needs), or a list of unit names or indices"),
+    ROW(devices, DP_FIELD_NODE, 0, 0, "device of each worker: by replica, tensor member, stage; default in order"),
+    ROW(gradient_buckets, DP_FIELD_INTEGER, 1, 255, "parts of a gradient's all-reduce; default 4"),
+    {"transport", DP_FIELD_CHOICE, offsetof(plan_keys, transport), false, 0, 0, plan_transport_names,
+     "how workers of one machine exchange data: peer copies, NCCL, or through pinned host memory; default auto: by "
+     "topology"},
+    ROW(nccl_sms, DP_FIELD_INTEGER, 0, 65536,
+        "multiprocessors of each device kept for NCCL, compute has the others; default 0: they share all"),
+};
+#undef ROW
+
+static dp_status read_split(const dp_node *node, plan_scenario *scenario, dp_error *error) {
+  if (node->kind == DP_NODE_STRING) {
+    char shown[80];
+    scenario->even_split = strcmp(node->string, "even") == 0;
+    if (scenario->even_split || strcmp(node->string, "balanced") == 0) return DP_OK;
+    return dp_fail_at(error, node, "plan.split: found %s, allowed: \"balanced\", \"even\", or a list of cut points",
+                      dp_node_show(node, shown));
+  }
+  DP_TRY(dp_schema_read_integers(node, "plan.split", 1, 65535, &scenario->arena, &scenario->split,
+                                 &scenario->split_count, error));
+  for (size_t i = 1; i < scenario->split_count; i++)
+    if (scenario->split[i] <= scenario->split[i - 1])
+      return dp_fail_at(error, node->kind == DP_NODE_ARRAY ? node->items[i] : node,
+                        "plan.split: found %lld after %lld, allowed: ascending cut points",
+                        (long long)scenario->split[i], (long long)scenario->split[i - 1]);
+  return DP_OK;
+}
+
+static dp_status read_recompute(const dp_node *node, plan_scenario *scenario, dp_error *error) {
+  char shown[80];
+  for (int r = 0; node->kind == DP_NODE_STRING && r < PLAN_RECOMPUTE_CHOICES; r++)
+    if (strcmp(node->string, plan_recompute_names[r]) == 0) {
+      scenario->recompute = (plan_recompute)r;
+      return DP_OK;
+    }
+  if (node->kind != DP_NODE_ARRAY)
+    return dp_fail_at(error, node,
+                      "plan.recompute: found %s, allowed: none, all, auto, or a list of unit names or indices",
+                      dp_node_show(node, shown));
+  scenario->recompute = PLAN_RECOMPUTE_LISTED;
+  scenario->recompute_list = node;
+  for (size_t i = 0; i < node->count; i++) {
+    const dp_node *item = node->items[i];
+    if (item->kind != DP_NODE_STRING && !(item->kind == DP_NODE_INTEGER && item->integer >= 0))
+      return dp_fail_at(error, item, "plan.recompute: found %s, allowed: unit names or indices from 0",
+                        dp_node_show(item, shown));
+  }
+  return DP_OK;
+}
+
+/* The unit is looked up when the graph is there. */
+static dp_status read_skips(const dp_node *node, plan_scenario *scenario, bool *compress, dp_error *error) {
+  char shown[80];
+  if (node->kind != DP_NODE_ARRAY)
+    return dp_fail_at(error, node, "plan.skips: found %s, allowed: a list of \"UNIT=POLICY\"", dp_node_show(node, shown));
+  const char **skips = DP_ARENA_NEW(&scenario->arena, const char *, node->count);
+  if (!skips) return dp_fail_memory(error);
+  for (size_t i = 0; i < node->count; i++) {
+    const dp_node *item = node->items[i];
+    const char *equals = item->kind == DP_NODE_STRING ? strrchr(item->string, '=') : NULL;
+    int policy = 0;
+    while (equals && plan_skip_policy_names[policy] && strcmp(equals + 1, plan_skip_policy_names[policy]) != 0) policy++;
+    if (!equals || equals == item->string || !plan_skip_policy_names[policy])
+      return dp_fail_at(error, item,
+                        "plan.skips: found %s, allowed: \"UNIT=POLICY\" with direct, relay, compress or local",
+                        dp_node_show(item, shown));
+    *compress = *compress || policy == PLAN_SKIP_COMPRESS;
+    skips[i] = item->string;
+  }
+  scenario->skips = skips;
+  scenario->skip_count = node->count;
+  scenario->skips_node = node;
+  return DP_OK;
+}
+
+dp_status plan_scenario_read_plan(const dp_node *table, plan_scenario *scenario, dp_error *error) {
+  plan_keys keys = {.schedule = -1, .skip_policy = -1};
+  DP_TRY(dp_schema_read(table, scenario->document.root, "plan", plan_plan_fields, PLAN_PLAN_FIELD_COUNT, &keys, error));
+  scenario->stages = keys.stages;
+  scenario->chunks = keys.chunks;
+  scenario->data_parallel = keys.data_parallel;
+  scenario->tensor_parallel = keys.tensor_parallel;
+  scenario->microbatches = keys.microbatches;
+  scenario->microbatch_size = keys.microbatch_size;
+  scenario->k = keys.k;
+  scenario->gradient_buckets = keys.gradient_buckets;
+  scenario->schedule = keys.schedule;
+  scenario->skip_policy = keys.skip_policy;
+  scenario->transport = (plan_transport)keys.transport;
+  scenario->nccl_sms = keys.nccl_sms;
+  if (keys.split) DP_TRY(read_split(keys.split, scenario, error));
+  if (keys.recompute) DP_TRY(read_recompute(keys.recompute, scenario, error));
+  if (keys.devices)
+    DP_TRY(dp_schema_read_integers(keys.devices, "plan.devices", 0, (int64_t)scenario->cluster.devices.count - 1,
+                                   &scenario->arena, &scenario->device_map, &scenario->device_map_count, error));
+  bool compress = keys.skip_policy == PLAN_SKIP_COMPRESS;
+  if (keys.skips) DP_TRY(read_skips(keys.skips, scenario, &compress, error));
+  if (compress && !keys.k)
+    return dp_fail_at(
+        error, dp_node_get(table, keys.skip_policy == PLAN_SKIP_COMPRESS ? "skip_policy" : "skips"),
+        "plan.%s: found \"compress\" without k, needed: k, the values a sample that a skip keeps",
+        keys.skip_policy == PLAN_SKIP_COMPRESS ? "skip_policy" : "skips");
+  if (keys.k && !compress)
+    return dp_fail_at(error, dp_node_get(table, "k"),
+                      "plan.k: found with skip_policy = \"%s\", allowed: only with \"compress\"",
+                      plan_skip_policy_names[keys.skip_policy < 0 ? PLAN_SKIP_DIRECT : keys.skip_policy]);
+  return DP_OK;
+}
+
+dp_status plan_scenario_read_batch(const dp_node *table, const dp_node *task, plan_scenario *scenario, dp_error *error) {
+  const dp_node *root = scenario->document.root;
+  plan_keys keys = {.schedule = -1, .skip_policy = -1};
+  DP_TRY(dp_schema_read(table, root, "plan", plan_plan_fields, PLAN_PLAN_FIELD_COUNT, &keys, error));
+  if (!scenario->global_batch && keys.microbatches)
+    scenario->global_batch = keys.microbatches * (keys.microbatch_size ? keys.microbatch_size : 1) *
+                             (keys.data_parallel ? keys.data_parallel : 1);
+  if (!scenario->global_batch || scenario->global_batch > 1000000000)
+    return dp_fail_at(error, task ? task : root,
+                      "task: the key \"global_batch\" is missing, needed: samples a step, 1 to 1000000000, for plans to be "
+                      "compared by");
+  DP_TRY(plan_scenario_read_plan(NULL, scenario, error));
+  scenario->stages = 1;
+  return DP_OK;
+}
+
+/* ---- the plan ---- */
 
 enum { MAX_COMPUTE_STEPS = 1 << 22, MAX_CHUNKS = 65535, MAX_CHUNK_UNITS = 1 << 26 };
 
