@@ -27,6 +27,7 @@ enum {
   SLOT_THREADS,
   SLOT_ALGORITHMS,
   SLOT_LINKS,
+  SLOT_NCCL,
   SLOT_JSON
 };
 enum { MICROBATCHES = 4, ROUNDS = 3, DEFAULT_SECONDS = 20, MAX_SIZES = 32 };
@@ -80,6 +81,10 @@ static const cli_option options[] = {
      .argument = "FILE",
      .help = "on GPUs, NCCL between them as tests/bench_cuda_links measured it",
      .slot = SLOT_LINKS},
+    {.name = "nccl",
+     .type = CLI_FLAG,
+     .help = "on whole GPUs, NCCL's send and receive, too, beside this model's units",
+     .slot = SLOT_NCCL},
     {.name = "json", .type = CLI_FLAG, .help = "print JSON instead of a summary", .slot = SLOT_JSON},
 };
 
@@ -260,6 +265,7 @@ static dp_status calibrate_gpu(calibration *c, const cli_values *values) {
       .efficiency = c->efficiency,
       .sizes = c->sizes,
       .size_count = c->size_count,
+      .nccl = values->slots[SLOT_NCCL].given,
       .seconds = values->slots[SLOT_SECONDS].given ? (double)values->slots[SLOT_SECONDS].integer : DEFAULT_SECONDS,
       .algorithms = values->slots[SLOT_ALGORITHMS].given ? values->slots[SLOT_ALGORITHMS].string : NULL};
   dp_status status = DP_OK;
@@ -319,8 +325,9 @@ static dp_status correct(calibration *c, const cli_values *values) {
 static dp_status run_command(const cli_values *values, dp_error *error) {
   const bool from = values->slots[SLOT_FROM].given;
   const bool gpu = values->slots[SLOT_BACKEND].integer == 1;
-  if ((from || !gpu) && values->slots[SLOT_LINKS].given)
-    return dp_fail(error, DP_BAD_INPUT, "calibrate: found --links, allowed: with --backend cuda alone");
+  if ((from || !gpu) && (values->slots[SLOT_LINKS].given || values->slots[SLOT_NCCL].given))
+    return dp_fail(error, DP_BAD_INPUT, "calibrate: found --%s, allowed: with --backend cuda alone",
+                   values->slots[SLOT_LINKS].given ? "links" : "nccl");
   if (!from && !gpu && values->slots[SLOT_PROFILE].given)
     return dp_fail(error, DP_BAD_INPUT,
                    "calibrate: found --profile without --from, allowed: together, or with --backend cuda");

@@ -74,6 +74,7 @@ static dp_status measure(calibration *c, plan_schedule schedule, int64_t size) {
                               .graph = &prediction.graph,
                               .sms = c->how->scenario->cluster.devices.items[0].sm_count,
                               .sharers = c->sharers,
+                              .nccl = c->how->nccl,
                               .seconds = c->how->seconds / (c->how->size_count * c->schedule_count),
                               .options = {.cuda = true,
                                           .cluster = &c->how->scenario->cluster,

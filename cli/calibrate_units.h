@@ -11,6 +11,7 @@ typedef struct cli_calibrate_units_how {
   const int64_t *sizes; /* of microbatches */
   int size_count;
   double seconds;         /* to measure for, beside making what is measured */
+  bool nccl;              /* also NCCL between whole GPUs */
   const char *algorithms; /* file that is asked, and added to; NULL: none */
 } cli_calibrate_units_how;
 

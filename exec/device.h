@@ -118,6 +118,14 @@ typedef struct exec_device_kind {
   dp_status (*time_copies)(struct exec_pipeline *p, int count, bool host, int64_t bytes, double *seconds,
                            dp_error *error);
   dp_status (*time_handover)(struct exec_pipeline *p, double *seconds, dp_error *error); /* NULL: not known */
+  /* NCCL between the first two workers, on devices of their own, with room for messages of so many bytes; what each of
+   * so many takes that go there one behind another, after one that is not timed, or there and back at once; and a receive
+   * by the second waits from when it `begins` until it does not. NULL: there is no NCCL. */
+  dp_status (*open_pair)(struct exec_pipeline *p, int64_t bytes, dp_error *error);
+  void (*close_pair)(struct exec_pipeline *p);
+  dp_status (*time_pair)(struct exec_pipeline *p, bool both, int64_t bytes, int messages, double *seconds,
+                         dp_error *error);
+  dp_status (*wait_in_pair)(struct exec_pipeline *p, bool begins, dp_error *error);
 
   /* ---- between workers, in a lane's queue ---- */
   void (*copy)(struct exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,

@@ -165,6 +165,13 @@ dp_status exec_cuda_time_copies(exec_pipeline *p, int count, bool host, int64_t 
                                 dp_error *error);
 dp_status exec_cuda_time_handover(exec_pipeline *p, double *seconds, dp_error *error);
 
+/* device_cuda_pair.c */
+dp_status exec_cuda_open_pair(exec_pipeline *p, int64_t bytes, dp_error *error);
+void exec_cuda_close_pair(exec_pipeline *p);
+dp_status exec_cuda_time_pair(exec_pipeline *p, bool both, int64_t bytes, int messages, double *seconds,
+                              dp_error *error);
+dp_status exec_cuda_wait_in_pair(exec_pipeline *p, bool begins, dp_error *error);
+
 /* device_cuda_lanes.c */
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error);
 void exec_cuda_close_lanes(exec_pipeline *p);

@@ -61,7 +61,7 @@ struct exec_pipeline {
   exec_report *reports;
   double *squares;
   void *device; /* the kind's queues; NULL: it has none */
-  void *copies; /* the kind's, while copies are timed */
+  void *copies, *pair; /* the kind's, while copies, and NCCL, are timed */
   exec_throttle throttle;
   bool made;    /* all of it, here and in the other processes */
   dp_arena arena;

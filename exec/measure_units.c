@@ -479,12 +479,15 @@ static dp_status take_steps(run *r) {
 
 /* ---- links ---- */
 
-static dp_status compute(void *data, double *seconds, dp_error *error) {
+static dp_status compute(void *data, int worker, double *seconds, dp_error *error) {
   run *r = data;
   DP_TRY(exec_pipeline_step_only(r->pipeline, &r->step, r->only, error));
   *seconds = 0;
-  for (uint32_t i = 0; i < r->program->instruction_count; i++)
-    if (r->only[i]) *seconds += span_s(r, i);
+  for (int w = 0; w < r->program->worker_count; w++) {
+    const plan_lane *lane = compute_of(r, w);
+    for (uint32_t i = lane->first; (worker < 0 || w == worker) && i < lane->first + lane->count; i++)
+      if (r->only[i]) *seconds += span_s(r, i);
+  }
   return DP_OK;
 }
 
@@ -492,7 +495,8 @@ static dp_status compute(void *data, double *seconds, dp_error *error) {
 static dp_status take_links(run *r) {
   if (r->units->links.measured) return DP_OK;
   choose(r, MIXED, 0, r->program->worker_count);
-  return exec_units_measure_links(&r->units->links, r->pipeline, r->how->sharers == 1, compute, r, r->error);
+  return exec_units_measure_links(&r->units->links, r->pipeline, r->how->sharers == 1, r->how->nccl, compute, r,
+                                  r->error);
 }
 
 /* ---- a program ---- */

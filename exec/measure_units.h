@@ -29,6 +29,7 @@ typedef struct exec_units_how {
   const graph *graph;
   int64_t sms;    /* of each worker, as the cost model counts them */
   int sharers;    /* workers on each device */
+  bool nccl;      /* of devices of their own: also what they exchange by NCCL */
   double seconds; /* about so long, beside making the pipeline; each kind of step is done once at least */
   exec_pipeline_options options; /* feed and observer are its own */
 } exec_units_how;

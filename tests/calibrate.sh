@@ -120,6 +120,7 @@ one "without a GPU there is nothing to measure" no_gpu
 one "a processor is no GPU" refuses 'calibrate: found CPU-core, allowed with --backend cuda: a GPU' calibrate "$unet" --backend cuda
 one "links without GPUs are refused" refuses 'found --links, allowed: with --backend cuda alone' calibrate "$unet" --links links.jsonl
 printf '{"row": "nccl, one way", "gpus": 2}\n' >links.jsonl
+one "NCCL without GPUs is refused" refuses 'found --nccl, allowed: with --backend cuda alone' calibrate "$unet" --nccl
 one "links of processors are refused" refuses 'links.jsonl: found a cluster that begins with .*, allowed: one of two or more whole GPUs' calibrate "$unet" --backend cuda --links links.jsonl
 one "cards are refused" refuses 'calibrate: found RTX-3090, allowed with --backend cpu: a processor' calibrate "$top/scenarios/sd15-4xrtx3090.toml"
 one "synthetic units are refused" refuses 'calibrate: found synthetic units, allowed: a model' calibrate "$top/scenarios/study-1f1b.toml"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "exec/lanes.h"
 #include "exec/measure_units_store.h"
 #include "sim/predict.h"
 #include "tests/fixtures.h"
@@ -233,6 +234,66 @@ START_TEST(links_between_devices_are_measured_apart) {
 }
 END_TEST
 
+/* ---- NCCL, by a kind that says it has it ---- */
+
+static bool waits;
+
+static dp_status open_pair(exec_pipeline *p, int64_t bytes, dp_error *e) {
+  (void)p, (void)bytes, (void)e;
+  return DP_OK;
+}
+
+static dp_status time_pair(exec_pipeline *p, bool both, int64_t bytes, int messages, double *seconds, dp_error *e) {
+  (void)p, (void)messages, (void)e;
+  *seconds = 1e-6 + 1e-9 * (double)bytes * (both ? 1.5 : 1);
+  return DP_OK;
+}
+
+static dp_status wait_in_pair(exec_pipeline *p, bool begins, dp_error *e) {
+  (void)p, (void)e;
+  waits = begins;
+  return DP_OK;
+}
+
+/* The second worker takes a quarter longer while its receive waits. */
+static dp_status compute(void *data, int worker, double *seconds, dp_error *e) {
+  (void)data, (void)e;
+  *seconds = worker == 1 && waits ? 1.25 : 1;
+  return DP_OK;
+}
+
+START_TEST(what_nccl_takes_is_measured_beside_compute) {
+  exec_units_links links = {.measured = false};
+  exec_pipeline *pipeline = NULL;
+  exec_device_kind kind = exec_device_cpu;
+  predict("", "stages = 2\nmicrobatches = 2\nmicrobatch_size = 1");
+  const exec_pipeline_options options = {.threads = 1, .cluster = &scenario.cluster};
+  OK(exec_pipeline_create(&prediction.program, &prediction.graph, &options, &pipeline, &error));
+  ck_assert_int_eq(exec_units_measure_links(&links, pipeline, true, true, compute, NULL, &error), DP_UNSUPPORTED);
+  ck_assert_str_eq(error.text, "NCCL is measured between two GPUs, found processors");
+  exec_units_free_links(&links);
+  kind.open_pair = open_pair;
+  kind.time_pair = time_pair;
+  kind.wait_in_pair = wait_in_pair;
+  pipeline->work.kind = &kind;
+  links = (exec_units_links){.measured = false};
+  OK(exec_units_measure_links(&links, pipeline, true, true, compute, NULL, &error));
+  pipeline->work.kind = &exec_device_cpu;
+  OK(exec_units_add_links(&links, &profile, &error));
+  ck_assert_uint_eq(profile.links.count, 3);
+  const plan_profile_link *link = &profile.links.items[2];
+  ck_assert_int_eq(link->way, PLAN_PROFILE_NCCL);
+  const plan_profile_point *last = &link->points.items[link->points.count - 1];
+  near(last->alone_s, 1e-6 + 1e-9 * last->bytes);
+  near(last->busy_s, last->alone_s);
+  near(link->both_bytes_per_s, 2 * last->bytes / (1e-6 + 1.5e-9 * last->bytes));
+  near(link->waiting_slowdown, 0.25);
+  ck_assert(!waits && profile.links.items[0].waiting_slowdown == 0);
+  exec_units_free_links(&links);
+  exec_pipeline_free(pipeline);
+}
+END_TEST
+
 START_TEST(one_microbatch_is_not_enough) {
   predict("", "stages = 1\nmicrobatches = 1");
   const exec_units_how how = {.program = &prediction.program, .graph = &prediction.graph, .sms = 1, .sharers = 1};
@@ -251,6 +312,7 @@ int main(void) {
   tcase_add_test(tcase, a_step_is_the_sum_of_its_units);
   tcase_add_test(tcase, other_parts_are_predicted_as_before);
   tcase_add_test(tcase, links_between_devices_are_measured_apart);
+  tcase_add_test(tcase, what_nccl_takes_is_measured_beside_compute);
   tcase_add_test(tcase, one_microbatch_is_not_enough);
   return suite_finish(suite);
 }

@@ -9,8 +9,8 @@
 #   links         tests/bench_cuda_links: NCCL (links:nccl), copies (links:copies), NCCL on 16 multiprocessors (links:16)
 #                                                                                                    (60 s each)
 #   calibrate:MODEL  profile-MODEL.json by diffpipe calibrate: units in the sizes of the runs' microbatches, with whole and
-#                 with split backwards, and what goes between GPUs; of NCCL what links:nccl found. No pipeline is seen. What
-#                 comes after rests its predictions on it                                            (150 s each)
+#                 with split backwards, and what goes between GPUs, by copies, by NCCL beside the units, all-reduces as
+#                 links:nccl found them. No pipeline is seen. What comes after rests its predictions on it  (150 s each)
 #   runs:MODEL    tests/bench_cuda_step, MODEL sdxl, sd15 or sd3 (or the beginning of a case's name, as sdxl-1f1b), bf16,
 #                 n GPUs, microbatches of one batch for all: one GPU, then 1f1b `local` in one process and in n (`ipc`)
 #                 and `nccl`, the other schedules, data parallel with and without pipelines          (100 s each)
@@ -117,11 +117,11 @@ devices() {
   fi
 }
 
-# schedule, whether beside what is in profile-$model.json, sizes of microbatches
+# 1f1b, or what is added to profile-$model.json: zb-h1, nccl; sizes of microbatches
 calibrate_as() {
-  local schedule=$1 beside=$2 name=calibrate-$model-$1 profile=$out/profile-$model.json
+  local schedule=${1/nccl/1f1b} what=$1 name=calibrate-$model-$1 profile=$out/profile-$model.json
   local scenario=$out/$name.toml word config height tokens=77 also=()
-  shift 2
+  shift
   for word in "${size[@]}"; do
     case $word in
       model=*) config=${word#*=} ;;
@@ -150,16 +150,19 @@ microbatch_size = $1
 [search]
 microbatch_sizes = [$(IFS=,; echo "$*")]
 END
-  if [ -n "$beside" ] && [ -e "$profile" ]; then also=(--profile "$profile"); fi
+  if [ "$what" != 1f1b ] && [ -e "$profile" ]; then also=(--profile "$profile"); fi
+  [ "$what" != nccl ] || also+=(--nccl)
   if [ "$gpus" -gt 1 ] && grep -qs '^passed' "$out/state/links-nccl"; then also+=(--links "$out/links-nccl.jsonl"); fi
   part "$name" 150 "$build/diffpipe" calibrate "$scenario" --backend cuda --seconds $((3 * $#)) "${also[@]}" \
     --algorithms "$out/algorithms.json" --out "$profile"
 }
 
-# Split backwards are of pipelines alone.
+# Split backwards, and what NCCL takes beside the model's units, are of pipelines alone.
 calibrate() {
-  calibrate_as 1f1b '' "$micro" "$each"
-  [ "$gpus" -eq 1 ] || calibrate_as zb-h1 beside "$micro"
+  calibrate_as 1f1b "$micro" "$each"
+  [ "$gpus" -gt 1 ] || return 0
+  calibrate_as zb-h1 "$micro"
+  calibrate_as nccl "$micro"
 }
 
 # case, limit, processes, plan, more arguments: of $model, of whose batch and microbatches $size and $batch are set
