@@ -4,8 +4,8 @@
  *
  * usage: cuda_processes TRANSPORT [FIRST [COUNT]] [--model NAME] [--bf16] [--fault KIND PROCESS STEP]
  *   TRANSPORT   auto, local, nccl or host     FIRST, COUNT   of the plans, from 0
- *   --fault     kill: it is killed; stop: it is stopped; hang: a thread of it waits for ever, and it lives on; in a
- * step of the first plan, from 1. late: it never starts MPI.
+ *   --fault     kill: it is killed; stop: it is stopped; hang: a thread of it waits for ever, and it lives on; device:
+ * the queue of its first worker waits for ever; in a step of the first plan, from 1. late: it never starts MPI.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "exec/device.h"
+#include "exec/device_cuda.h"
 #include "exec/transport_mpi.h"
 #include "exec/watch.h"
 #include "sim/predict.h"
@@ -46,6 +46,7 @@ static sim_efficiency *efficiency;
 static dp_error error = DP_ERROR_INIT;
 static int passed, failed, at_step, fault_process = -1, fault_step;
 static const char *fault = "", *model = "sd15";
+static exec_pipeline *running;
 
 static void say_line(void *data, const char *line) {
   (void)data;
@@ -85,11 +86,22 @@ static void wait_for_ever(void) {
   for (;;) dp_sleep_s(1);
 }
 
+static void CUDART_CB hold_queue(void *data) {
+  (void)data;
+  wait_for_ever();
+}
+
+/* Behind what has been put there. */
+static void hang_device(void) {
+  (void)cudaLaunchHostFunc(exec_cuda_of(&running->workers[running->first_worker])->stream, hold_queue, NULL);
+}
+
 static void fill(void *data, int replica, int microbatch, int tensor, float *out) {
   if (at_step > 0 && at_step == fault_step && exec_process(transport) == fault_process) {
     if (strcmp(fault, "kill") == 0) (void)raise(SIGKILL);
     if (strcmp(fault, "stop") == 0) (void)raise(SIGSTOP);
     if (strcmp(fault, "hang") == 0) wait_for_ever();
+    if (strcmp(fault, "device") == 0) hang_device();
   }
   exec_fixture_fill(data, replica, microbatch, tensor, out);
 }
@@ -184,6 +196,7 @@ static bool run(const char *plan, const char *precision, exec_transport *t, outc
     must(exec_weights_open(fixture_path(model, ""), &p.graph, &weights, &error));
     must(dp_document_read(fixture_path(model, "config.json"), &config, &error));
     must(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
+    running = pipeline;
     must(exec_fixture_load(pipeline, &p.program, &p.graph, &weights, config.root, &error));
     train(pipeline, &p, t, o);
     exec_pipeline_free(pipeline);

@@ -3,7 +3,8 @@
 # worker, and what becomes of a run whose peer dies, hangs or never comes. On one GPU the processes share it; under MPS
 # they run side by side. The last line is `N parts passed, N failed`.
 #
-# usage: tests/gpu/processes.sh OUTDIR [PART...]     PART: local, nccl, host, hosts, faults, mps; without: all but mps
+# usage: tests/gpu/processes.sh OUTDIR [PART...]     PART: local, nccl, host, hosts, faults, devices, mps; without: all
+#                                                    but mps
 #   BUILDDIR=build/dev    where tests/cuda_processes was built
 #   PROCESSES="2 4"       how many of them
 #   MODEL=sd15            of the fixtures
@@ -14,7 +15,7 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$1" || exit 2
 out=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- local nccl host hosts faults
+[ $# -gt 0 ] || set -- local nccl host hosts faults devices
 program=${BUILDDIR:?the build folder}/tests/cuda_processes
 export SRCDIR=${SRCDIR:-$top} DIFFPIPE_DATA_DIR=${DIFFPIPE_DATA_DIR:-$top/scenarios}
 export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
@@ -54,7 +55,8 @@ fault() { # kind, what the line must say
 }
 
 # which of the two says it first is open: each tells what it waits for
-hung='has waited 1[0-9] s for worker 1 \(process 1\)|the host of process 1'
+hung='has waited 1[0-9] s for worker 1 \(process 1\)|the host of process 1 '
+held="worker 1 FORWARD .* has not ended on its device for 1[0-9] s|$hung"
 for part in "$@"; do
   case $part in
     local | nccl | host)
@@ -74,6 +76,10 @@ for part in "$@"; do
       fault hang "$hung" nccl
       fault late 'have not started MPI within'
       ;;
+    devices) # a device hangs under a process that lives
+      fault device "$held"
+      fault device "$held" nccl
+      ;;
     mps)
       export CUDA_MPS_PIPE_DIRECTORY=$out/mps-pipe CUDA_MPS_LOG_DIRECTORY=$out/mps-log
       mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
@@ -85,7 +91,7 @@ for part in "$@"; do
       unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
       ;;
     *)
-      echo "$0: $part: no such part, allowed: local, nccl, host, hosts, faults, mps" >&2
+      echo "$0: $part: no such part, allowed: local, nccl, host, hosts, faults, devices, mps" >&2
       exit 2
       ;;
   esac
