@@ -203,11 +203,16 @@ static void restretch(sim_engine *e, uint32_t worker, double stretch) {
 static void touch(sim_engine *e, uint32_t lane_id, double slowdown) {
   const uint32_t worker = e->lanes[lane_id].worker;
   e->lane_slowdown[lane_id] = slowdown;
-  double most = slowdown;
+  double most = 0, waiting = 0;
   const uint32_t *range = &e->program->worker_lane[worker];
-  for (uint32_t l = range[0]; l < range[1]; l++) /* fmax would be a call; there is no NaN here */
-    if (e->lane_slowdown[l] > most) most = e->lane_slowdown[l];
-  if (1 + most != e->computes[worker].stretch) restretch(e, worker, 1 + most);
+  for (uint32_t l = range[0]; l < range[1]; l++) {
+    if (e->lanes[l].phase == SIM_LANE_READY)
+      waiting += e->lane_slowdown[l];
+    else if (e->lane_slowdown[l] > most) /* fmax would be a call; there is no NaN here */
+      most = e->lane_slowdown[l];
+  }
+  const double stretch = 1 + most + waiting;
+  if (stretch != e->computes[worker].stretch) restretch(e, worker, stretch);
 }
 
 static bool computes_now(const sim_engine *e, uint32_t worker) {

@@ -12,8 +12,8 @@
  *   Zero bytes take no time at all.
  * - An ALL_REDUCE starts when every member is ready and is one flow over all links of its ring; it ends for all alike.
  * - While transfers or collectives touch a worker, its compute runs (1 + the largest slowdown among them) times longer.
- * - While a worker's end of a transfer or collective is ready and waits for the others, its compute runs (1 + the largest
- *   waiting slowdown among them) times longer, unless a transfer under way slows it more.
+ * - While ends of transfers or collectives of a worker are ready and wait for the others, the sum of their waiting
+ *   slowdowns is added to that: each holds what it has of the device.
  * - A transfer that starts while a worker it touches computes has the busy latency and the busy cap throughout.
  * - An instant is one set of changes: first all that ends at time t ends, and what can start does, zero-time work to its
  *   end; then all transfers that can start at t start together, and only now is it asked who computes (work that starts

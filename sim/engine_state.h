@@ -39,7 +39,7 @@ typedef struct sim_travel {
 typedef struct sim_compute {
   double remaining_s; /* work left at since_s, at full speed */
   double since_s;     /* may lie ahead: its start, when the host is late */
-  double stretch;     /* 1 + the largest slowdown that touches the worker */
+  double stretch;     /* 1 + the largest slowdown that touches the worker + all of its ends that wait */
   double issued_s;
 } sim_compute;
 

@@ -214,10 +214,9 @@ static void start_all(reference *r, uint32_t *members, uint32_t *ready) {
   }
 }
 
-/* Of what the lane's worker computes: of the travel on it, or that its head waits for others with. */
-static double slowing_of(const reference *r, uint32_t l) {
-  const plan_lane_kind kind = r->program->lanes[l].kind;
-  if (kind == PLAN_LANE_COMPUTE || !lane_is_open(r, l)) return r->runs[l].slowdown;
+/* Of what the lane's worker computes, while the lane's head waits for others. */
+static double waiting_of(const reference *r, uint32_t l) {
+  if (r->program->lanes[l].kind == PLAN_LANE_COMPUTE || !lane_is_open(r, l)) return 0;
   const sim_transfer *t = transfer_of(r, l);
   return t->bytes > 0 ? t->waiting_slowdown : 0;
 }
@@ -227,9 +226,12 @@ static void share(reference *r) {
   reference_share(r->input->link_capacity_bytes_per_s, r->input->link_count, r->flows, (int)p->lane_count, r->residual,
                   r->open);
   for (int w = 0; w < p->worker_count; w++) {
-    double most = 0;
-    for (uint32_t l = p->worker_lane[w]; l < p->worker_lane[w + 1]; l++) most = fmax(most, slowing_of(r, l));
-    r->stretch[w] = 1 + most;
+    double most = 0, waiting = 0;
+    for (uint32_t l = p->worker_lane[w]; l < p->worker_lane[w + 1]; l++) {
+      most = fmax(most, r->runs[l].slowdown);
+      waiting += waiting_of(r, l);
+    }
+    r->stretch[w] = 1 + most + waiting;
   }
   /* What goes on at another rate has done its part so far at the old one. */
   for (uint32_t l = 0; l < p->lane_count; l++) {
