@@ -120,6 +120,43 @@ static dp_status print_kind_classes(const prof_run_tables *t, FILE *out, dp_erro
   return cli_table_finish(&table, out, error);
 }
 
+/* What most of a unit's time goes to. */
+static void cell_most(report_table *table, const prof_run_unit *unit) {
+  int most = 0;
+  for (int c = 1; c < PROF_CLASS_COUNT; c++)
+    if (unit->classes_s[c] > unit->classes_s[most]) most = c;
+  report_table_cell(table, "%s %.0f %%", prof_class_names[most],
+                    100 * unit->classes_s[most] / (unit->forward_s + unit->backward_s));
+}
+
+enum { UNIT_ROWS = 20 };
+
+/* The longest; all are in profile.json. */
+static dp_status print_units(const prof_run_tables *t, const graph *model, FILE *out, dp_error *error) {
+  static const char *const heads[] = {"unit", "stage", "kernels", "forward", "backward", "share", "most of it", NULL};
+  report_table table = {.title = NULL};
+  double told = 0;
+  if (t->units.count == 0) return DP_OK;
+  for (size_t u = 0; u < t->units.count; u++) told += t->units.items[u].share;
+  report_table_title(&table,
+                     "Units of the model: time of their kernels and copies a step; %.1f %% of all time is of units",
+                     100 * told);
+  cli_columns(&table, heads);
+  for (size_t u = 0; u < t->units.count && u < UNIT_ROWS; u++) {
+    const prof_run_unit *unit = &t->units.items[u];
+    if (unit->forward_s + unit->backward_s <= 0 || (size_t)unit->unit >= model->units.count) continue;
+    report_table_row(&table, false);
+    report_table_cell(&table, "%s", model->units.items[unit->unit].name);
+    report_table_cell(&table, "%d", unit->rank);
+    report_table_cell(&table, "%.0f", (double)unit->count / (double)t->step_count);
+    cli_cell_seconds(&table, unit->forward_s / (double)t->step_count);
+    cli_cell_seconds(&table, unit->backward_s / (double)t->step_count);
+    cell_share(&table, unit->share, 1);
+    cell_most(&table, unit);
+  }
+  return cli_table_finish(&table, out, error);
+}
+
 static dp_status print_links(const prof_run_tables *t, FILE *out, dp_error *error) {
   static const char *const heads[] = {"link", "messages", "sum", "p50", "p95", "max", "bytes", "GB/s", NULL};
   report_table table = {.title = NULL};
@@ -165,6 +202,8 @@ static void print_cost(const prof_pace_cost *cost, FILE *out) {
       cost->run > PROF_PACE_BOUND ? ": it is too short for that, and its last steps were recorded all the same" : "");
 }
 
+#define EVENTS_DIFFER 0.05 /* of a step's length: more is no jitter of clocks */
+
 static void print_head(const cli_run_recorded *recorded, FILE *out) {
   const prof_run_tables *t = &recorded->tables;
   char a[32], b[32], c[32];
@@ -179,19 +218,29 @@ static void print_head(const cli_run_recorded *recorded, FILE *out) {
             " records lost, %" PRIu64 " steps left out; recording itself took %s of the host's threads\n",
             t->work, t->stray, dp_format_seconds(t->stray_s, a), recorded->lost, recorded->join.torn,
             dp_format_seconds(recorded->recording_s, b));
+  if (t->recorded && recorded->events_s > 0 && fabs(t->step_time.p50_s / recorded->events_s - 1) > EVENTS_DIFFER)
+    fprintf(out, "by the queues' events these steps took %s: the records do not show all work\n",
+            dp_format_seconds(recorded->events_s, a));
   if (t->recorded)
     print_cost(&recorded->cost, out);
   else
     fputc('\n', out);
 }
 
-static dp_status print_text(const cli_run_recorded *recorded, FILE *out, dp_error *error) {
-  const prof_run_tables *t = &recorded->tables;
-  print_head(recorded, out);
+/* What is told, and the model whose units it names. */
+typedef struct profile {
+  const cli_run_recorded *recorded;
+  const graph *model;
+} profile;
+
+static dp_status print_text(const profile *p, FILE *out, dp_error *error) {
+  const prof_run_tables *t = &p->recorded->tables;
+  print_head(p->recorded, out);
   DP_TRY(print_stages(t, out, error));
   DP_TRY(print_kinds(t, out, error));
   if (t->recorded) DP_TRY(print_classes(t, out, error));
   if (t->recorded) DP_TRY(print_kind_classes(t, out, error));
+  DP_TRY(print_units(t, p->model, out, error));
   DP_TRY(print_links(t, out, error));
   return print_steps(t, out, error);
 }
@@ -295,6 +344,20 @@ static bool add_links(json_t *array, const prof_run_tables *t) {
   return true;
 }
 
+static bool add_units(json_t *array, const prof_run_tables *t, const graph *model) {
+  for (size_t u = 0; u < t->units.count; u++) {
+    const prof_run_unit *unit = &t->units.items[u];
+    if ((size_t)unit->unit >= model->units.count) continue;
+    json_t *row = json_pack("{s:s, s:i, s:i, s:I, s:f, s:f, s:f}", "name", model->units.items[unit->unit].name, "unit",
+                            unit->unit, "rank", unit->rank, "count", (json_int_t)unit->count, "forward_s",
+                            unit->forward_s, "backward_s", unit->backward_s, "share", unit->share);
+    if (json_array_append_new(array, row) != 0 ||
+        !cli_json_put(row, "classes", named(prof_class_names, unit->classes_s, PROF_CLASS_COUNT)))
+      return false;
+  }
+  return true;
+}
+
 static json_t *known_real(bool known, double value) { return known ? json_real(value) : json_null(); }
 
 static json_t *cost_json(const prof_pace_cost *cost) {
@@ -306,7 +369,7 @@ static json_t *cost_json(const prof_pace_cost *cost) {
                    known_real(cost->known, cost->run));
 }
 
-static json_t *as_json(const cli_run_recorded *recorded) {
+static json_t *as_json(const cli_run_recorded *recorded, const graph *model) {
   static const struct {
     const char *key;
     bool (*add)(json_t *array, const prof_run_tables *tables);
@@ -328,6 +391,11 @@ static json_t *as_json(const cli_run_recorded *recorded) {
     json_t *array = json_array();
     done = cli_json_put(root, lists[i].key, array) && lists[i].add(array, t);
   }
+  json_t *units = json_array();
+  if (done)
+    done = cli_json_put(root, "units", units) && add_units(units, t, model);
+  else
+    json_decref(units);
   if (done) return root;
   json_decref(root);
   return NULL;
@@ -335,8 +403,8 @@ static json_t *as_json(const cli_run_recorded *recorded) {
 
 /* ---- files ---- */
 
-static dp_status write_json(const cli_run_recorded *recorded, FILE *out, dp_error *error) {
-  json_t *root = as_json(recorded);
+static dp_status write_json(const profile *p, FILE *out, dp_error *error) {
+  json_t *root = as_json(p->recorded, p->model);
   if (!root) return dp_fail_memory(error);
   (void)json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15)); /* told at the commit */
   (void)fputc('\n', out);
@@ -344,15 +412,15 @@ static dp_status write_json(const cli_run_recorded *recorded, FILE *out, dp_erro
   return DP_OK;
 }
 
-static dp_status write_file(const cli_run_recorded *recorded, const char *folder, const char *name,
-                            dp_status (*write)(const cli_run_recorded *, FILE *, dp_error *), dp_error *error) {
+static dp_status write_file(const profile *p, const char *folder, const char *name,
+                            dp_status (*write)(const profile *, FILE *, dp_error *), dp_error *error) {
   dp_str path = {0};
   dp_output output;
   dp_str_addf(&path, "%s/%s", folder, name);
   dp_status status = path.failed ? dp_fail_memory(error) : dp_output_open(dp_str_text(&path), &output, error);
   dp_str_free(&path);
   DP_TRY(status);
-  status = write(recorded, output.stream, error);
+  status = write(p, output.stream, error);
   if (status == DP_OK) return dp_output_commit(&output, error);
   dp_output_abandon(&output);
   return status;
@@ -387,8 +455,9 @@ static dp_status write_timeline(const cli_run_recorded *recorded, const report_r
 
 dp_status cli_run_profile_write(const cli_run_recorded *recorded, const report_run *predicted, const char *folder,
                                 dp_error *error) {
-  DP_TRY(write_file(recorded, folder, "profile.txt", print_text, error));
-  DP_TRY(write_file(recorded, folder, "profile.json", write_json, error));
+  const profile told = {recorded, predicted->graph};
+  DP_TRY(write_file(&told, folder, "profile.txt", print_text, error));
+  DP_TRY(write_file(&told, folder, "profile.json", write_json, error));
   if (recorded->tables.recorded) DP_TRY(write_timeline(recorded, predicted, folder, error));
   fprintf(stderr, "diffpipe: wrote %s: profile.txt, profile.json%s\n", folder,
           recorded->tables.recorded ? ", profile-timeline.json (for Perfetto), records/" : "");

@@ -70,6 +70,37 @@ static void note(void *data, const plan_program *program, uint32_t instruction, 
                                        .value = instruction});
 }
 
+/* Of what is captured on this thread. */
+static _Thread_local int32_t unit_now = PROF_NO_UNIT;
+
+static void note_unit(void *data, const plan_program *program, int unit) {
+  const cli_run_record *record = data;
+  unit_now = program == record->program && unit != GRAPH_NONE ? unit : PROF_NO_UNIT;
+}
+
+static void note_node(void *data, uint64_t node, uint64_t from) {
+  cli_run_record *record = data;
+  prof_nodes_add(&record->nodes, node, from, unit_now);
+}
+
+/* At the end, so that they are in files which are kept. The thread that pumps has ended. */
+static void write_nodes(cli_run_record *record) {
+  const int64_t now_ns = prof_process_now_ns();
+  size_t written = 0;
+  for (size_t i = 0; i < record->nodes.slot_count; i++) {
+    const prof_node *node = &record->nodes.slots[i];
+    if (node->id == 0) continue;
+    (void)prof_writer_add(record->writer, &(prof_record){.kind = PROF_NODE,
+                                                         .device = PROF_NO_DEVICE,
+                                                         .start_ns = now_ns,
+                                                         .end_ns = now_ns,
+                                                         .thread = (uint32_t)(node->id >> 32),
+                                                         .graph = (uint32_t)node->id,
+                                                         .value = (uint64_t)node->unit});
+    if (++written % PROF_BLOCK_RECORDS == 0) prof_writer_flush(record->writer, false);
+  }
+}
+
 static void copy_times(const plan_timeline *from, plan_timeline *to) {
   const size_t bytes = from->program->instruction_count * sizeof *from->start_s;
   memcpy(to->start_s, from->start_s, bytes);
@@ -188,6 +219,9 @@ static dp_status start(cli_run_record *record, const exec_transport *transport, 
   DP_TRY(prof_writer_open(&options, &header, &record->writer, error));
   for (int o = 0; o < PLAN_OPCODE_COUNT; o++)
     record->opcodes[o] = prof_writer_string(record->writer, plan_opcode_names[o]);
+  prof_nodes_init(&record->nodes);
+  record->has_nodes = true;
+  prof_capture_follow(note_node, record);
   DP_TRY(prof_capture_start(record->writer, false, error));
   record->has_thread = pthread_create(&record->thread, NULL, work, record) == 0;
   return record->has_thread ? DP_OK : dp_fail(error, DP_UNSUPPORTED, "the system gives no thread for it");
@@ -195,7 +229,7 @@ static dp_status start(cli_run_record *record, const exec_transport *transport, 
 
 void cli_run_record_init(const plan_program *program, size_t keep, cli_run_record *record) {
   *record = (cli_run_record){.program = program, .keep = keep};
-  record->witness = (exec_witness){note, record};
+  record->witness = (exec_witness){.note = note, .unit = note_unit, .data = record};
 }
 
 /* All processes record, or none. */
@@ -224,7 +258,9 @@ void cli_run_record_end(cli_run_record *record) {
     atomic_store(&record->stop, true);
     (void)pthread_join(record->thread, NULL);
     record->has_thread = false;
+    (void)prof_capture_switch(false);
     prof_capture_finish();
+    write_nodes(record);
   }
   prof_writer_close(record->writer);
 }
@@ -234,6 +270,7 @@ void cli_run_record_free(cli_run_record *record) {
   prof_writer_free(record->writer);
   for (size_t e = 0; e < record->events.count; e++) plan_timeline_free(&record->events.items[e].timeline);
   dp_array_free(&record->events);
+  if (record->has_nodes) prof_nodes_free(&record->nodes);
   free(record->folder);
   record->writer = NULL;
   record->folder = NULL;

@@ -14,6 +14,7 @@
 #include <pthread.h>
 
 #include "exec/pipeline.h"
+#include "profiler/nodes.h"
 #include "profiler/pace.h"
 #include "profiler/run_tables.h"
 #include "profiler/writer.h"
@@ -34,6 +35,8 @@ typedef struct cli_run_record {
   char *folder;                        /* of the records */
   prof_writer *writer;                 /* NULL: no records */
   uint32_t opcodes[PLAN_OPCODE_COUNT]; /* numbers of their names there */
+  prof_nodes nodes;                    /* of the graphs: what unit each is of */
+  bool has_nodes;                      /* they are initialised */
   bool has_thread;
   pthread_t thread;
   _Atomic bool stop;

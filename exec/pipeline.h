@@ -43,9 +43,11 @@ typedef struct exec_shortage {
 } exec_shortage;
 
 /* Is told when a thread of the host begins and ends to work on an instruction: on devices, to put its work, and that of
- * those it meets, into queues. By that thread, in any step, so many at a time. */
+ * those it meets, into queues. By that thread, in any step, so many at a time. And where it asks for units, of each that
+ * a pass comes to, and when it has done all (GRAPH_NONE): not where a device plays again what it has recorded. */
 typedef struct exec_witness {
   void (*note)(void *data, const plan_program *program, uint32_t instruction, bool begins);
+  void (*unit)(void *data, const plan_program *program, int unit); /* NULL: units are not asked for */
   void *data;
 } exec_witness;
 

@@ -303,14 +303,40 @@ static void mark(void *data, uint32_t number) {
   w->kind->mark(w, number);
 }
 
+/* For a witness: the units of a pass in their order, forward or back. */
+typedef struct unit_marks {
+  const exec_work *work;
+  int first, step, count;
+} unit_marks;
+
+static void tell_unit(void *data, uint32_t number) {
+  const unit_marks *of = data;
+  const exec_witness *witness = of->work->options.witness;
+  const int unit = (int)number < of->count ? of->first + of->step * (int)number : GRAPH_NONE;
+  witness->unit(witness->data, of->work->program, unit);
+}
+
+static unit_marks units_of(const exec_work *work, const exec_chunk *chunk, const plan_instruction *instruction,
+                           const plan_work *what) {
+  const int count = (int)what->unit_count;
+  if (instruction->opcode == PLAN_FORWARD)
+    return (unit_marks){work, chunk->places->first_unit, 1, chunk->places->unit_count};
+  return (unit_marks){work, (int)what->first_unit + count - 1, -1, count};
+}
+
 static void run(const exec_work *work, exec_worker *w, uint32_t at) {
   const plan_instruction *instruction = &work->program->instructions[at];
   const plan_work *what = &work->program->works[instruction->class_id];
   exec_chunk chunk = chunk_of(work, w, instruction);
   exec_marks marks = {.mark = mark, .data = w};
+  unit_marks units;
   if (w->mark_first) {
     marks.first = w->mark_first[at - compute_of(work, w)->first];
     marks.ends_only = w->mark_ends;
+    chunk.marks = &marks;
+  } else if (work->options.witness && work->options.witness->unit && instruction->opcode != PLAN_OPTIMIZER_STEP) {
+    units = units_of(work, &chunk, instruction, what);
+    marks = (exec_marks){.mark = tell_unit, .data = &units};
     chunk.marks = &marks;
   }
   const exec_memory *memory =

@@ -28,9 +28,13 @@
   F(cuptiActivityFlushAll)                  \
   F(cuptiActivitySetAttribute)              \
   F(cuptiSetThreadIdType)
-#define OPTIONAL(F)               \
-  F(cuptiActivityEnableDriverApi) \
-  F(cuptiActivityEnableRuntimeApi)
+#define OPTIONAL(F)                \
+  F(cuptiActivityEnableDriverApi)  \
+  F(cuptiActivityEnableRuntimeApi) \
+  F(cuptiSubscribe)                \
+  F(cuptiUnsubscribe)              \
+  F(cuptiEnableCallback)           \
+  F(cuptiGetGraphNodeId)
 
 #define POINTER(name) __typeof__(&name) name;
 static struct {
@@ -259,11 +263,60 @@ static void disable(bool whole_graphs) {
   disable_calls();
 }
 
-dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *error) {
-  DP_TRY(load(error));
-  capture.convert.writer = writer;
-  capture.convert.call_name = call_name;
-  (void)cupti.cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM); /* else a thread has another id in ranges */
+/* ---- nodes of graphs ---- */
+
+static struct {
+  prof_capture_node note;
+  void *data;
+  CUpti_SubscriberHandle subscriber;
+  bool works; /* CUPTI calls on_node for it */
+} nodes;
+
+void prof_capture_follow(prof_capture_node note, void *data) {
+  nodes.note = note;
+  nodes.data = data;
+}
+
+bool prof_capture_follows(void) { return nodes.works; }
+
+static uint64_t id_of(CUgraphNode node) {
+  uint64_t id = 0;
+  return node && cupti.cuptiGetGraphNodeId(node, &id) == CUPTI_SUCCESS ? id : 0;
+}
+
+static void CUPTIAPI on_node(void *data, CUpti_CallbackDomain domain, CUpti_CallbackId what, const void *told) {
+  (void)data;
+  if (domain != CUPTI_CB_DOMAIN_RESOURCE || !told) return;
+  const CUpti_GraphData *graph = ((const CUpti_ResourceData *)told)->resourceDescriptor;
+  if (!graph || (what != CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED && what != CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED)) return;
+  const uint64_t id = id_of(graph->node);
+  const uint64_t from = what == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED ? id_of(graph->originalNode) : 0;
+  const bool lost = what == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED && from == 0;
+  if (id != 0 && !lost) nodes.note(nodes.data, id, from);
+}
+
+static void leave_nodes(void) {
+  if (nodes.works) (void)cupti.cuptiUnsubscribe(nodes.subscriber);
+  nodes.works = false;
+}
+
+/* Records are there without them, so nothing of this fails. */
+static void follow_nodes(void) {
+  static const CUpti_CallbackId wanted[] = {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
+                                            CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED};
+  bool refused_any = false;
+  if (!nodes.note || !cupti.cuptiSubscribe || !cupti.cuptiUnsubscribe || !cupti.cuptiEnableCallback ||
+      !cupti.cuptiGetGraphNodeId || cupti.cuptiSubscribe(&nodes.subscriber, on_node, NULL) != CUPTI_SUCCESS)
+    return;
+  nodes.works = true;
+  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+    refused_any =
+        cupti.cuptiEnableCallback(1, nodes.subscriber, CUPTI_CB_DOMAIN_RESOURCE, wanted[i]) != CUPTI_SUCCESS ||
+        refused_any;
+  if (refused_any) leave_nodes();
+}
+
+static dp_status begin(bool whole_graphs, dp_error *error) {
   CUPTI_TRY(cupti.cuptiActivityRegisterTimestampCallback(timestamp), "clock");
   set_attributes();
   CUPTI_TRY(cupti.cuptiActivityRegisterCallbacks(on_request, on_complete), "buffers");
@@ -272,6 +325,17 @@ dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *e
   (void)pthread_mutex_unlock(&capture.lock);
   capture.whole_graphs = whole_graphs;
   return enable(false, whole_graphs, error);
+}
+
+dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *error) {
+  DP_TRY(load(error));
+  capture.convert.writer = writer;
+  capture.convert.call_name = call_name;
+  (void)cupti.cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM); /* else a thread has another id in ranges */
+  follow_nodes();
+  const dp_status status = begin(whole_graphs, error);
+  if (status != DP_OK) leave_nodes();
+  return status;
 }
 
 static bool is_started(void) {
@@ -331,6 +395,7 @@ void prof_capture_finish(void) {
   if (!is_started()) return;
   (void)cupti.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   pump();
+  leave_nodes();
 }
 
 /* No lock is held across fork: CUPTI may wait for its own there while one of its threads waits for ours. The lists may

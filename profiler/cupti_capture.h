@@ -18,6 +18,11 @@ enum { PROF_CUPTI_BUFFERS = 256, PROF_CUPTI_BUFFER_BYTES = 1 << 20 };
 /* Once in a process, before or while CUDA is initialised. DP_UNSUPPORTED says why nothing will be recorded: CUPTI was
  * not found, somebody else holds it, or it is forbidden. */
 dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *error);
+/* Before prof_capture_start: who is told of nodes of CUDA graphs as they are made, on the thread that makes
+ * them, until prof_capture_finish. from: the node that it is a copy of, as those of executable graphs are; 0: none. */
+typedef void (*prof_capture_node)(void *data, uint64_t node, uint64_t from);
+void prof_capture_follow(prof_capture_node note, void *data);
+bool prof_capture_follows(void); /* after prof_capture_start; false: CUPTI tells of none */
 /* Records kernels, copies, memsets and calls of CUDA no more, or again; memory, overhead and devices always. Where no
  * work is under way, as between two steps: of what is, there may be a record or none. What CUPTI makes of graphs depends
  * on what is on when they are launched. False: CUPTI refuses, and nothing more is recorded until a later call is not

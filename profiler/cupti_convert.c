@@ -17,13 +17,10 @@ static void add(prof_cupti *cupti, prof_record *record, uint64_t start_ns, uint6
 
 static uint16_t device_of(uint32_t device) { return device < PROF_NO_DEVICE ? (uint16_t)device : PROF_NO_DEVICE - 1; }
 
-/* The lower half tells nodes apart; 0 would mean that it is none. */
-static uint32_t node_of(uint64_t node) { return (uint32_t)node ? (uint32_t)node : node != 0; }
-
 /* What kernels, copies and memsets tell alike, in records of different types. */
 #define WORK_OF(r)                                                                                \
   .device = device_of((r)->deviceId), .stream = (r)->streamId, .correlation = (r)->correlationId, \
-  .graph = node_of((r)->graphNodeId)
+  .graph = (uint32_t)(r)->graphNodeId, .thread = (uint32_t)((r)->graphNodeId >> 32)
 
 static uint32_t positive(int32_t value) { return value > 0 ? (uint32_t)value : 0; }
 

@@ -6,6 +6,11 @@ dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *e
   (void)whole_graphs;
   return dp_fail(error, DP_UNSUPPORTED, "this diffpipe was built without CUPTI");
 }
+void prof_capture_follow(prof_capture_node note, void *data) {
+  (void)note;
+  (void)data;
+}
+bool prof_capture_follows(void) { return false; }
 bool prof_capture_switch(bool on) {
   (void)on;
   return false;

@@ -31,6 +31,13 @@ typedef struct stream_lane {
   uint32_t stream, lane;
 } stream_lane;
 
+/* A node of a process' graphs. */
+typedef struct node {
+  uint64_t id;
+  uint16_t process;
+  int32_t unit;
+} node;
+
 typedef struct joiner {
   const prof_session *session;
   const unsigned char *classes;
@@ -41,6 +48,7 @@ typedef struct joiner {
   DP_ARRAY(window) windows;  /* by process, thread and begin */
   DP_ARRAY(launch) launches; /* by process and correlation */
   DP_ARRAY(stream_lane) streams;
+  DP_ARRAY(node) nodes; /* by process and id */
 } joiner;
 
 /* ---- steps ---- */
@@ -183,6 +191,34 @@ static const launch *launch_of(const joiner *j, const prof_record *r) {
   return bsearch(&key, j->launches.items, j->launches.count, sizeof key, by_correlation);
 }
 
+/* ---- nodes of graphs ---- */
+
+static int by_node(const void *a, const void *b) {
+  const node *x = a, *y = b;
+  if (x->process != y->process) return x->process < y->process ? -1 : 1;
+  return (x->id > y->id) - (x->id < y->id);
+}
+
+static bool find_nodes(joiner *j) {
+  const plan_chunk *last = &j->program->plan->chunks[j->program->plan->chunk_count - 1];
+  const uint64_t units = (uint64_t)(last->first_unit + last->unit_count);
+  for (size_t i = 0; i < j->session->records.count; i++) {
+    const prof_record *r = &j->session->records.items[i];
+    if (r->kind == PROF_NODE && r->value < units &&
+        !dp_array_push(&j->nodes, ((node){prof_record_node(r), r->process, (int32_t)r->value})))
+      return false;
+  }
+  if (j->nodes.count) qsort(j->nodes.items, j->nodes.count, sizeof(node), by_node);
+  return true;
+}
+
+static int32_t unit_of(const joiner *j, const prof_record *r) {
+  const node key = {.id = prof_record_node(r), .process = r->process};
+  const node *found =
+      key.id && j->nodes.count ? bsearch(&key, j->nodes.items, j->nodes.count, sizeof key, by_node) : NULL;
+  return found ? found->unit : PROF_NO_UNIT;
+}
+
 /* ---- work ---- */
 
 static const stream_lane *stream_of(const joiner *j, const prof_record *r) {
@@ -240,7 +276,7 @@ static bool add_work(joiner *j, const prof_record *r) {
   const window *w = &j->windows.items[at];
   const int64_t zero_ns = j->zero_ns[w->step];
   return dp_array_push(&j->join->steps.items[w->step].work,
-                       ((prof_work){w->instruction, (uint8_t)prof_record_class(r, j->classes),
+                       ((prof_work){w->instruction, unit_of(j, r), (uint8_t)prof_record_class(r, j->classes),
                                     (double)(r->start_ns - zero_ns) * 1e-9, (double)(r->end_ns - zero_ns) * 1e-9}));
 }
 
@@ -384,7 +420,8 @@ dp_status prof_join_of(const prof_session *session, const unsigned char *classes
   dp_status status = plan_groups_of(program, &arena, &groups, error);
   if (status == DP_OK && !find_marks(&j, most)) status = dp_fail_memory(error);
   if (status == DP_OK) status = add_steps(&j, error);
-  if (status == DP_OK && !(find_windows(&j) && find_launches(&j) && find_work(&j))) status = dp_fail_memory(error);
+  if (status == DP_OK && !(find_windows(&j) && find_launches(&j) && find_nodes(&j) && find_work(&j)))
+    status = dp_fail_memory(error);
   if (status == DP_OK) {
     if (j.windows.count) qsort(j.windows.items, j.windows.count, sizeof(window), by_begin);
     take_times(&j, &groups);
@@ -395,6 +432,7 @@ dp_status prof_join_of(const prof_session *session, const unsigned char *classes
   dp_array_free(&j.windows);
   dp_array_free(&j.launches);
   dp_array_free(&j.streams);
+  dp_array_free(&j.nodes);
   dp_arena_free(&arena);
   if (status == DP_OK)
     *join = made;

@@ -16,9 +16,11 @@
 
 #include "plan/timeline.h"
 #include "profiler/classes.h"
+#include "profiler/nodes.h"
 
 typedef struct prof_work {
   uint32_t instruction;
+  int32_t unit;  /* of the model; PROF_NO_UNIT: none, or it is not known */
   uint8_t class; /* prof_class */
   double start_s, end_s;
 } prof_work;

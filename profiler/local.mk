@@ -4,6 +4,7 @@ libprofiler_a_SOURCES = \
 	profiler/drift.c profiler/drift.h profiler/mix.c profiler/mix.h profiler/monitor.c profiler/monitor.h profiler/series.c profiler/series.h \
 	profiler/drift.c profiler/drift.h profiler/monitor.c profiler/monitor.h profiler/series.c profiler/series.h \
 	profiler/join.c profiler/join.h \
+	profiler/nodes.c profiler/nodes.h \
 	profiler/pace.c profiler/pace.h \
 	profiler/process.c profiler/process.h \
 	profiler/names.cc profiler/names.h \

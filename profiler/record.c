@@ -104,7 +104,8 @@ const char *prof_kind_name(int kind) {
                                                    [PROF_FREE] = "free",
                                                    [PROF_OVERHEAD] = "overhead",
                                                    [PROF_STEP] = "step",
-                                                   [PROF_INSTRUCTION] = "instruction"};
+                                                   [PROF_INSTRUCTION] = "instruction",
+                                                   [PROF_NODE] = "node"};
   return kind > 0 && kind < PROF_KIND_END ? names[kind] : "unknown";
 }
 
@@ -112,6 +113,8 @@ const char *prof_copy_name(int copy) {
   static const char *const names[PROF_COPY_END] = {"other", "to device", "to host", "on device", "peer"};
   return copy >= 0 && copy < PROF_COPY_END ? names[copy] : "unknown";
 }
+
+uint64_t prof_record_node(const prof_record *record) { return (uint64_t)record->thread << 32 | record->graph; }
 
 bool prof_on_device(const prof_record *record) {
   return record->device != PROF_NO_DEVICE && (record->kind == PROF_KERNEL || record->kind == PROF_COPY ||

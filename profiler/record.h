@@ -44,6 +44,7 @@ typedef enum prof_kind {
   PROF_OVERHEAD,    /* time that recording itself took */
   PROF_STEP,        /* the program says that a step begins; value: its number; its end, where it says that, too */
   PROF_INSTRUCTION, /* a thread of a run of our own puts an instruction's work into queues; value: its number */
+  PROF_NODE,        /* a node of a run's CUDA graphs, by graph and thread; value: the unit that its work is of */
   PROF_KIND_END
 } prof_kind;
 
@@ -63,10 +64,10 @@ typedef struct prof_record {
   uint16_t device; /* index of the process; PROF_NO_DEVICE for what happens on the host */
   uint32_t name;   /* number of a string; 0: none */
   int64_t start_ns, end_ns;
-  uint32_t stream;      /* of the device */
-  uint32_t thread;      /* of the host, for what happens there */
+  uint32_t stream; /* of the device */
+  uint32_t thread; /* of the host, for what happens there; of work in a CUDA graph the upper half of its node's id */
   uint32_t correlation; /* joins a call and the work that it launched; 0: none */
-  uint32_t graph;       /* id of the CUDA graph's node that this is; 0: none */
+  uint32_t graph;       /* the lower half of that id; both 0: it is no node */
   uint64_t value;
   uint32_t grid[3]; /* blocks of a kernel */
   uint16_t block_threads;
@@ -131,6 +132,8 @@ uint32_t prof_checksum(const unsigned char *from, size_t bytes);
 
 const char *prof_kind_name(int kind); /* "kernel"; "unknown" */
 const char *prof_copy_name(int copy); /* "to device"; "unknown" */
+/* Of work: the id of the CUDA graph's node that it is; 0: none. */
+uint64_t prof_record_node(const prof_record *record);
 /* Whether the record is work of a device that takes its time: kernels, copies, memsets, graphs. */
 bool prof_on_device(const prof_record *record);
 

@@ -18,7 +18,8 @@ typedef struct maker {
   double (*kind_classes_s)[PROF_CLASS_COUNT]; /* the same */
   values *links;                              /* [link of the tables] */
   values classes[PROF_CLASS_COUNT], gaps;
-  double *busy_s; /* [instruction] of the step at hand */
+  DP_ARRAY(prof_run_unit) units; /* [unit] count 0: nothing was done for it */
+  double *busy_s;                /* [instruction] of the step at hand */
 } maker;
 
 static int rank_of(const maker *m, uint32_t instruction) {
@@ -32,6 +33,22 @@ static int kind_of(const maker *m, uint32_t instruction) {
 }
 
 /* ---- what instructions were made of ---- */
+
+static bool add_to_unit(maker *m, const prof_work *work) {
+  if (work->unit < 0) return true;
+  while (m->units.count <= (size_t)work->unit) {
+    const prof_run_unit next = {.unit = (int32_t)m->units.count};
+    if (!dp_array_push(&m->units, next)) return false;
+  }
+  prof_run_unit *unit = &m->units.items[work->unit];
+  const double seconds = work->end_s - work->start_s;
+  unit->rank = rank_of(m, work->instruction);
+  unit->count++;
+  *(m->program->instructions[work->instruction].opcode == PLAN_FORWARD ? &unit->forward_s : &unit->backward_s) +=
+      seconds;
+  unit->classes_s[work->class] += seconds;
+  return true;
+}
 
 /* The time in which any of an instruction's work runs, and the gaps between. */
 static bool find_busy(maker *m, const prof_run_source *source, prof_run_step *row) {
@@ -52,7 +69,7 @@ static bool find_busy(maker *m, const prof_run_source *source, prof_run_step *ro
     row->classes_s[work->class] += work->end_s - work->start_s;
     m->kind_classes_s[kind_of(m, work->instruction)][work->class] += work->end_s - work->start_s;
     m->tables->stages[rank_of(m, work->instruction)].classes_s[work->class] += work->end_s - work->start_s;
-    if (!dp_array_push(&m->classes[work->class], work->end_s - work->start_s)) return false;
+    if (!dp_array_push(&m->classes[work->class], work->end_s - work->start_s) || !add_to_unit(m, work)) return false;
   }
   m->tables->work += joined ? joined->work.count : 0;
   m->tables->stray += joined ? joined->stray : 0;
@@ -191,6 +208,24 @@ static bool sum_kinds(maker *m) {
   return true;
 }
 
+static int by_time(const void *a, const void *b) {
+  const prof_run_unit *x = a, *y = b;
+  const double x_s = x->forward_s + x->backward_s, y_s = y->forward_s + y->backward_s;
+  if (x_s < y_s || x_s > y_s) return x_s > y_s ? -1 : 1;
+  return (x->unit > y->unit) - (x->unit < y->unit);
+}
+
+static bool sum_units(maker *m, double all_s) {
+  prof_run_tables *t = m->tables;
+  for (size_t u = 0; u < m->units.count; u++) {
+    prof_run_unit unit = m->units.items[u];
+    unit.share = share(unit.forward_s + unit.backward_s, all_s);
+    if (unit.count > 0 && !dp_array_push(&t->units, unit)) return false;
+  }
+  if (t->units.count) qsort(t->units.items, t->units.count, sizeof(prof_run_unit), by_time);
+  return true;
+}
+
 static bool sum_up(maker *m) {
   prof_run_tables *t = m->tables;
   double all_s = 0, whole_s = 0, bubbles_s = 0;
@@ -212,7 +247,7 @@ static bool sum_up(maker *m) {
     all_s += t->classes[c].time.sum_s;
   }
   for (int c = 0; c < PROF_CLASS_COUNT; c++) t->classes[c].share = share(t->classes[c].time.sum_s, all_s);
-  return sum_kinds(m);
+  return sum_kinds(m) && sum_units(m, all_s);
 }
 
 static bool make_room(maker *m) {
@@ -231,6 +266,7 @@ static void free_maker(maker *m) {
   for (size_t l = 0; m->links && l < m->tables->links.count; l++) dp_array_free(&m->links[l]);
   for (int c = 0; c < PROF_CLASS_COUNT; c++) dp_array_free(&m->classes[c]);
   dp_array_free(&m->gaps);
+  dp_array_free(&m->units);
   free(m->kinds);
   free(m->kind_classes_s);
   free(m->links);
@@ -258,5 +294,6 @@ void prof_run_tables_free(prof_run_tables *tables) {
   free(tables->stages);
   dp_array_free(&tables->kinds);
   dp_array_free(&tables->links);
+  dp_array_free(&tables->units);
   *tables = (prof_run_tables){.steps = NULL};
 }

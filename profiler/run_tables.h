@@ -55,6 +55,15 @@ typedef struct prof_run_link {
   int64_t bytes;
 } prof_run_link;
 
+/* What was done for a unit of the model in CUDA graphs: sums of durations over all steps, microbatches and replicas. */
+typedef struct prof_run_unit {
+  int32_t unit;
+  int rank;
+  uint64_t count; /* kernels and copies */
+  double forward_s, backward_s, classes_s[PROF_CLASS_COUNT];
+  double share; /* of all durations of instructions' work */
+} prof_run_unit;
+
 typedef struct prof_run_tables {
   bool recorded; /* classes and gaps are known */
   int ranks, workers;
@@ -63,6 +72,7 @@ typedef struct prof_run_tables {
   size_t step_count;
   DP_ARRAY(prof_run_kind) kinds;            /* by rank and opcode; those that there are */
   DP_ARRAY(prof_run_link) links;            /* by from, to and direction */
+  DP_ARRAY(prof_run_unit) units;            /* the longest first; of work that is known to be of one */
   prof_class_row classes[PROF_CLASS_COUNT]; /* share: of all durations */
   prof_spread step_time, gaps;
   double bubble_ratio;  /* of all steps together */

@@ -170,7 +170,8 @@ static bool write_record(tracer *t, range_array *open, size_t i) {
   const prof_record *r = &t->session->records.items[i];
   switch (r->kind) {
     case PROF_STEP:
-      return true; /* the steps that were found are on their own row */
+    case PROF_NODE:
+      return true; /* the steps that were found are on their own row; a node is nothing that happened */
     case PROF_RANGE_BEGIN:
     case PROF_RANGE_END:
       return follow_range(t, open, i);

@@ -4,7 +4,7 @@
 #include "base/schema.h"
 #include "reports/page.h"
 
-enum { MAX_STAGES = 16 }; /* rows; all are in profile.txt */
+enum { MAX_STAGES = 16, MAX_UNITS = 20 }; /* rows; all stages are in profile.txt, all units in profile.json */
 
 /* As profile.json calls them. */
 static const char *const parts[] = {"compute", "gaps", "host", "launch", "transfer", "peer", "end"};
@@ -97,6 +97,25 @@ static void instructions(report_page *page, const dp_node *list) {
   report_table_free(&table);
 }
 
+static void units(report_page *page, const dp_node *list, long long steps) {
+  static const char *const names[] = {"unit", "stage", "kernels", "forward", "backward", "share", NULL};
+  report_table table = {.title = NULL};
+  heads(&table, "Units of the model: time of their kernels and copies a step; shares are of all such time", names);
+  for (size_t i = 0; list && steps > 0 && i < list->count && i < MAX_UNITS; i++) {
+    const dp_node *row = list->items[i];
+    const char *name = report_node_text(row, "name");
+    if (!name) continue;
+    report_table_row(&table, false);
+    report_table_cell(&table, "%s", name);
+    report_table_cell(&table, "%lld", (long long)report_node_integer(row, "rank"));
+    report_table_cell(&table, "%.0f", (double)report_node_integer(row, "count") / (double)steps);
+    seconds(&table, report_node_real(row, "forward_s") / (double)steps);
+    seconds(&table, report_node_real(row, "backward_s") / (double)steps);
+    share(&table, report_node_real(row, "share"), 1);
+  }
+  write(page, &table);
+}
+
 /* What recording costs, of a run that measured it. */
 static void recording(report_page *page, const dp_node *cost) {
   char recorded[32], plain[32];
@@ -131,5 +150,6 @@ void report_page_profile(report_page *page) {
   recording(page, dp_node_get(profile, "recording"));
   stages(page, report_node_list(profile, "stages"));
   classes(page, report_node_list(profile, "classes"));
+  units(page, report_node_list(profile, "units"), (long long)report_node_integer(step, "count"));
   instructions(page, report_node_list(profile, "instructions"));
 }

@@ -14,9 +14,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { LAUNCH = 211, COPY = 41, SET = 51, WAIT = 131, ALLOCATE = 20, QUERY = 12, DRIVER_LAUNCH = 307 };
+enum { LAUNCH = 211, GRAPH = 311, COPY = 41, SET = 51, WAIT = 131, ALLOCATE = 20, QUERY = 12, DRIVER_LAUNCH = 307 };
 
 void fake_step(int graph);
+void fake_node(int node, int copy);
 
 static struct {
   pthread_mutex_t lock;
@@ -28,7 +29,11 @@ static struct {
   bool enabled[64], denied[1024], driver_call[1024];
   uint32_t correlation;
   int steps;
+  CUpti_CallbackFunc told; /* of resources */
+  bool wanted[64];
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static char fake_node_bytes[0x300]; /* nobody reads what a node points to */
 
 static bool is(const char *how) {
   const char *set = getenv("FAKE_CUPTI");
@@ -49,6 +54,7 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id, const
     if (id == DRIVER_LAUNCH) *name = "cuLaunchKernel";
   } else {
     *name = id == LAUNCH     ? "cudaLaunchKernel_v7000"
+            : id == GRAPH    ? "cudaGraphLaunch_v10000"
             : id == COPY     ? "cudaMemcpyAsync_v3020"
             : id == SET      ? "cudaMemsetAsync_v3020"
             : id == WAIT     ? "cudaStreamSynchronize_v3020"
@@ -181,8 +187,9 @@ static void call(CUpti_ActivityKind kind, uint32_t id) {
   add(&a, kind);
 }
 
-static void kernel(const char *name, int grid, uint64_t node) {
-  fake.correlation++;
+/* Alone: by a call of its own, or none where it is a node. */
+static void kernel(const char *name, int grid, uint64_t node, bool alone) {
+  fake.correlation += alone;
   if (node == 0) call(CUPTI_ACTIVITY_KIND_RUNTIME, LAUNCH);
   const CUpti_ActivityKernel10 k = {.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                     .start = is("lost") ? 0 : now + 3000,
@@ -228,8 +235,45 @@ static void first(void) {
   fake.dropped += is("lost") ? 3 : 0;
 }
 
-/* A copy, a memset, three kernels and the optimizer's: 6 pieces of work, 6 calls (3 with `graph`, whose nodes the three
- * kernels are), a driver's call below one of them, a wait, and a query that is not wanted. */
+CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *data) {
+  (void)data;
+  if (is("busy")) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  *subscriber = NULL;
+  fake.told = callback;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
+  (void)subscriber;
+  fake.told = NULL;
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle subscriber, CUpti_CallbackDomain domain,
+                                CUpti_CallbackId what) {
+  (void)subscriber;
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) fake.wanted[what] = enable;
+  return CUPTI_SUCCESS;
+}
+
+/* Of nodes 1, 2, ... as they are captured, and of their copies, those of the steps' kernels. */
+enum { CAPTURED = 0x100, COPIED = 0x200 };
+static CUgraphNode pointer(int at) { return (CUgraphNode)(void *)(fake_node_bytes + at); }
+CUptiResult cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id) {
+  const ptrdiff_t at = (const char *)(const void *)node - fake_node_bytes;
+  *id = at < COPIED ? 0x400000000u + (uint64_t)(at - CAPTURED) : 0x500000010u + (uint64_t)(at - COPIED);
+  return CUPTI_SUCCESS;
+}
+
+void fake_node(int node, int copy) {
+  CUpti_GraphData graph = {.node = pointer(copy ? COPIED + node : CAPTURED + node)};
+  const CUpti_ResourceData resource = {.resourceDescriptor = &graph};
+  const CUpti_CallbackId what = copy ? CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED : CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED;
+  if (copy) graph.originalNode = pointer(CAPTURED + node);
+  if (fake.told && fake.wanted[what]) fake.told(NULL, CUPTI_CB_DOMAIN_RESOURCE, what, &resource);
+}
+
+/* A copy, a memset, three kernels and the optimizer's: 6 pieces of work, 6 calls, a driver's call below one of them, a
+ * wait, and a query that is not wanted. With `graph` the three kernels are nodes of a graph, which no call launched, or
+ * (2) one did. */
 void fake_step(int graph) {
   (void)pthread_mutex_lock(&fake.lock);
   const uint64_t clock = fake.clock ? fake.clock() : 0;
@@ -257,10 +301,12 @@ void fake_step(int graph) {
                                    .correlationId = fake.correlation};
   add(&s, CUPTI_ACTIVITY_KIND_MEMSET);
   now += 5000;
-  kernel("nvjet_sm90_tst_128x160", 16, graph ? 0x500000011u : 0);
-  kernel("vectorized_layer_norm_kernel", 17, graph ? 0x500000012u : 0);
-  kernel("pytorch_flash::flash_fwd_kernel", 18, graph ? 0x500000013u : 0);
-  kernel("multi_tensor_apply_kernel<FusedAdamMathFunctor>", 19, 0);
+  fake.correlation++;
+  if (graph == 2) call(CUPTI_ACTIVITY_KIND_RUNTIME, GRAPH);
+  kernel("nvjet_sm90_tst_128x160", 16, graph ? 0x500000011u : 0, graph != 2);
+  kernel("vectorized_layer_norm_kernel", 17, graph ? 0x500000012u : 0, graph != 2);
+  kernel("pytorch_flash::flash_fwd_kernel", 18, graph ? 0x500000013u : 0, graph != 2);
+  kernel("multi_tensor_apply_kernel<FusedAdamMathFunctor>", 19, 0, true);
   call(CUPTI_ACTIVITY_KIND_DRIVER, DRIVER_LAUNCH);
   fake.correlation++;
   call(CUPTI_ACTIVITY_KIND_RUNTIME, WAIT);

@@ -20,9 +20,10 @@
 enum { STEPS = 6, LONG = 80, KEPT = 4, WORK = 6 };
 
 static const char *folder, *how;
-static void (*fake_step)(int graph);
+static void (*fake_step)(int graph), (*fake_node)(int node, int copy);
 static plan_program program;
 static plan_timeline played;
+static bool paced; /* and its work is a graph's */
 static cli_run_record record;
 
 static void find_fake(void) {
@@ -30,6 +31,9 @@ static void find_fake(void) {
   void *found = cupti ? dlsym(cupti, "fake_step") : NULL;
   memcpy(&fake_step, &found, sizeof found);
   ck_assert(fake_step);
+  found = dlsym(cupti, "fake_node");
+  memcpy(&fake_node, &found, sizeof found);
+  ck_assert(fake_node);
 }
 
 /* The longer for being recorded: by 5 %. True: it was. */
@@ -39,7 +43,7 @@ static bool do_step(uint64_t number, bool works) {
   const int64_t from_ns = prof_process_now_ns();
   for (uint32_t i = 0; record.writer && i < program.instruction_count; i++) {
     record.witness.note(record.witness.data, &program, i, true);
-    if (works && program.instructions[i].opcode == PLAN_BACKWARD) fake_step(0);
+    if (works && program.instructions[i].opcode == PLAN_BACKWARD) fake_step(paced ? 2 : 0);
     if (works) (void)usleep(1000); /* calls are made up, as many as take so long */
     record.witness.note(record.witness.data, &program, i, false);
   }
@@ -61,13 +65,34 @@ static void is_paced(const cli_run_recorded *recorded, uint64_t steps) {
     called += session.records.items[i].kind == PROF_CALL;
   }
   ck_assert_uint_eq(kernels, 4 * steps);
-  ck_assert_uint_eq(called, 7 * steps + 1); /* and the allocation */
+  ck_assert_uint_eq(called, 5 * steps + 1); /* and the allocation */
   prof_session_free(&session);
   ck_assert(recorded->cost.known);
   ck_assert_int_eq(recorded->cost.done, LONG);
   ck_assert_int_eq(recorded->cost.taken, (int64_t)steps);
   ck_assert_double_eq_tol(recorded->cost.step, 0.05, 0.01); /* switching takes some */
   ck_assert_double_lt(recorded->cost.run, PROF_PACE_BOUND);
+}
+
+/* The first kernel of the backward is of unit 1, the second of unit 0, the third of none: it comes after all units. */
+static void capture(void) {
+  static const int units[] = {1, 0, GRAPH_NONE};
+  for (int n = 0; n < 3; n++) {
+    record.witness.unit(record.witness.data, &program, units[n]);
+    fake_node(1 + n, 0);
+  }
+  for (int n = 0; n < 3; n++) fake_node(1 + n, 1);
+}
+
+static void is_of_units(const prof_run_tables *t) {
+  ck_assert_uint_eq(t->units.count, 2);
+  for (size_t u = 0; u < 2; u++) {
+    const prof_run_unit *unit = &t->units.items[u];
+    ck_assert_uint_eq(unit->count, KEPT);
+    ck_assert_double_eq_tol(unit->backward_s, KEPT * 50e-6, 1e-9);
+    ck_assert_double_eq(unit->forward_s, 0);
+    ck_assert_double_eq(unit->classes_s[unit->unit == 1 ? PROF_GEMM : PROF_NORM], unit->backward_s);
+  }
 }
 
 static void is_recorded(const cli_run_recorded *recorded) {
@@ -108,8 +133,9 @@ START_TEST(a_run_records_itself) {
   graph chain;
   plan_plan plan;
   cli_run_recorded recorded;
-  const bool works = strcmp(how, "events") != 0, paced = strcmp(how, "paced") == 0;
+  const bool works = strcmp(how, "events") != 0;
   uint64_t last[KEPT], steps = 0;
+  paced = strcmp(how, "paced") == 0;
   reference_chain(2, 1e-3, 2e-3, -1, 1000, &chain);
   reference_plan_make(&one, &chain, &plan);
   ck_assert_int_eq(plan_compile(&plan, &chain, &program, &error), DP_OK);
@@ -121,6 +147,7 @@ START_TEST(a_run_records_itself) {
   ck_assert_int_eq(cli_run_record_begin(folder, NULL, &record, &error), DP_OK);
   ck_assert((record.writer != NULL) == works);
   if (works) find_fake();
+  if (paced) capture();
   cli_run_record_expect(paced ? LONG : STEPS, &record);
   for (uint64_t s = 1; s <= (paced ? LONG : STEPS); s++)
     if (do_step(s, works) || !works) last[steps++ % KEPT] = s;
@@ -131,6 +158,7 @@ START_TEST(a_run_records_itself) {
   for (uint64_t s = 0; s < KEPT; s++) ck_assert_uint_eq(recorded.tables.steps[s].number, last[(steps + s) % KEPT]);
   ck_assert_double_eq_tol(recorded.events_s, played.step_s, 1e-12);
   if (works) is_recorded(&recorded);
+  if (paced) is_of_units(&recorded.tables);
   if (paced) is_paced(&recorded, steps);
   if (paced) write_profile(&recorded, &chain);
   ck_assert(paced || steps == STEPS);

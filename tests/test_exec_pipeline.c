@@ -54,6 +54,43 @@ static void keep_weights(exec_pipeline *pipeline, const sim_prediction *p, outco
   }
 }
 
+/* ---- a witness: of every pass each unit once, in its order, while the instruction is worked on ---- */
+
+enum { MAX_UNITS = 64 };
+static _Atomic int64_t told[MAX_UNITS];
+static _Thread_local int64_t working = -1,
+                             last_unit =
+                                 GRAPH_NONE; /* the instruction; GRAPH_NONE: the pass has not begun, or is over */
+
+static void note(void *data, const plan_program *program, uint32_t instruction, bool begins) {
+  (void)data;
+  (void)program;
+  ck_assert_int_eq(last_unit, GRAPH_NONE);
+  working = begins ? (int64_t)instruction : -1;
+}
+
+static void note_unit(void *data, const plan_program *program, int unit) {
+  (void)data;
+  ck_assert_int_ge(working, 0);
+  const bool forward = program->instructions[working].opcode == PLAN_FORWARD;
+  if (unit != GRAPH_NONE && last_unit != GRAPH_NONE) ck_assert_int_eq(unit, last_unit + (forward ? 1 : -1));
+  if (unit != GRAPH_NONE) told[unit]++;
+  last_unit = unit;
+}
+
+static void are_told(const plan_program *program, int steps) {
+  int64_t wanted[MAX_UNITS] = {0};
+  for (uint32_t i = 0; i < program->instruction_count; i++) {
+    const plan_instruction *of = &program->instructions[i];
+    if (program->lanes[plan_instruction_lane(program, i)].kind != PLAN_LANE_COMPUTE ||
+        of->opcode == PLAN_OPTIMIZER_STEP)
+      continue;
+    const plan_work *work = &program->works[of->class_id];
+    for (uint32_t u = work->first_unit; u < work->first_unit + work->unit_count; u++) wanted[u] += steps;
+  }
+  for (int u = 0; u < MAX_UNITS; u++) ck_assert_int_eq(told[u], wanted[u]);
+}
+
 /* False: the model has too few units for that plan. */
 static bool run(const char *model, const char *plan, int steps, bool keep, outcome *o) {
   const exec_fixture job = {
@@ -77,8 +114,13 @@ static bool run(const char *model, const char *plan, int steps, bool keep, outco
   OK(dp_document_read(fixture_path(model, "config.json"), &config, &error));
   OK(plan_timeline_init(&p.program, &timeline, &error));
   exec_fixture_feed feed = {.graph = &p.graph, .microbatches = p.plan.microbatches};
-  const exec_pipeline_options options = {
-      .threads = 1, .feed = {.fill = exec_fixture_fill, .data = &feed}, .poison = true};
+  const exec_witness witness = {.note = note, .unit = note_unit};
+  const bool witnessed = strcmp(plan, "stages = 1") != 0; /* which changes nothing */
+  const exec_pipeline_options options = {.threads = 1,
+                                         .feed = {.fill = exec_fixture_fill, .data = &feed},
+                                         .poison = true,
+                                         .witness = witnessed ? &witness : NULL};
+  for (int u = 0; u < MAX_UNITS; u++) told[u] = 0;
   exec_step step = {.clip_norm = 0.5,
                     .adamw = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
   exec_step_result result = {.squares = NULL};
@@ -92,6 +134,7 @@ static bool run(const char *model, const char *plan, int steps, bool keep, outco
     ck_assert(timeline_is_ordered(&timeline));
     ck_assert(transfers_meet(&timeline));
   }
+  if (witnessed) are_told(&p.program, steps);
   if (keep) keep_weights(pipeline, &p, o);
   exec_pipeline_free(pipeline);
   plan_timeline_free(&timeline);

@@ -56,7 +56,7 @@ START_TEST(kernels) {
   k.start = 3000;
   k.end = 3000;
   k.name = NULL;
-  k.graphNodeId = 0x700000000u; /* still a node */
+  k.graphNodeId = 0x700000000u;
   prof_cupti_take(&convert, &k);
   k.start = k.end = 0; /* CUPTI had no time */
   prof_cupti_take(&convert, &k);
@@ -74,13 +74,13 @@ START_TEST(kernels) {
   ck_assert_int_eq(r->end_ns, 2500);
   ck_assert_uint_eq(r->stream, 9);
   ck_assert_uint_eq(r->correlation, 4000000000u);
-  ck_assert_uint_eq(r->graph, 5);
+  ck_assert_uint_eq(prof_record_node(r), 0x700000005u);
   ck_assert_uint_eq(r->grid[0], 2147483647);
   ck_assert_uint_eq(r->grid[1], 65535);
   ck_assert_uint_eq(r->grid[2], 2);
   ck_assert_uint_eq(r->block_threads, 256);
   ck_assert_str_eq(name_of(&s, 1), "");
-  ck_assert_uint_eq(r[1].graph, 1);
+  ck_assert_uint_eq(prof_record_node(&r[1]), 0x700000000u);
   prof_session_free(&s);
 }
 END_TEST

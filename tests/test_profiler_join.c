@@ -154,10 +154,31 @@ static void add_step(run *r, uint32_t number) {
   free(issued);
 }
 
+static bool is_of_units(uint32_t i) {
+  const plan_opcode opcode = program.instructions[i].opcode;
+  return program.lanes[plan_instruction_lane(&program, i)].kind == PLAN_LANE_COMPUTE && opcode != PLAN_OPTIMIZER_STEP;
+}
+
+/* The node that an instruction's work is, of its first unit; another process has nodes of the same ids. */
+static void add_nodes(run *r, int process) {
+  for (uint32_t i = 0; i < program.instruction_count; i++) {
+    const bool mine = process_of(r, i) == process;
+    if (!is_of_units(i)) continue;
+    world_add(&r->worlds[process],
+              &(prof_record){.kind = PROF_NODE,
+                             .device = PROF_NO_DEVICE,
+                             .start_ns = 1,
+                             .end_ns = 1,
+                             .graph = i + 1,
+                             .value = mine ? program.works[program.instructions[i].class_id].first_unit : 0});
+  }
+}
+
 static void begin_run(run *r) {
   for (int p = 0; p < r->processes; p++) {
     const prof_header header = {.pid = 7 + p, .rank = p, .realtime_ns = 1, .clock_ns = 1, .host = "host"};
     world_begin(&r->worlds[p], &header);
+    add_nodes(r, p);
   }
 }
 
@@ -208,6 +229,32 @@ static void parts_sum_to_the_whole(void) {
   ck_assert_double_eq_tol(communicated_s, 0, 1e-7);
 }
 
+/* Of the instructions' work, all that is of units, forward and back; each unit has its stage's. */
+static void units_have_their_time(void) {
+  double forward_s = 0, backward_s = 0, kinds_s[2] = {0}, stages_s[8] = {0};
+  for (size_t u = 0; u < tables.units.count; u++) {
+    const prof_run_unit *unit = &tables.units.items[u];
+    forward_s += unit->forward_s;
+    backward_s += unit->backward_s;
+    stages_s[unit->rank] += unit->forward_s + unit->backward_s;
+    ck_assert_double_eq_tol(sum(unit->classes_s, PROF_CLASS_COUNT), unit->forward_s + unit->backward_s, 1e-9);
+    ck_assert_uint_gt(unit->count, 0);
+  }
+  for (size_t k = 0; k < tables.kinds.count; k++) {
+    const prof_run_kind *kind = &tables.kinds.items[k];
+    const double kind_s = sum(kind->classes_s, PROF_CLASS_COUNT);
+    if (kind->opcode == PLAN_OPTIMIZER_STEP || kind->opcode == PLAN_SEND || kind->opcode == PLAN_RECV ||
+        kind->opcode == PLAN_ALL_REDUCE)
+      continue;
+    kinds_s[kind->opcode == PLAN_FORWARD] += kind_s;
+    stages_s[kind->rank] -= kind_s;
+  }
+  ck_assert_double_gt(forward_s, 0);
+  ck_assert_double_eq_tol(forward_s, kinds_s[1], 1e-9);
+  ck_assert_double_eq_tol(backward_s, kinds_s[0], 1e-9);
+  for (int r = 0; r < tables.ranks; r++) ck_assert_double_eq_tol(stages_s[r], 0, 1e-9);
+}
+
 static const reference_plan plans[] = {
     {.ranks = 2, .chunks_per_rank = 1, .microbatches = 4, .schedule = PLAN_1F1B},
     {.ranks = 2, .chunks_per_rank = 2, .microbatches = 4, .schedule = PLAN_FOLDED},
@@ -242,6 +289,7 @@ START_TEST(what_was_played_comes_out) {
     ck_assert_double_eq_tol(left_s, 0, 1e-9);
   }
   ck_assert_double_gt(classes_s, 0);
+  units_have_their_time();
   ck_assert_uint_gt(tables.gaps.count, 0);
   ck_assert_uint_gt(tables.links.count, 0);
   end();

@@ -131,6 +131,11 @@ costs() { # what recording costs, in words and figures
     grep -q '"run_overhead": 0.01' paced/profile.json && grep -q '"step_overhead": 0.0[45]' paced/profile.json || { head -5 paced/profile.txt; return 1; }
 }
 one "tells what that costs" costs
+units() { # of the model, by the nodes of its graphs
+  grep -qE '^ *units\.1 +0 +1 +0\.000 s +50\.0 us +24\.[0-9] % +gemm 100 %$' paced/profile.txt && [ "$(grep -c '"unit": [01]' paced/profile.json)" -eq 2 ] ||
+    { grep -A4 'Units of the model' paced/profile.txt; return 1; }
+}
+one "tells what units took" units
 one "its records are a program's" grep -q '"from": "marks",' <("$diffpipe" profile report run/records --json)
 FAKE_CUPTI=busy one "another tool has CUPTI: by events" itself \
   '^diffpipe: note: process 0: kernels are not recorded, the profile is made from the queues. events: CUPTI: buffers: MULTIPLE_SUBSCRIBERS' events

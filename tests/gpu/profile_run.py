@@ -4,8 +4,8 @@
 Trains adapters of Stable Diffusion 1.5 at 512 x 512 on drawn pictures, in pairs of runs without and with it, whichever goes
 first taking turns. Cases: whole (one worker), parts (four parts of the card), folded (four parts, two chunks each); without
 any, whole and parts. PAIRS=2, STEPS=80, KEPT=12 in the environment. Checks of each case that every kept step was joined, that no
-record was lost, that almost all work of the devices is of an instruction, that steps last as long as the queues' events say, that
-the parts of each step sum to it; that recording costs a run less than 2 %, by the pairs and by what the run says of itself, which agree;
+record was lost, that almost all work of the devices is of an instruction and most of a unit of the model, that steps last as long as the
+queues' events say, that the parts of each step sum to it; that recording costs a run less than 2 %, by the pairs and by what the run says of itself, which agree;
 and that a step which is not recorded takes as long as one of a run without CUPTI. The last line is `N passed, N failed`.
 """
 import json
@@ -93,6 +93,10 @@ def check(name, folder):
     error = profile["step"]["p50_s"] / events_s - 1
     say(abs(error) < 0.02, f"{name}, the step by records and by events",
         f"{1e3 * profile['step']['p50_s']:.2f} and {1e3 * events_s:.2f} ms, {100 * error:+.2f} % (allowed 2 %)")
+    units = profile["units"]
+    share = sum(row["share"] for row in units)
+    say(len(units) > 10 and share > 0.8 and all(row["forward_s"] > 0 for row in units), f"{name}, work of units",
+        f"{len(units)} units, {100 * share:.1f} % of all time (wanted: more than 10 and 80 %, each with a forward)")
     print((folder / "profile.txt").read_text(), flush=True)
 
 
