@@ -70,8 +70,9 @@ static void note(void *data, const plan_program *program, uint32_t instruction, 
                                        .value = instruction});
 }
 
-/* Of what is captured on this thread. */
+/* Of what is captured on this thread; and the graph of the copies that were made here last. */
 static _Thread_local int32_t unit_now = PROF_NO_UNIT;
+static _Thread_local uint32_t made_now;
 
 static void note_unit(void *data, const plan_program *program, int unit) {
   const cli_run_record *record = data;
@@ -81,6 +82,20 @@ static void note_unit(void *data, const plan_program *program, int unit) {
 static void note_node(void *data, uint64_t node, uint64_t from) {
   cli_run_record *record = data;
   prof_nodes_add(&record->nodes, node, from, unit_now);
+  if (from != 0) made_now = (uint32_t)(node >> 32);
+}
+
+/* Kept with the nodes, as one that there cannot be. */
+static uint64_t row_of_graph(uint32_t id) { return (uint64_t)id << 32 | UINT32_MAX; }
+
+static void note_graph(void *data, const plan_program *program, uint32_t instruction, void *made) {
+  cli_run_record *record = data;
+  const uint32_t ids[] = {record->writer ? prof_capture_graph(made) : 0,
+                          made_now}; /* which are one, as far as is known */
+  made_now = 0;
+  for (int i = 0; i < 2; i++)
+    if (ids[i] != 0 && record->writer && program == record->program)
+      prof_nodes_add(&record->nodes, row_of_graph(ids[i]), 0, (int32_t)instruction);
 }
 
 /* At the end, so that they are in files which are kept. The thread that pumps has ended. */
@@ -90,12 +105,13 @@ static void write_nodes(cli_run_record *record) {
   for (size_t i = 0; i < record->nodes.slot_count; i++) {
     const prof_node *node = &record->nodes.slots[i];
     if (node->id == 0) continue;
-    (void)prof_writer_add(record->writer, &(prof_record){.kind = PROF_NODE,
+    const bool is_graph = (uint32_t)node->id == UINT32_MAX;
+    (void)prof_writer_add(record->writer, &(prof_record){.kind = is_graph ? PROF_MADE : PROF_NODE,
                                                          .device = PROF_NO_DEVICE,
                                                          .start_ns = now_ns,
                                                          .end_ns = now_ns,
                                                          .thread = (uint32_t)(node->id >> 32),
-                                                         .graph = (uint32_t)node->id,
+                                                         .graph = is_graph ? 0 : (uint32_t)node->id,
                                                          .value = (uint64_t)node->unit});
     if (++written % PROF_BLOCK_RECORDS == 0) prof_writer_flush(record->writer, false);
   }
@@ -229,7 +245,7 @@ static dp_status start(cli_run_record *record, const exec_transport *transport, 
 
 void cli_run_record_init(const plan_program *program, size_t keep, cli_run_record *record) {
   *record = (cli_run_record){.program = program, .keep = keep};
-  record->witness = (exec_witness){.note = note, .unit = note_unit, .data = record};
+  record->witness = (exec_witness){.note = note, .unit = note_unit, .graph = note_graph, .data = record};
 }
 
 /* All processes record, or none. */

@@ -43,6 +43,8 @@ void exec_cuda_record_end(const exec_work *work, exec_worker *w, uint32_t instru
   EXEC_CUDA_NOTE(w, cudaStreamEndCapture(d->stream, &made));
   if (made) EXEC_CUDA_NOTE(w, cudaGraphInstantiate(&record->graph, made, 0));
   if (made) (void)cudaGraphDestroy(made);
+  if (record->graph && work->options.witness && work->options.witness->graph)
+    work->options.witness->graph(work->options.witness->data, work->program, instruction, record->graph);
   record->begun = malloc(d->tensors);
   if (!record->begun) {
     kern_cuda_fail(d->kernels, DP_NO_MEMORY, "the host has no memory left");

@@ -44,10 +44,12 @@ typedef struct exec_shortage {
 
 /* Is told when a thread of the host begins and ends to work on an instruction: on devices, to put its work, and that of
  * those it meets, into queues. By that thread, in any step, so many at a time. And where it asks for units, of each that
- * a pass comes to, and when it has done all (GRAPH_NONE): not where a device plays again what it has recorded. */
+ * a pass comes to, and when it has done all (GRAPH_NONE): not where a device plays again what it has recorded. And where
+ * it asks for them, of what that is, when it is made: the cudaGraphExec_t of an instruction. */
 typedef struct exec_witness {
   void (*note)(void *data, const plan_program *program, uint32_t instruction, bool begins);
   void (*unit)(void *data, const plan_program *program, int unit); /* NULL: units are not asked for */
+  void (*graph)(void *data, const plan_program *program, uint32_t instruction, void *graph); /* the same */
   void *data;
 } exec_witness;
 

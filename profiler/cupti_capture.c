@@ -34,7 +34,8 @@
   F(cuptiSubscribe)                \
   F(cuptiUnsubscribe)              \
   F(cuptiEnableCallback)           \
-  F(cuptiGetGraphNodeId)
+  F(cuptiGetGraphNodeId)           \
+  F(cuptiGetGraphExecId)
 
 #define POINTER(name) __typeof__(&name) name;
 static struct {
@@ -278,6 +279,12 @@ void prof_capture_follow(prof_capture_node note, void *data) {
 }
 
 bool prof_capture_follows(void) { return nodes.works; }
+
+uint32_t prof_capture_graph(void *graph) {
+  uint32_t id = 0;
+  const bool knows = graph && cupti.cuptiGetGraphExecId;
+  return knows && cupti.cuptiGetGraphExecId((CUgraphExec)graph, &id) == CUPTI_SUCCESS ? id : 0;
+}
 
 static uint64_t id_of(CUgraphNode node) {
   uint64_t id = 0;

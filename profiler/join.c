@@ -31,11 +31,11 @@ typedef struct stream_lane {
   uint32_t stream, lane;
 } stream_lane;
 
-/* A node of a process' graphs. */
+/* A node of a process' graphs, or a graph by its nodes' upper half alone. */
 typedef struct node {
   uint64_t id;
   uint16_t process;
-  int32_t unit;
+  uint32_t of; /* the unit, the instruction */
 } node;
 
 typedef struct joiner {
@@ -48,7 +48,7 @@ typedef struct joiner {
   DP_ARRAY(window) windows;  /* by process, thread and begin */
   DP_ARRAY(launch) launches; /* by process and correlation */
   DP_ARRAY(stream_lane) streams;
-  DP_ARRAY(node) nodes; /* by process and id */
+  DP_ARRAY(node) nodes, graphs; /* by process and id */
 } joiner;
 
 /* ---- steps ---- */
@@ -204,19 +204,29 @@ static bool find_nodes(joiner *j) {
   const uint64_t units = (uint64_t)(last->first_unit + last->unit_count);
   for (size_t i = 0; i < j->session->records.count; i++) {
     const prof_record *r = &j->session->records.items[i];
-    if (r->kind == PROF_NODE && r->value < units &&
-        !dp_array_push(&j->nodes, ((node){prof_record_node(r), r->process, (int32_t)r->value})))
+    const node row = {prof_record_node(r), r->process, (uint32_t)r->value};
+    if (r->kind == PROF_NODE && r->value < units && !dp_array_push(&j->nodes, row)) return false;
+    if (r->kind == PROF_MADE && r->value < j->program->instruction_count && !dp_array_push(&j->graphs, row))
       return false;
   }
   if (j->nodes.count) qsort(j->nodes.items, j->nodes.count, sizeof(node), by_node);
+  if (j->graphs.count) qsort(j->graphs.items, j->graphs.count, sizeof(node), by_node);
   return true;
 }
 
+static const node *find_node(const node *nodes, size_t count, uint16_t process, uint64_t id) {
+  const node key = {.id = id, .process = process};
+  return id && count ? bsearch(&key, nodes, count, sizeof key, by_node) : NULL;
+}
+
 static int32_t unit_of(const joiner *j, const prof_record *r) {
-  const node key = {.id = prof_record_node(r), .process = r->process};
-  const node *found =
-      key.id && j->nodes.count ? bsearch(&key, j->nodes.items, j->nodes.count, sizeof key, by_node) : NULL;
-  return found ? found->unit : PROF_NO_UNIT;
+  const node *found = find_node(j->nodes.items, j->nodes.count, r->process, prof_record_node(r));
+  return found ? (int32_t)found->of : PROF_NO_UNIT;
+}
+
+/* NULL: it is none of a graph that is known. */
+static const node *graph_of(const joiner *j, const prof_record *r) {
+  return find_node(j->graphs.items, j->graphs.count, r->process, prof_record_node(r) >> 32 << 32);
 }
 
 /* ---- work ---- */
@@ -263,21 +273,24 @@ static bool find_window(joiner *j, const prof_record *r, size_t *at) {
   return dp_array_push(&j->streams, ((stream_lane){r->process, r->device, r->stream, lane}));
 }
 
-static bool add_work(joiner *j, const prof_record *r) {
-  size_t at;
-  if (!find_window(j, r, &at)) return false;
-  if (at == NO_WINDOW) {
-    const size_t step = step_at(j, r->process, r->start_ns);
-    if (step == j->join->steps.count) return true;
-    j->join->steps.items[step].stray++;
-    j->join->steps.items[step].stray_s += (double)(r->end_ns - r->start_ns) * 1e-9;
-    return true;
-  }
-  const window *w = &j->windows.items[at];
-  const int64_t zero_ns = j->zero_ns[w->step];
-  return dp_array_push(&j->join->steps.items[w->step].work,
-                       ((prof_work){w->instruction, unit_of(j, r), (uint8_t)prof_record_class(r, j->classes),
+static bool add_to(joiner *j, const prof_record *r, size_t step, uint32_t instruction) {
+  const int64_t zero_ns = j->zero_ns[step];
+  return dp_array_push(&j->join->steps.items[step].work,
+                       ((prof_work){instruction, unit_of(j, r), (uint8_t)prof_record_class(r, j->classes),
                                     (double)(r->start_ns - zero_ns) * 1e-9, (double)(r->end_ns - zero_ns) * 1e-9}));
+}
+
+static bool add_work(joiner *j, const prof_record *r) {
+  const node *made = graph_of(j, r);
+  size_t at = NO_WINDOW;
+  if (!made && !find_window(j, r, &at)) return false;
+  if (at != NO_WINDOW) return add_to(j, r, j->windows.items[at].step, j->windows.items[at].instruction);
+  const size_t step = step_at(j, r->process, r->start_ns);
+  if (step == j->join->steps.count) return true;
+  if (made && j->zero_ns[step] != INT64_MAX) return add_to(j, r, step, made->of);
+  j->join->steps.items[step].stray++;
+  j->join->steps.items[step].stray_s += (double)(r->end_ns - r->start_ns) * 1e-9;
+  return true;
 }
 
 static int by_instruction(const void *a, const void *b) {
@@ -433,6 +446,7 @@ dp_status prof_join_of(const prof_session *session, const unsigned char *classes
   dp_array_free(&j.launches);
   dp_array_free(&j.streams);
   dp_array_free(&j.nodes);
+  dp_array_free(&j.graphs);
   dp_arena_free(&arena);
   if (status == DP_OK)
     *join = made;

@@ -105,7 +105,8 @@ const char *prof_kind_name(int kind) {
                                                    [PROF_OVERHEAD] = "overhead",
                                                    [PROF_STEP] = "step",
                                                    [PROF_INSTRUCTION] = "instruction",
-                                                   [PROF_NODE] = "node"};
+                                                   [PROF_NODE] = "node",
+                                                   [PROF_MADE] = "graph made"};
   return kind > 0 && kind < PROF_KIND_END ? names[kind] : "unknown";
 }
 

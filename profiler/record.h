@@ -45,6 +45,7 @@ typedef enum prof_kind {
   PROF_STEP,        /* the program says that a step begins; value: its number; its end, where it says that, too */
   PROF_INSTRUCTION, /* a thread of a run of our own puts an instruction's work into queues; value: its number */
   PROF_NODE,        /* a node of a run's CUDA graphs, by graph and thread; value: the unit that its work is of */
+  PROF_MADE,        /* such a graph; thread: its id, the upper half of its nodes'; value: the instruction that it is */
   PROF_KIND_END
 } prof_kind;
 

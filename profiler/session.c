@@ -133,7 +133,7 @@ static dp_status read_records(reader *r, const unsigned char *payload, uint32_t 
   for (uint32_t e = 0; e < entries; e++) {
     prof_record record;
     prof_record_decode(payload + (size_t)e * PROF_RECORD_BYTES, &record);
-    if (record.kind == 0 || record.kind >= PROF_KIND_END) return wrong(r, "kind of a record", record.kind, "1 to 14");
+    if (record.kind == 0 || record.kind >= PROF_KIND_END) return wrong(r, "kind of a record", record.kind, "1 to 15");
     if (record.start_ns == 0 || record.end_ns < record.start_ns) { /* CUPTI writes 0 where a time was lost */
       r->session->processes.items[r->process].counts.source++;
       continue;

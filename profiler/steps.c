@@ -58,10 +58,12 @@ static dp_status find_marks(const prof_session *session, uint16_t process, span_
     if (r->process != process) continue;
     if (r->end_ns > last) last = r->end_ns;
     if (r->kind != PROF_STEP) continue;
-    if (spans->count) spans->items[spans->count - 1].end_ns = r->start_ns;
-    if (!dp_array_push(spans, ((span){r->start_ns, r->start_ns, r->value, 0, 0}))) return dp_fail_memory(error);
+    span *before = spans->count ? &spans->items[spans->count - 1] : NULL;
+    if (before && before->end_ns == before->begin_ns) before->end_ns = r->start_ns;
+    if (!dp_array_push(spans, ((span){r->start_ns, r->end_ns, r->value, 0, 0}))) return dp_fail_memory(error);
   }
-  if (spans->count) spans->items[spans->count - 1].end_ns = last + 1;
+  span *newest = spans->count ? &spans->items[spans->count - 1] : NULL;
+  if (newest && newest->end_ns == newest->begin_ns) newest->end_ns = last + 1;
   return DP_OK;
 }
 

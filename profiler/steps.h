@@ -1,7 +1,7 @@
 /* Where one step of a program ends and the next begins, in what was recorded of it. Each process has its own steps.
  *
- * range: a step is an NVTX range of a given name. marks: the program said where each begins (PROF_STEP); the last one
- * lasts to the end. A step begins on its device with the first work whose launching call (same correlation) lies in the
+ * range: a step is an NVTX range of a given name. marks: the program said where each begins (PROF_STEP), and may have
+ * said where it ends; else it lasts to the next one, the last to the end. A step begins on its device with the first work whose launching call (same correlation) lies in the
  * range, and ends where the next step begins; where more than half a range's length lies between two ranges, at the end
  * of the last work launched in it. Without such work the host's times hold. auto: by the order of kernels on the
  * busiest stream. A text stands for each kernel, its name and grid, or only its name (shapes that alternate), alone or

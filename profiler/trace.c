@@ -171,7 +171,8 @@ static bool write_record(tracer *t, range_array *open, size_t i) {
   switch (r->kind) {
     case PROF_STEP:
     case PROF_NODE:
-      return true; /* the steps that were found are on their own row; a node is nothing that happened */
+    case PROF_MADE:
+      return true; /* the steps that were found are on their own row; graphs and their nodes are nothing that happened */
     case PROF_RANGE_BEGIN:
     case PROF_RANGE_END:
       return follow_range(t, open, i);

@@ -74,7 +74,7 @@ static void is_paced(const cli_run_recorded *recorded, uint64_t steps) {
   ck_assert_double_lt(recorded->cost.run, PROF_PACE_BOUND);
 }
 
-/* The first kernel of the backward is of unit 1, the second of unit 0, the third of none: it comes after all units. */
+/* The graph is the backward's: its first kernel is of unit 1, the second of unit 0, the third of none: it comes after all units. */
 static void capture(void) {
   static const int units[] = {1, 0, GRAPH_NONE};
   for (int n = 0; n < 3; n++) {
@@ -82,6 +82,9 @@ static void capture(void) {
     fake_node(1 + n, 0);
   }
   for (int n = 0; n < 3; n++) fake_node(1 + n, 1);
+  for (uint32_t i = 0; i < program.instruction_count; i++)
+    if (program.instructions[i].opcode == PLAN_BACKWARD)
+      record.witness.graph(record.witness.data, &program, i, &program);
 }
 
 static void is_of_units(const prof_run_tables *t) {

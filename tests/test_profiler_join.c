@@ -68,6 +68,7 @@ typedef struct run {
   world worlds[2];
   int processes;
   bool nccl;          /* transfers are kernels that a thread of NCCL's launches */
+  bool graphs;        /* work is joined by its graphs: the correlations of what computes are wrong */
   uint32_t torn_step; /* its first backward's window is missing; 0: none */
   int64_t host_ns;
   uint32_t last_lane;
@@ -95,8 +96,14 @@ static void add_piece(world *w, uint32_t i, const char *name, int64_t from_ns, i
                               .start_ns = from_ns,
                               .end_ns = to_ns,
                               .stream = 100 + lane,
+                              .thread = i + 1, /* each instruction is a graph of its own */
                               .correlation = w->correlation,
-                              .graph = i + 1});
+                              .graph = 1});
+}
+
+static bool is_of_units(uint32_t i) {
+  const plan_opcode opcode = program.instructions[i].opcode;
+  return program.lanes[plan_instruction_lane(&program, i)].kind == PLAN_LANE_COMPUTE && opcode != PLAN_OPTIMIZER_STEP;
 }
 
 static void add_instruction(run *r, uint32_t i, int64_t zero_ns, bool torn) {
@@ -121,8 +128,11 @@ static void add_instruction(run *r, uint32_t i, int64_t zero_ns, bool torn) {
     add_piece(w, i, r->nccl ? "ncclDevKernel_SendRecv" : NULL, from_ns, to_ns);
     return;
   }
+  const uint32_t correlation = w->correlation;
+  if (r->graphs && is_of_units(i)) w->correlation--;              /* another's */
   add_piece(w, i, "layer_norm", from_ns, from_ns + 4 * tenth_ns); /* of one graph, with a gap */
   add_piece(w, i, "nvjet", from_ns + 5 * tenth_ns, to_ns);
+  w->correlation = correlation;
 }
 
 /* In an order in which the host could have issued them. */
@@ -154,23 +164,23 @@ static void add_step(run *r, uint32_t number) {
   free(issued);
 }
 
-static bool is_of_units(uint32_t i) {
-  const plan_opcode opcode = program.instructions[i].opcode;
-  return program.lanes[plan_instruction_lane(&program, i)].kind == PLAN_LANE_COMPUTE && opcode != PLAN_OPTIMIZER_STEP;
+static void add_row(world *w, prof_kind kind, uint32_t i, uint64_t value) {
+  world_add(w, &(prof_record){.kind = (uint8_t)kind,
+                              .device = PROF_NO_DEVICE,
+                              .start_ns = 1,
+                              .end_ns = 1,
+                              .thread = i + 1,
+                              .graph = kind == PROF_NODE,
+                              .value = value});
 }
 
-/* The node that an instruction's work is, of its first unit; another process has nodes of the same ids. */
+/* The node that an instruction's work is, of its first unit; another process has graphs and nodes of the same ids. */
 static void add_nodes(run *r, int process) {
   for (uint32_t i = 0; i < program.instruction_count; i++) {
     const bool mine = process_of(r, i) == process;
     if (!is_of_units(i)) continue;
-    world_add(&r->worlds[process],
-              &(prof_record){.kind = PROF_NODE,
-                             .device = PROF_NO_DEVICE,
-                             .start_ns = 1,
-                             .end_ns = 1,
-                             .graph = i + 1,
-                             .value = mine ? program.works[program.instructions[i].class_id].first_unit : 0});
+    add_row(&r->worlds[process], PROF_NODE, i, mine ? program.works[program.instructions[i].class_id].first_unit : 0);
+    if (r->graphs) add_row(&r->worlds[process], PROF_MADE, i, mine ? i : 0);
   }
 }
 
@@ -262,10 +272,10 @@ static const reference_plan plans[] = {
     {.ranks = 2, .chunks_per_rank = 1, .replicas = 2, .microbatches = 3, .schedule = PLAN_GPIPE, .global_norm = true}};
 enum { PLANS = sizeof plans / sizeof plans[0], STEPS = 5 };
 
-/* One process or two, copies or NCCL's kernels. */
+/* One process or two, copies or NCCL's kernels, by correlations or by graphs. */
 START_TEST(what_was_played_comes_out) {
-  run r = {.processes = _i & 1 ? 2 : 1, .nccl = (_i & 2) != 0};
-  begin(&plans[_i / 4], 8, (uint64_t)_i);
+  run r = {.processes = _i & 1 ? 2 : 1, .nccl = (_i & 2) != 0, .graphs = (_i & 4) != 0};
+  begin(&plans[_i / 8], 8, (uint64_t)_i);
   begin_run(&r);
   for (uint32_t s = 1; s <= STEPS; s++) add_step(&r, s);
   read_run(&r);
@@ -385,7 +395,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("profiler join");
   TCase *tcase = suite_case(suite, "join", NULL, NULL, 0);
-  tcase_add_loop_test(tcase, what_was_played_comes_out, 0, 4 * PLANS);
+  tcase_add_loop_test(tcase, what_was_played_comes_out, 0, 8 * PLANS);
   tcase_add_loop_test(tcase, a_timeline_alone_has_tables, 0, PLANS);
   tcase_add_test(tcase, a_torn_step_is_left_out);
   tcase_add_test(tcase, nothing_was_recorded);

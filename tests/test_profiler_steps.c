@@ -185,6 +185,30 @@ START_TEST(marks_are_taken) {
 }
 END_TEST
 
+/* As a run of our own has them, of which not every step is recorded. */
+START_TEST(marks_with_ends_leave_gaps) {
+  static const int64_t at_ms[4] = {1, 2, 3, 9};
+  static const int64_t ends[4] = {2300000, 3300000, 3900000, 9900000};
+  world w;
+  world_begin(&w, &header);
+  for (int i = 0; i < 4; i++) {
+    const int64_t at = 1000000 * at_ms[i];
+    world_add(&w, &(prof_record){.kind = PROF_STEP,
+                                 .device = PROF_NO_DEVICE,
+                                 .start_ns = at,
+                                 .end_ns = at + 1000000,
+                                 .value = (uint64_t)at_ms[i]});
+    world_work(&w, PROF_KERNEL, "gemm", 1, at + 300000, at + 900000, at + 10000);
+  }
+  find(&w, PROF_STEPS_AUTO, NULL, DP_OK);
+  ck_assert_uint_eq(steps.items.count, 4);
+  for (int i = 0; i < 4; i++) {
+    ck_assert_int_eq(steps.items.items[i].start_ns, 1000000 * at_ms[i] + 300000);
+    ck_assert_int_eq(steps.items.items[i].end_ns, ends[i]);
+  }
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("profiler_steps");
   TCase *tcase = suite_case(suite, "steps", NULL, leave, 0);
@@ -193,5 +217,6 @@ int main(void) {
   tcase_add_test(tcase, no_steps);
   tcase_add_test(tcase, ranges_take_their_launches);
   tcase_add_test(tcase, marks_are_taken);
+  tcase_add_test(tcase, marks_with_ends_leave_gaps);
   return suite_finish(suite);
 }
