@@ -49,9 +49,11 @@ libexec_a_SOURCES += \
 	exec/device_cuda_math.c \
 	exec/device_cuda_measure.c \
 	exec/device_cuda_nccl.c exec/device_cuda_nccl.h \
+	exec/device_cuda_pair.c \
 	exec/device_cuda_part.c \
 	exec/device_cuda_place.c \
 	exec/device_cuda_probe.c \
+	exec/device_cuda_queues.c \
 	exec/device_cuda_stage.c exec/device_cuda_stage.h \
 	exec/device_cuda_start.c \
 	exec/device_cuda_step.c \
@@ -59,11 +61,6 @@ libexec_a_SOURCES += \
 	exec/device_cuda_values.c \
 	exec/device_cuda_wire.c exec/device_cuda_wire.h \
 	exec/ops_cuda.c
-libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_part.c exec/device_cuda_values.c exec/ops_cuda.c
-libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_math.c exec/device_cuda_part.c exec/device_cuda_probe.c exec/ops_cuda.c
-libexec_a_SOURCES += exec/device_cuda.c exec/device_cuda.h exec/device_cuda_lanes.c exec/device_cuda_nccl.c exec/device_cuda_nccl.h exec/device_cuda_part.c exec/device_cuda_stage.c exec/device_cuda_stage.h exec/device_cuda_traffic.c exec/device_cuda_wire.c exec/device_cuda_wire.h exec/device_cuda_values.c exec/ops_cuda.c
-libexec_a_SOURCES += exec/device_cuda_copies.c exec/device_cuda_measure.c exec/device_cuda_queues.c
-libexec_a_SOURCES += exec/device_cuda_copies.c exec/device_cuda_pair.c exec/device_cuda_measure.c
 else
 libexec_a_SOURCES += exec/device_none.c
 endif
