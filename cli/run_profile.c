@@ -443,13 +443,17 @@ static const prof_joined *median_step(const prof_join *join) {
 static dp_status write_timeline(const cli_run_recorded *recorded, const report_run *predicted, const char *folder,
                                 dp_error *error) {
   report_run run = *predicted;
+  plan_metrics metrics;
   dp_str path = {0};
   run.timeline = &median_step(&recorded->join)->timeline;
   run.origin = "measured";
+  DP_TRY(plan_metrics_of(run.timeline, &metrics, error));
+  run.metrics = &metrics;
   dp_str_addf(&path, "%s/profile-timeline.json", folder);
   const dp_status status =
       path.failed ? dp_fail_memory(error) : report_trace_write(&run, NULL, dp_str_text(&path), error);
   dp_str_free(&path);
+  plan_metrics_free(&metrics);
   return status;
 }
 

@@ -117,6 +117,7 @@ static struct {
   buffer *first, **last; /* done, in their order */
   bool started;          /* in this process: CUPTI may be called */
   bool whole_graphs;
+  bool off;       /* work is not recorded at present */
   size_t most;    /* records of a buffer, where its bytes hold more */
   uint64_t taken; /* records since the last flush; of the pump alone */
   prof_cupti convert;
@@ -278,8 +279,6 @@ void prof_capture_follow(prof_capture_node note, void *data) {
   nodes.data = data;
 }
 
-bool prof_capture_follows(void) { return nodes.works; }
-
 uint32_t prof_capture_graph(void *graph) {
   uint32_t id = 0;
   const bool knows = graph && cupti.cuptiGetGraphExecId;
@@ -355,6 +354,9 @@ static bool is_started(void) {
 bool prof_capture_switch(bool on) {
   dp_error why = DP_ERROR_INIT;
   if (!is_started()) return false;
+  (void)pthread_mutex_lock(&capture.lock);
+  capture.off = !on;
+  (void)pthread_mutex_unlock(&capture.lock);
   if (on && enable(true, capture.whole_graphs, &why) == DP_OK) return true;
   disable(capture.whole_graphs);
   return !on;
@@ -383,10 +385,11 @@ static void pump(void) {
 }
 
 /* A buffer comes back when all its records are complete, and where a device is never idle one that is being filled
- * never is. So a buffer gets no more records than came in between two flushes, and is full in about that time. */
+ * never is. So a buffer gets no more records than came in between two flushes, and is full in about that time. Where
+ * work is not recorded nothing is learnt of how much comes. */
 static void limit_buffers(void) {
   (void)pthread_mutex_lock(&capture.lock);
-  capture.most = capture.taken > LEAST_RECORDS ? (size_t)capture.taken : LEAST_RECORDS;
+  if (!capture.off) capture.most = capture.taken > LEAST_RECORDS ? (size_t)capture.taken : LEAST_RECORDS;
   (void)pthread_mutex_unlock(&capture.lock);
   capture.taken = 0;
 }

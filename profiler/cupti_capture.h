@@ -23,7 +23,6 @@ dp_status prof_capture_start(prof_writer *writer, bool whole_graphs, dp_error *e
 typedef void (*prof_capture_node)(void *data, uint64_t node, uint64_t from);
 void prof_capture_follow(prof_capture_node note, void *data);
 uint32_t prof_capture_graph(void *graph); /* of a cudaGraphExec_t the upper half of its nodes' ids; 0: not known */
-bool prof_capture_follows(void); /* after prof_capture_start; false: CUPTI tells of none */
 /* Records kernels, copies, memsets and calls of CUDA no more, or again; memory, overhead and devices always. Where no
  * work is under way, as between two steps: of what is, there may be a record or none. What CUPTI makes of graphs depends
  * on what is on when they are launched. False: CUPTI refuses, and nothing more is recorded until a later call is not

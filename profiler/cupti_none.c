@@ -14,7 +14,6 @@ uint32_t prof_capture_graph(void *graph) {
   (void)graph;
   return 0;
 }
-bool prof_capture_follows(void) { return false; }
 bool prof_capture_switch(bool on) {
   (void)on;
   return false;
