@@ -38,6 +38,7 @@ typedef struct run {
   exec_step step;
   bool filled;        /* the device has its inputs */
   bool unrecorded;    /* units are told apart in instructions that are not recorded */
+  int making;         /* of the program, of all */
   bool began;         /* these can be told apart */
   bool ends_only;     /* only the first mark and the last are there */
   uint8_t *only;      /* [instruction] */
@@ -375,7 +376,8 @@ static dp_status keep_samples(run *r) {
     const spans *fine = &r->fine[p->instruction], *bare = bare_of(r, ALONE, p->instruction);
     const double factor = middle(bare, bare->seconds) / fmax(1e-9, middle(fine, fine->seconds));
     const exec_units_sample sample = {.seconds = p->seconds * fmin(most, fmax(least, factor)),
-                                      .slowness = slowness[p->instruction]};
+                                      .slowness = slowness[p->instruction],
+                                      .making = r->making};
     const bool first = is_first(r, p->worker, &r->program->instructions[p->instruction]);
     DP_TRY(exec_units_keep(r->units, p->row, first, &sample, r->error));
   }
@@ -607,23 +609,53 @@ static dp_status measure(run *r) {
   return exec_units_end_run(r->units, r->error);
 }
 
-static dp_status measure_once(const exec_units_how *how, exec_units *units, bool unrecorded, bool *began,
+/* What all instructions take together while all compute. */
+static double together_s(const run *r) {
+  double sum = 0;
+  for (uint32_t i = 0; r->bare && i < r->program->instruction_count; i++) {
+    const spans *s = bare_of(r, MIXED, i);
+    sum += middle(s, s->seconds);
+  }
+  return sum;
+}
+
+typedef struct outcome {
+  int making;
+  bool began;
+  double together_s;
+} outcome;
+
+static dp_status measure_once(const exec_units_how *how, exec_units *units, bool unrecorded, outcome *out,
                               dp_error *error) {
   run r = {.units = units, .how = how, .program = how->program, .unrecorded = unrecorded, .error = error};
+  r.making = units->makings++;
   r.step.adamw = (kern_adamw){.lr = 0, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .step = 1};
   const dp_status status = measure(&r);
-  *began = r.began;
+  *out = (outcome){.making = r.making, .began = r.began, .together_s = together_s(&r)};
   exec_pipeline_free(r.pipeline);
   dp_array_free(&r.pendings);
   dp_arena_free(&r.arena);
   return status;
 }
 
-/* Where a device cannot tell moments within what it has recorded, they are told in instructions that are not. */
+/* One making of a program in some forty had its parts slow each other down twice as much, in all of its runs; the
+ * same program made anew did not, and why is not known. Of two, what was faster with all computing is kept. */
 dp_status exec_units_run(exec_units *units, const exec_units_how *how, dp_error *error) {
-  bool began = false;
-  dp_error first = DP_ERROR_INIT;
-  dp_status status = measure_once(how, units, false, &began, &first);
-  if (status == DP_RUN_FAILED && !began && how->options.cuda) return measure_once(how, units, true, &began, error);
-  return status == DP_OK ? DP_OK : dp_fail(error, status, "%s", first.text);
+  exec_units_how half = *how;
+  outcome first, second;
+  dp_error why = DP_ERROR_INIT;
+  bool unrecorded = false;
+  if (how->sharers > 1) half.seconds /= 2;
+  dp_status status = measure_once(&half, units, unrecorded, &first, &why);
+  if (status == DP_RUN_FAILED && !first.began && how->options.cuda) {
+    /* a device that cannot tell moments within what it has recorded: in instructions that are not */
+    unrecorded = true;
+    why = (dp_error)DP_ERROR_INIT;
+    status = measure_once(&half, units, unrecorded, &first, &why);
+  }
+  if (status == DP_OK && how->sharers > 1) {
+    status = measure_once(&half, units, unrecorded, &second, &why);
+    if (status == DP_OK) exec_units_drop(units, second.together_s > first.together_s ? second.making : first.making);
+  }
+  return status == DP_OK ? DP_OK : dp_fail(error, status, "%s", why.text);
 }

@@ -8,10 +8,12 @@
  * While a share f of the V - 1 others runs forwards and b of them something else, a unit takes
  *   alone + f (beside_forward - alone) + b (beside_backward - alone)
  * (plan/profile.h): backwards want more of what all share. How much longer it takes is solved by least squares for whole
- * instructions, and is that of all their units. On one H200 in four parts, instructions of pipelines follow this law to 0.4 to 2 % (mean), and one
- * that counts only how many others compute to 0.9 to 3 %. Units are told apart by moments in the queue between them
- * (exec_marks), which take time themselves: the same steps are played with two to an instruction, which its units share.
- * What the first instruction in a queue takes is counted between these alone: it lasts until the host has issued it.
+ * instructions, and is that of all their units. On one H200 in four parts, instructions of pipelines follow this law to
+ * 0.4 to 2 % (mean), and one that counts only how many others compute to 0.9 to 3 %. Units are told apart by moments in
+ * the queue between them (exec_marks), which take time themselves: the same steps are played with two to an instruction,
+ * which its units share. What the first instruction in a queue takes is counted between these alone: it lasts until the
+ * host has issued it. A program whose workers share a device is made twice, and what was faster with all computing is
+ * kept.
  */
 #ifndef DP_EXEC_MEASURE_UNITS_H
 #define DP_EXEC_MEASURE_UNITS_H

@@ -51,6 +51,17 @@ dp_status exec_units_keep(exec_units *u, size_t row, bool first, const exec_unit
   return dp_array_push(&u->rows.items[row].samples[first], *sample) ? DP_OK : dp_fail_memory(error);
 }
 
+void exec_units_drop(exec_units *u, int making) {
+  for (size_t i = 0; i < u->rows.count; i++)
+    for (int f = 0; f < 2; f++) {
+      exec_units_samples *samples = &u->rows.items[i].samples[f];
+      size_t kept = 0;
+      for (size_t s = 0; s < samples->count; s++)
+        if (samples->items[s].making != making) samples->items[kept++] = samples->items[s];
+      samples->count = kept;
+    }
+}
+
 dp_status exec_units_part(exec_units *u, int64_t sms, int sharers, dp_error *error) {
   u->gaps.count = u->issues.count = u->begins.count = u->runtimes.count = 0;
   for (int role = 0; role < EXEC_UNITS_ROLES; role++) u->rests[role].count = 0;

@@ -24,6 +24,7 @@ void exec_units_slow(const exec_units_point *points, size_t count, exec_units_sl
 typedef struct exec_units_sample {
   double seconds;
   exec_units_slowness slowness;
+  int making; /* of the program, of all that were made */
 } exec_units_sample;
 typedef DP_ARRAY(exec_units_sample) exec_units_samples;
 
@@ -62,6 +63,7 @@ struct exec_units {
   double clock_hz;                   /* while all computed; 0: not known */
   const char *device;                /* in the arena; NULL: none yet */
   exec_units_links links;
+  int makings;
   /* the program under way */
   size_t part;
   exec_units_series gaps, rests[EXEC_UNITS_ROLES], issues, begins, runtimes;
@@ -74,5 +76,7 @@ dp_status exec_units_keep(exec_units *units, size_t row, bool first, const exec_
 /* A program begins, on parts of so many multiprocessors; and ends. */
 dp_status exec_units_part(exec_units *units, int64_t sms, int sharers, dp_error *error);
 dp_status exec_units_end_run(exec_units *units, dp_error *error);
+/* Forgets all samples of a making. */
+void exec_units_drop(exec_units *units, int making);
 
 #endif
