@@ -122,6 +122,8 @@ int plan_places_root(const graph *graph, int tensor);
 bool plan_places_saves(const plan_plan *plan, const graph *graph, int tensor, int first, int count);
 /* Whether such a one is not saved here but made again. */
 bool plan_places_remakes(const plan_plan *plan, const graph *graph, int tensor, int first, int count);
+/* Whether what an op makes may be, where all that it reads is at hand. */
+bool plan_places_is_cheap(const graph_op *op);
 /* Bytes of SAVED: what is saved, and what aligns it. */
 int64_t plan_places_saved_bytes(const plan_plan *plan, const graph *graph, int first, int count);
 

@@ -17,14 +17,14 @@ bool plan_places_saves(const plan_plan *plan, const graph *g, int tensor, int fi
   return false;
 }
 
-static bool is_cheap(const graph_op *op) {
+bool plan_places_is_cheap(const graph_op *op) {
   return graph_op_has(op, GRAPH_OP_NORM | GRAPH_OP_ELEMENTWISE) || op->kind == GRAPH_CONCAT ||
          op->kind == GRAPH_SPLIT || op->kind == GRAPH_RESHAPE;
 }
 
 /* All that the op reads is saved, or can in turn be made by cheap ops of its unit. */
 static bool can_run_again(const plan_plan *plan, const graph *g, const graph_op *op, int first, int count) {
-  if (!is_cheap(op)) return false;
+  if (!plan_places_is_cheap(op)) return false;
   for (int i = 0; i < op->input_count; i++) {
     const int root = plan_places_root(g, op->inputs[i]);
     const graph_tensor *t = &g->tensors.items[root];

@@ -73,12 +73,6 @@ static void estimate(const sim_cost_context *context, sim_direction d, sim_unit_
   cost->source_s[known > 0 ? PLAN_SOURCE_INTERPOLATED : PLAN_SOURCE_ANALYTIC] += cost->device_s[d];
 }
 
-/* A backward makes it again in any case, rather than keep it: plan_places_remakes. */
-static bool is_remade(const graph_op *op) {
-  return graph_op_has(op, GRAPH_OP_NORM | GRAPH_OP_ELEMENTWISE) || op->kind == GRAPH_CONCAT ||
-         op->kind == GRAPH_SPLIT || op->kind == GRAPH_RESHAPE;
-}
-
 static bool reads(const graph *model, const int *tensors, int count, int tensor) {
   for (int i = 0; i < count; i++)
     if (plan_places_root(model, tensors[i]) == plan_places_root(model, tensor)) return true;
@@ -102,7 +96,7 @@ static bool is_run_again(const graph *model, const graph_unit *unit, int o, cons
 
 /* The share of a unit's forward that its recomputation adds to the backward that was measured, by the curves: what
  * nobody reads backward, as the product that a unit ends with, is not run again, and what a backward makes again rather
- * than keep is in its time. */
+ * than keep (plan_places_remakes) is in its time. As plan/places_backward.c runs it, whatever else is saved. */
 static double again_share(const sim_cost_context *context, const graph *model, int u) {
   enum { MOST_OPS = 512 };
   const graph_unit *unit = &model->units.items[u];
@@ -113,7 +107,7 @@ static double again_share(const sim_cost_context *context, const graph *model, i
     const double seconds = sim_cost_op(context, &model->ops.items[o], SIM_FORWARD);
     again[o - unit->first_op] = is_run_again(model, unit, o, again);
     all_s += seconds;
-    if (again[o - unit->first_op] && !is_remade(&model->ops.items[o])) again_s += seconds;
+    if (again[o - unit->first_op] && !plan_places_is_cheap(&model->ops.items[o])) again_s += seconds;
   }
   return all_s > 0 ? again_s / all_s : 1;
 }
