@@ -303,6 +303,30 @@ static double norm_s(const sim_predictor *p, const plan_collective *collective) 
                          plan_trainable_parameters(plan, &p->out->graph, rank));
 }
 
+static dp_status cost_collective(sim_predictor *p, const plan_collective *collective, plan_transport transport,
+                                 const ring *r, sim_transfer *transfer) {
+  const plan_cluster *cluster = &p->scenario->cluster;
+  const uint32_t *members = &p->out->program.group_members[collective->first_member];
+  const bool in_memory = share_memory(cluster, r->devices, r->count);
+  transfer->links = r->links;
+  transfer->hops = r->hops;
+  if (transport != PLAN_TRANSPORT_LOCAL && transport != PLAN_TRANSPORT_HOST && !in_memory) {
+    DP_TRY(add_by_nccl(p, collective, r, transfer));
+    slow_down(r->slow, transfer);
+    return DP_OK;
+  }
+  add_in_memory(collective, r->limiting, r->slowest_bytes_per_s, transfer);
+  if (!in_memory) slow_down(r->slow, transfer);
+  const plan_profile *profile = p->kinds[p->kind_of_worker[members[0]]].context.profile;
+  if (profile && profile->sums.count && in_memory) {
+    plan_profile_point point = plan_profile_at(profile->sums.items, profile->sums.count, (double)collective->bytes);
+    point.alone_s *= r->count - 1;
+    point.busy_s *= r->count - 1;
+    sim_predict_as_measured(profile, point, transfer);
+  }
+  return DP_OK;
+}
+
 static dp_status route_collectives(sim_predictor *p) {
   const plan_program *program = &p->out->program;
   const plan_plan *plan = &p->out->plan;
@@ -320,25 +344,9 @@ static dp_status route_collectives(sim_predictor *p) {
     if (!r.links || !r.devices) return dp_fail_memory(p->error);
     DP_TRY(find_ring(p, collective, transport, &r));
     if (!r.limiting || collective->bytes == 0) continue;
-    transfer->links = r.links;
-    transfer->hops = r.hops;
-    if (transport != PLAN_TRANSPORT_LOCAL && transport != PLAN_TRANSPORT_HOST &&
-        !share_memory(cluster, r.devices, (int)n)) {
-      DP_TRY(add_by_nccl(p, collective, &r, transfer));
-      slow_down(r.slow, transfer);
-      continue;
-    }
-    add_in_memory(collective, r.limiting, r.slowest_bytes_per_s, transfer);
-    transfer->latency_s += norm_s(p, collective);
+    DP_TRY(cost_collective(p, collective, transport, &r, transfer));
+    transfer->latency_s += norm_s(p, collective); /* whichever way they meet, and however slow that is */
     transfer->busy_latency_s += norm_s(p, collective);
-    if (!share_memory(cluster, r.devices, (int)n)) slow_down(r.slow, transfer);
-    const plan_profile *profile = p->kinds[p->kind_of_worker[members[0]]].context.profile;
-    if (profile && profile->sums.count && share_memory(cluster, r.devices, (int)n)) {
-      plan_profile_point point = plan_profile_at(profile->sums.items, profile->sums.count, (double)collective->bytes);
-      point.alone_s *= n - 1;
-      point.busy_s *= n - 1;
-      sim_predict_as_measured(profile, point, transfer);
-    }
   }
   return DP_OK;
 }

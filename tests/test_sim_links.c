@@ -205,6 +205,35 @@ START_TEST(all_reduces_take_what_was_measured) {
 }
 END_TEST
 
+/* How long two stages meet over the norm; s_per_parameter: the norm of a stage's gradients, in the profile. */
+static double meet_s(const char *transport, double s_per_parameter) {
+  plan_profile profile;
+  char plan[256];
+  double bytes;
+  write_profile(&local, 1);
+  OK(plan_profile_read("profile.json", &profile, &error));
+  const plan_profile_part part = {
+      .sms = 132, .workers = 1, .optimizer_busy_factor = 1, .norm_s_per_parameter = s_per_parameter};
+  ck_assert(dp_array_push(&profile.parts, part));
+  OK(plan_profile_write(&profile, "profile.json", &error));
+  plan_profile_free(&profile);
+  (void)snprintf(plan, sizeof plan, "stages = 2\nmicrobatches = 2\ntransport = \"%s\"\n[train]\nclip_norm = 1\n",
+                 transport);
+  do_run(two, plan);
+  return span_s(PLAN_ALL_REDUCE, &bytes);
+}
+
+/* It is no part of the optimizer's step in such a profile. */
+START_TEST(the_norm_is_taken_before_workers_meet_over_it_whichever_way) {
+  static const char *const transports[] = {"local", "host", "nccl"};
+  for (int t = 0; t < 3; t++) {
+    const double without_s = meet_s(transports[t], 0), with_s = meet_s(transports[t], 1e-12);
+    near(with_s - without_s,
+         1e-12 * (double)plan_trainable_parameters(&r.prediction.plan, &r.prediction.graph, 0));
+  }
+}
+END_TEST
+
 /* ---- from what tests/bench_cuda_links wrote ---- */
 
 #define ROW(name, gpus, flows, bytes, us, beside, more)                                                 \
@@ -293,7 +322,7 @@ int main(void) {
   const TTest *const tests[] = {
       messages_take_what_was_measured,          other_links_are_not_those_that_were_measured,
       a_slower_cluster_is_slower_in_proportion, what_goes_at_once_shares_what_it_reached_at_once,
-      all_reduces_take_what_was_measured,       rows_of_nccl_become_links,
-      rows_that_are_wrong_are_refused};
+      all_reduces_take_what_was_measured,       the_norm_is_taken_before_workers_meet_over_it_whichever_way,
+      rows_of_nccl_become_links,                rows_that_are_wrong_are_refused};
   return suite_run("sim_links", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }
