@@ -129,9 +129,8 @@ static void leave_ending(ending *e, double until_s) {
 
 enum { END_S = 5 }; /* the other may have gone */
 
-/* The communicator, for who ends it alone. NULL: it is not to be had, for a thread has been in it for a second. */
-static ncclComm_t take(exec_nccl *n) {
-  const double until_s = dp_clock_s() + 1;
+/* The communicator, for who ends it alone. NULL: it is not to be had, for a thread is in it all the time. */
+static ncclComm_t take(exec_nccl *n, double until_s) {
   while (pthread_mutex_trylock(&n->lock) != 0) {
     if (dp_clock_s() > until_s) return NULL;
     dp_sleep_s(1e-3);
@@ -143,10 +142,10 @@ static ncclComm_t take(exec_nccl *n) {
 }
 
 void exec_nccl_abort(exec_nccl *const *nccls, int count) {
-  const double until_s = dp_clock_s() + END_S;
+  const double now_s = dp_clock_s(), until_s = now_s + END_S;
   ending **endings = calloc((size_t)count + 1, sizeof *endings);
-  for (int i = 0; endings && i < count; i++) {
-    const ncclComm_t comm = nccls[i] ? take(nccls[i]) : NULL;
+  for (int i = 0; endings && i < count; i++) { /* a second for all of them that threads are in */
+    const ncclComm_t comm = nccls[i] ? take(nccls[i], now_s + 1) : NULL;
     if (comm) endings[i] = begin_ending(nccls[i]->device, comm, true);
   }
   for (int i = 0; endings && i < count; i++) leave_ending(endings[i], until_s);
