@@ -240,7 +240,10 @@ static dp_status start(cli_run_record *record, const exec_transport *transport, 
   prof_capture_follow(note_node, record);
   DP_TRY(prof_capture_start(record->writer, false, error));
   record->has_thread = pthread_create(&record->thread, NULL, work, record) == 0;
-  return record->has_thread ? DP_OK : dp_fail(error, DP_UNSUPPORTED, "the system gives no thread for it");
+  if (record->has_thread) return DP_OK;
+  (void)prof_capture_switch(false);
+  prof_capture_finish(); /* it tells this record of nodes no more */
+  return dp_fail(error, DP_UNSUPPORTED, "the system gives no thread for it");
 }
 
 void cli_run_record_init(const plan_program *program, size_t keep, cli_run_record *record) {
