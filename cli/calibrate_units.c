@@ -190,6 +190,9 @@ dp_status cli_calibrate_units(const cli_calibrate_units_how *how, plan_profile *
   DP_TRY(check(&c));
   c.sharers = how->scenario->cluster.devices.items[0].parts;
   c.stages = find_stages(&c);
+  if (how->nccl && (c.sharers > 1 || c.stages < 2)) /* said before anything is measured */
+    return dp_fail(error, DP_UNSUPPORTED, "calibrate: found --nccl with %s, allowed: two or more whole GPUs",
+                   c.sharers > 1 ? "parts of a GPU" : "one GPU");
   DP_TRY(find_schedules(&c));
   dp_status status = exec_units_create(&c.units, error);
   if (status == DP_OK && how->algorithms) status = exec_algorithms_create(&c.algorithms, error);
