@@ -91,7 +91,7 @@ dp_status exec_cuda_open_queues(exec_pipeline *p, exec_cuda_lanes *l, dp_error *
 
 void exec_cuda_close_queues(exec_pipeline *p, exec_cuda_lanes *l) {
   const plan_program *program = p->work.program;
-  for (uint32_t lane = p->first_lane; l->streams && lane < p->end_lane; lane++) {
+  for (uint32_t lane = p->first_lane; l->streams && l->patient && lane < p->end_lane; lane++) {
     const plan_lane *of = &program->lanes[lane];
     if (of->kind != PLAN_LANE_COMPUTE && !l->patient[lane] && l->streams[lane])
       (void)cudaStreamDestroy(l->streams[lane]);
