@@ -308,7 +308,8 @@ static void run_actions(const exec_chunk *chunk, const exec_memory *memory, int 
 }
 
 static void mark(const exec_chunk *chunk, int number, bool is_end) {
-  if (chunk->marks && (is_end || !chunk->marks->ends_only)) chunk->marks->mark(chunk->marks->data, chunk->marks->first + (uint32_t)number);
+  if (chunk->marks && (is_end || !chunk->marks->ends_only))
+    chunk->marks->mark(chunk->marks->data, chunk->marks->first + (uint32_t)number);
 }
 
 void exec_chunk_forward(const exec_chunk *chunk, const exec_memory *memory) {

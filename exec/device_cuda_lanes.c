@@ -42,8 +42,8 @@ static dp_status make_lists(exec_pipeline *p, exec_cuda_lanes *l, dp_error *erro
   l->doer = DP_ARENA_NEW(&p->arena, uint32_t, n);
   l->next = DP_ARENA_NEW(&p->arena, uint32_t, lanes);
   l->normed = DP_ARENA_NEW(&p->arena, cudaEvent_t, (size_t)program->worker_count);
-  if (!l->streams || !l->patient || !l->shared || !l->wires || !l->stages || !l->start || !l->end || !l->marker || !l->doer || !l->next ||
-      !l->normed)
+  if (!l->streams || !l->patient || !l->shared || !l->wires || !l->stages || !l->start || !l->end || !l->marker ||
+      !l->doer || !l->next || !l->normed)
     return dp_fail_memory(error);
   return exec_cuda_check(cudaHostAlloc((void **)&l->norms, (size_t)program->worker_count * sizeof *l->norms,
                                        cudaHostAllocMapped | cudaHostAllocPortable),

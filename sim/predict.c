@@ -58,7 +58,8 @@ void sim_predict_cost_recompute(sim_predictor *p) {
     kind->model_s = 0;
     for (int u = 0; u < n; u++) {
       const bool again = p->out->plan.recompute[u];
-      kind->recompute_prefix[u + 1] = kind->recompute_prefix[u] + (again ? kind->units[u].device_s[SIM_FORWARD] - kind->units[u].spared_s : 0);
+      const double again_s = again ? kind->units[u].device_s[SIM_FORWARD] - kind->units[u].spared_s : 0;
+      kind->recompute_prefix[u + 1] = kind->recompute_prefix[u] + again_s;
       kind->recompute_issue_prefix[u + 1] =
           kind->recompute_issue_prefix[u] + (again ? kind->units[u].issue_s[SIM_FORWARD] : 0);
       if (kind->tensor_recompute_prefix)
