@@ -68,5 +68,5 @@ EXTRA_DIST += exec/device_none.c
 libexec_a_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 libexec_a_SOURCES += exec/machine.c exec/machine.h
 libexec_a_SOURCES += exec/measure.c exec/measure.h exec/measure_machine.c exec/measure_store.c exec/measure_store.h
-libexec_a_SOURCES += exec/measure_units.c exec/measure_units.h exec/measure_units_store.c exec/measure_units_store.h exec/measure_links.c exec/measure_links.h
+libexec_a_SOURCES += exec/measure_units.c exec/measure_units.h exec/measure_units_run.h exec/measure_units_samples.c exec/measure_units_steps.c exec/measure_units_store.c exec/measure_units_store.h exec/measure_links.c exec/measure_links.h
 EXEC_LIBS = libexec.a libkernels.a $(PLAN_LIBS) $(OPENBLAS_LIBS) $(CUDA_BACKEND_LIBS) $(PNG_LIBS) $(JPEG_LIBS) $(MPI_LIBS) $(ZLIB_LIBS)
