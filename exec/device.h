@@ -136,10 +136,10 @@ typedef struct exec_device_kind {
 
   /* ---- deferred kinds alone; the others' are NULL ---- */
   /* Plays what a compute instruction put in the queue in an earlier step like this one; false: it must be run, between
-   * record_begin and record_end. */
+   * record_begin and record_end, and once more as long as that returns false. */
   bool (*replay)(const struct exec_work *work, struct exec_worker *w, uint32_t instruction);
   void (*record_begin)(const struct exec_work *work, struct exec_worker *w, uint32_t instruction);
-  void (*record_end)(const struct exec_work *work, struct exec_worker *w, uint32_t instruction);
+  bool (*record_end)(const struct exec_work *work, struct exec_worker *w, uint32_t instruction);
   dp_status (*open_lanes)(struct exec_pipeline *p, dp_error *error);
   void (*close_lanes)(struct exec_pipeline *p);
   dp_status (*begin_lanes)(struct exec_pipeline *p, dp_error *error);

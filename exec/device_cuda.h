@@ -14,7 +14,8 @@ enum { EXEC_CUDA_PIECE = 4 << 20 }; /* bytes that go through pinned memory of th
 /* What a compute instruction put in the queue, to be played again; and which gradients had begun when it had run. */
 typedef struct exec_cuda_record {
   cudaGraphExec_t graph; /* NULL: none yet */
-  uint8_t *begun;        /* [tensor] of its microbatch */
+  uint8_t *begun;        /* [tensor] of its microbatch, after it; while it is recorded, before it */
+  int failures;          /* to instantiate it */
 } exec_cuda_record;
 
 /* Pinned memory of the host that an input of a microbatch is filled into, and that the device reads. */
@@ -128,7 +129,7 @@ void exec_cuda_use_means(exec_worker *w, bool means);
 /* device_cuda_graphs.c: instructions recorded and played again */
 bool exec_cuda_replay(const exec_work *work, exec_worker *w, uint32_t instruction);
 void exec_cuda_record_begin(const exec_work *work, exec_worker *w, uint32_t instruction);
-void exec_cuda_record_end(const exec_work *work, exec_worker *w, uint32_t instruction);
+bool exec_cuda_record_end(const exec_work *work, exec_worker *w, uint32_t instruction);
 
 /* device_cuda_part.c: a stream on a part of a device's multiprocessors. parts 1: on all of them. */
 dp_status exec_cuda_part_open(exec_cuda *device, int part, int parts, int nccl_sms, dp_error *error);

@@ -362,9 +362,10 @@ static void run(const exec_work *work, exec_worker *w, uint32_t at) {
 /* Where a device plays again what it has recorded, the host's part of the instruction is done all the same. */
 static void record(const exec_work *work, exec_worker *w, uint32_t at) {
   if (work->kind->replay(work, w, at)) return;
-  work->kind->record_begin(work, w, at);
-  run(work, w, at);
-  work->kind->record_end(work, w, at);
+  do {
+    work->kind->record_begin(work, w, at);
+    run(work, w, at);
+  } while (!work->kind->record_end(work, w, at));
 }
 
 void exec_worker_run(const exec_work *work, exec_worker *w, uint32_t at) {

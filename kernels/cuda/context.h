@@ -53,8 +53,15 @@ bool kern_cuda_check_dnn(kern_cuda *context, cudnnStatus_t result, const char *w
  *             8, are those of all threads, and engines set them before they launch. By its documents cuDNN is safe in
  *             several threads with a handle each, as here. It costs nothing in steps that are replayed.
  *   mended    A launch that fails is tried once more. First kernels of a plan may so run twice, into its workspace.
+ *             This one is needed: of test_cuda_exec's plans of sd15 614 launches failed, with no error left, and all
+ *             went well the second time (cuDNN 9.19, H200); none was dropped.
  *
  * Engines whose clusters a part can never launch are none of these: all are run before they are chosen. */
+/* No other thread's plan runs until it is released; a thread's own ones do. For what must find kernels' attributes as the
+ * plans of the thread have set them: a graph of their launches is checked against these when it is instantiated ("too
+ * many resources requested for launch", seen on four parts of an H200 whose workers recorded side by side). */
+void kern_cuda_hold_plans(void);
+void kern_cuda_release_plans(void);
 cudnnStatus_t kern_cuda_execute(kern_cuda *context, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack);
 typedef struct kern_cuda_plan_counts { /* of this process, so far */
   uint64_t dropped, failed, mended;    /* errors left by others; launches that failed; of them, went well the second time */

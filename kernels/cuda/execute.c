@@ -1,8 +1,11 @@
+#define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 
 #include "kernels/cuda/context.h"
 
-static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+/* Of a thread that holds it it may be taken again. */
+static pthread_mutex_t one_at_a_time;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static kern_cuda_plan_counts counts; /* under it */
 
 static bool is_launch_failure(cudnnStatus_t status) {
@@ -18,8 +21,23 @@ static void drop_others_error(void) {
   counts.dropped_last = left;
 }
 
-cudnnStatus_t kern_cuda_execute(kern_cuda *context, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
+static void make_lock(void) {
+  pthread_mutexattr_t attributes;
+  (void)pthread_mutexattr_init(&attributes);
+  (void)pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+  (void)pthread_mutex_init(&one_at_a_time, &attributes);
+  (void)pthread_mutexattr_destroy(&attributes);
+}
+
+void kern_cuda_hold_plans(void) {
+  (void)pthread_once(&once, make_lock);
   (void)pthread_mutex_lock(&one_at_a_time);
+}
+
+void kern_cuda_release_plans(void) { (void)pthread_mutex_unlock(&one_at_a_time); }
+
+cudnnStatus_t kern_cuda_execute(kern_cuda *context, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
+  kern_cuda_hold_plans();
   drop_others_error();
   cudnnStatus_t status = cudnnBackendExecute(context->dnn, plan, pack);
   if (is_launch_failure(status)) {
@@ -28,12 +46,12 @@ cudnnStatus_t kern_cuda_execute(kern_cuda *context, cudnnBackendDescriptor_t pla
     status = cudnnBackendExecute(context->dnn, plan, pack);
     counts.mended += status == CUDNN_STATUS_SUCCESS;
   }
-  (void)pthread_mutex_unlock(&one_at_a_time);
+  kern_cuda_release_plans();
   return status;
 }
 
 void kern_cuda_count_plans(kern_cuda_plan_counts *out) {
-  (void)pthread_mutex_lock(&one_at_a_time);
+  kern_cuda_hold_plans();
   *out = counts;
-  (void)pthread_mutex_unlock(&one_at_a_time);
+  kern_cuda_release_plans();
 }
