@@ -18,3 +18,47 @@ void dp_fit_line(const double *x, const double *y, size_t count, double *constan
   *constant = 0;
   *slope = sum_xx > 0 ? sum_xy / sum_xx : 0;
 }
+
+enum { ROUNDS = 30 };
+/* Relative errors beyond this count in proportion, not squared. */
+static const double HUBER = 0.05;
+
+/* Of the weighted squares: a u + b v against 1, with u = 1 / y and v = x / y. */
+typedef struct sums {
+  double u, v, uu, uv, vv;
+} sums;
+
+static void solve(const sums *s, double *constant, double *slope) {
+  const double spread = s->uu * s->vv - s->uv * s->uv;
+  *constant = *slope = 0;
+  if (s->vv <= 0) return;
+  if (spread > 1e-9 * s->uu * s->vv) {
+    *constant = (s->u * s->vv - s->v * s->uv) / spread;
+    *slope = (s->v * s->uu - s->u * s->uv) / spread;
+    if (*constant >= 0 && *slope >= 0) return;
+    if (*slope < 0) { /* they do not go by x */
+      *constant = s->u / s->uu;
+      *slope = 0;
+      return;
+    }
+  }
+  *constant = 0;
+  *slope = s->v / s->vv;
+}
+
+void dp_fit_line_robust(const double *x, const double *y, size_t count, double *constant, double *slope) {
+  *constant = *slope = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    sums s = {0, 0, 0, 0, 0};
+    for (size_t i = 0; i < count; i++) {
+      const double off = (*constant + *slope * x[i]) / y[i] - 1, wrong = off < 0 ? -off : off;
+      const double weight = round > 0 && wrong > HUBER ? HUBER / wrong : 1, u = 1 / y[i], v = x[i] / y[i];
+      s.u += weight * u;
+      s.v += weight * v;
+      s.uu += weight * u * u;
+      s.uv += weight * u * v;
+      s.vv += weight * v * v;
+    }
+    solve(&s, constant, slope);
+  }
+}

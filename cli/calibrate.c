@@ -7,12 +7,14 @@
 #include "base/progress.h"
 #include "base/range.h"
 #include "base/schema.h"
+#include "cli/calibrate_records.h"
 #include "cli/calibrate_run.h"
 #include "cli/calibrate_tell.h"
 #include "cli/calibrate_units.h"
 #include "cli/command.h"
 #include "cli/efficiency.h"
 #include "cli/recalibrate.h"
+#include "cli/traced.h"
 #include "exec/measure.h"
 #include "plan/profile_rows.h"
 #include "sim/tune.h"
@@ -39,7 +41,7 @@ static const cli_option options[] = {
     {.name = "from",
      .type = CLI_STRING,
      .argument = "DIR",
-     .help = "measure nothing: a profile of that run, or --profile corrected by it",
+     .help = "measure nothing: a profile of that run, or of records; or --profile corrected by it",
      .slot = SLOT_FROM},
     CLI_OPTION_PROFILE(SLOT_PROFILE),
     {.name = "backend",
@@ -312,9 +314,25 @@ static dp_status learn(calibration *c, const cli_values *values) {
   return status;
 }
 
+/* Of records of any program: links, into the profile that is given, else a new one. */
+static dp_status learn_links(const calibration *c, const cli_values *values) {
+  plan_profile made = {.device = NULL};
+  plan_profile *profile = c->scenario->profile ? c->scenario->profile : &made;
+  cli_records_found found = {.devices = 0};
+  dp_status status = cli_calibrate_records(c->scenario, values->slots[SLOT_FROM].string, profile, &found, c->error);
+  if (status == DP_OK) status = plan_profile_write(profile, path_of(values), c->error);
+  if (status == DP_OK)
+    status = cli_calibrate_tell_records(&found, profile, path_of(values), values->arguments[0],
+                                        values->slots[SLOT_JSON].given, c->error);
+  cli_records_found_free(&found);
+  plan_profile_free(&made);
+  return status;
+}
+
 static dp_status correct(calibration *c, const cli_values *values) {
   plan_profile_factors factors;
   plan_profile *profile = c->scenario->profile;
+  if (cli_traced_recorded(values->slots[SLOT_FROM].string)) return learn_links(c, values);
   if (!profile) return learn(c, values);
   DP_TRY(cli_recalibrate(c->scenario, values->slots[SLOT_FROM].string, &factors, c->error));
   plan_profile_scale(profile, &factors);
@@ -355,7 +373,8 @@ const cli_command cli_calibrate = {
         "under [cluster]. Ops whose shape was measured cost what they took, others what a law fitted to their\n"
         "kind says; the answer tells how much of a step rests on which. With --backend cuda units are measured\n"
         "that run whole, on a GPU, on all of its parts or on several at once, and what is exchanged between\n"
-        "these; with --profile that one is added to. doc/calibration.md says more.",
+        "these; with --profile that one is added to. --from takes the folder of a run, or one of records as\n"
+        "`diffpipe profile` leaves it of any program. doc/calibration.md says more.",
     .options = options,
     .option_count = (int)DP_COUNT_OF(options),
     .run = run_command};

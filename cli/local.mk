@@ -49,7 +49,7 @@ diffpipe_SOURCES += cli/top.c cli/traced.c cli/traced.h
 diffpipe_LDADD += $(PROFILER_LIBS)
 diffpipe_CPPFLAGS = $(AM_CPPFLAGS) -DDP_PKGLIBDIR='"$(pkglibdir)"'
 diffpipe_SOURCES += cli/machine.c
-diffpipe_SOURCES += cli/calibrate.c cli/calibrate_run.c cli/calibrate_run.h cli/calibrate_tell.c cli/calibrate_tell.h cli/calibrate_units.c cli/calibrate_units.h cli/recalibrate.c cli/recalibrate.h
+diffpipe_SOURCES += cli/calibrate.c cli/calibrate_run.c cli/calibrate_run.h cli/calibrate_records.c cli/calibrate_records.h cli/calibrate_records_tell.c cli/calibrate_tell.c cli/calibrate_tell.h cli/calibrate_units.c cli/calibrate_units.h cli/recalibrate.c cli/recalibrate.h
 if HAVE_CUDA
 diffpipe_CPPFLAGS += $(CUDA_CPPFLAGS)
 diffpipe_LDFLAGS = $(AM_LDFLAGS) $(CUDA_LDFLAGS)

@@ -107,9 +107,14 @@ typedef enum plan_profile_way {
   PLAN_PROFILE_HOST,       /* through pinned memory of the host */
   PLAN_PROFILE_NCCL,       /* its send and receive */
   PLAN_PROFILE_ALL_REDUCE, /* its all-reduce, of all `gpus`; bytes of the buffer */
+  /* Of one GPU, as records of a program tell it (profiler/links.h): kept and told, and no prediction rests on them, for
+   * records do not say whether the host's memory was pinned. */
+  PLAN_PROFILE_TO_DEVICE,
+  PLAN_PROFILE_TO_HOST,
+  PLAN_PROFILE_ON_DEVICE, /* link: "memory" */
   PLAN_PROFILE_WAY_COUNT
 } plan_profile_way;
-extern const char *const plan_profile_way_names[]; /* "local", "host", "nccl", "all-reduce", NULL */
+extern const char *const plan_profile_way_names[]; /* "local", "host", "nccl", "all-reduce", "to-device", ..., NULL */
 
 typedef struct plan_profile_link {
   plan_profile_way way;
@@ -163,6 +168,8 @@ typedef struct plan_profile {
   double copies_bytes_per_s, staged_bytes_per_s; /* of all such messages of a GPU at once; 0: not known */
   double links_error; /* of these: median relative error of what lies between the sizes, on sizes kept aside */
   double copy_slowdown;           /* compute on a GPU takes 1 + this times as long while such a copy is under way */
+  double nccl_slowdown; /* the same beside NCCL's kernels, where no link of `links` says it; 0: not known */
+  double launch_s; /* of the host of a recorded program, from a launch to the next; told alone. 0: not known */
   plan_profile_points sums;       /* of a gradient of so many bytes, one worker adding another's and copying back */
   double repeat_error;            /* median relative difference of two halves of the measurements */
   double held_out_error;          /* median relative error of laws on ops kept aside */
@@ -177,6 +184,12 @@ dp_status plan_profile_text(const plan_profile *profile, dp_str *text, dp_error 
 /* Written beside and renamed. A profile that was written and read is the same to nine digits. */
 dp_status plan_profile_write(const plan_profile *profile, const char *path, dp_error *error);
 void plan_profile_free(plan_profile *profile); /* safe on a zeroed one */
+
+/* Whether it says what any work takes. One that does not, as of a recorded program, has links alone, and work is by the
+ * catalogue's curves. */
+static inline bool plan_profile_has_work(const plan_profile *profile) {
+  return profile->ops.count + profile->laws.count + profile->units.count + profile->parts.count > 0;
+}
 
 /* Keys of a graph's ops. */
 typedef struct plan_profile_keys {

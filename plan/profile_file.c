@@ -53,6 +53,10 @@ static const dp_field file_fields[] = {
      "median error between the sizes of messages, on sizes kept aside, relative"},
     {"copy_slowdown", DP_FIELD_REAL, AT(copy_slowdown), false, 0, 100, NULL,
      "compute takes 1 + this times as long while its device copies to another worker"},
+    {"nccl_slowdown", DP_FIELD_REAL, AT(nccl_slowdown), false, 0, 100, NULL,
+     "the same beside NCCL's kernels, where no row of `links` says it; 0: not known"},
+    TIME("launch_s", AT(launch_s), false,
+         "s of the host of a recorded program, from a launch to the next, which is told alone; 0: not known"),
     {"repeat_error", DP_FIELD_REAL, AT(repeat_error), true, 0, 1e6, NULL, "median difference of two halves, relative"},
     {"held_out_error", DP_FIELD_REAL, AT(held_out_error), true, 0, 1e6, NULL,
      "median error of laws on ops kept aside, relative"},
@@ -62,8 +66,7 @@ static const dp_field file_fields[] = {
      "gradients of two workers added, ascending"},
     {"staged", DP_FIELD_NODE, offsetof(profile_file, staged), false, 0, 0, NULL,
      "messages through the host's memory, ascending"},
-    {"links", DP_FIELD_NODE, offsetof(profile_file, links), false, 0, 0, NULL,
-     "between whole GPUs of one host, by way"},
+    {"links", DP_FIELD_NODE, offsetof(profile_file, links), false, 0, 0, NULL, "of whole GPUs of one host, by way"},
     {"parts", DP_FIELD_NODE, offsetof(profile_file, parts), false, 0, 0, NULL,
      "what workers take beside their units, by multiprocessors"},
     {"units", DP_FIELD_NODE, offsetof(profile_file, units), false, 0, 0, NULL, "what units take that run whole"},
@@ -154,12 +157,13 @@ typedef struct link_row {
 #define AT_LINK(field) offsetof(link_row, link.field)
 static const dp_field link_fields[] = {
     {"way", DP_FIELD_CHOICE, AT_LINK(way), true, 0, 0, plan_profile_way_names,
-     "peer copies, through the host's memory, NCCL's send and receive, its all-reduce"},
+     "peer copies, through the host's memory, NCCL's send and receive, its all-reduce; "
+     "copies of one GPU, which are told alone"},
     {"link", DP_FIELD_STRING, AT_LINK(link), true, 0, 0, NULL, "class of the slowest link of that way in the cluster"},
     {"link_bytes_per_s", DP_FIELD_REAL, AT_LINK(link_bytes_per_s), true, 1, 1e15, NULL,
      "of that way, as the cluster had it; another cluster's in proportion"},
     TIME("link_latency_s", AT_LINK(link_latency_s), true, "s, likewise; what another's is more or less is added"),
-    {"gpus", DP_FIELD_INTEGER, AT_LINK(gpus), true, 2, 65536, NULL, "that took part"},
+    {"gpus", DP_FIELD_INTEGER, AT_LINK(gpus), true, 1, 65536, NULL, "that took part"},
     TIME("handover_s", AT_LINK(handover_s), true, "s from what a message waits for to what waits for it, without it"),
     {"slowdown", DP_FIELD_REAL, AT_LINK(slowdown), true, 0, 100, NULL,
      "compute takes 1 + this times as long on both GPUs beside a message"},
@@ -265,6 +269,9 @@ static bool has_link(const plan_profile *profile, plan_profile_way way) {
 static dp_status read_link(const dp_node *node, plan_profile *profile, dp_error *error) {
   link_row row = {.points = NULL};
   DP_TRY(dp_schema_read(node, NULL, "links", link_fields, DP_COUNT_OF(link_fields), &row, error));
+  if (row.link.gpus < 2 && row.link.way < PLAN_PROFILE_TO_DEVICE)
+    return dp_fail_at(error, dp_node_get(node, "gpus"), "links.gpus: found 1, allowed of \"%s\": 2 or more",
+                      plan_profile_way_names[row.link.way]);
   if (has_link(profile, row.link.way))
     return dp_fail_at(error, dp_node_get(node, "way"), "links.way: found \"%s\" twice, allowed: each once",
                       plan_profile_way_names[row.link.way]);

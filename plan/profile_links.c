@@ -3,7 +3,8 @@
 
 #include "plan/profile.h"
 
-const char *const plan_profile_way_names[] = {"local", "host", "nccl", "all-reduce", NULL};
+const char *const plan_profile_way_names[] = {"local",     "host",    "nccl",      "all-reduce",
+                                              "to-device", "to-host", "on-device", NULL};
 
 static plan_profile_link *of_way(const plan_profile *profile, plan_profile_way way) {
   for (size_t i = 0; i < profile->links.count; i++)

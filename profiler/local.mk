@@ -4,6 +4,8 @@ libprofiler_a_SOURCES = \
 	profiler/drift.c profiler/drift.h profiler/mix.c profiler/mix.h profiler/monitor.c profiler/monitor.h profiler/series.c profiler/series.h \
 	profiler/drift.c profiler/drift.h profiler/monitor.c profiler/monitor.h profiler/series.c profiler/series.h \
 	profiler/join.c profiler/join.h \
+	profiler/links.c profiler/links.h profiler/links_parts.h profiler/links_slow.c \
+	profiler/load.c profiler/load.h \
 	profiler/nodes.c profiler/nodes.h \
 	profiler/pace.c profiler/pace.h \
 	profiler/process.c profiler/process.h \

@@ -160,6 +160,33 @@ static void add_implementation(collector *c) {
   }
 }
 
+static bool is_of_one_gpu(const plan_profile_link *link) { return link->way >= PLAN_PROFILE_TO_DEVICE; }
+
+static void add_measured_links(collector *c, const plan_profile *profile) {
+  for (size_t i = 0; i < profile->links.count; i++) {
+    const plan_profile_link *link = &profile->links.items[i];
+    if (is_of_one_gpu(link)) continue; /* no prediction rests on it */
+    const plan_profile_point *largest = &link->points.items[link->points.count - 1];
+    add(c, dp_arena_printf(c->arena, "between GPUs of a host: %s", plan_profile_way_names[link->way]),
+        dp_arena_printf(c->arena, "over links of class %s; %.0f MiB in %.3g ms alone, %.3g ms beside compute",
+                        link->link, largest->bytes / 1048576, 1e3 * largest->alone_s, 1e3 * largest->busy_s),
+        dp_arena_printf(c->arena, "the profile, %lld GPUs of one host; other links are the catalogue's",
+                        (long long)link->gpus),
+        link->error);
+  }
+  if (profile->nccl_slowdown > 0)
+    add(c, "compute beside NCCL",
+        dp_arena_printf(c->arena, "takes %.1f %% longer, where no link was measured", 100 * profile->nccl_slowdown),
+        "the profile", 0);
+}
+
+/* Of a recorded program, whose kernels' work nobody knows. */
+static void add_profile_without_work(collector *c, const plan_profile *profile) {
+  add(c, "ops", "by the catalogue's curves: the profile has none, but links alone",
+      dp_arena_printf(c->arena, "%s: %s, %s", c->scenario->profile_path, profile->processor, profile->made), 0);
+  add_measured_links(c, profile);
+}
+
 static void add_step(collector *c, const sim_prediction *prediction) {
   const plan_profile *profile = c->scenario->profile;
   const double *share = prediction->source_share;
@@ -167,6 +194,7 @@ static void add_step(collector *c, const sim_prediction *prediction) {
   if (!profile || share[PLAN_SOURCE_MEASURED] + share[PLAN_SOURCE_INTERPOLATED] <= 0) {
     add(c, "the step", "from data sheets and efficiency curves, nothing measured for this job", source,
         prediction->error_band);
+    if (profile && !plan_profile_has_work(profile)) add_profile_without_work(c, profile);
     return;
   }
   add(c, "the step",
@@ -185,16 +213,7 @@ static void add_step(collector *c, const sim_prediction *prediction) {
       dp_arena_printf(c->arena, "%.3g us a hand-over, %.3g us an instruction beside its ops", 1e6 * profile->handover_s,
                       1e6 * profile->instruction_s),
       "the profile", 0);
-  for (size_t i = 0; i < profile->links.count; i++) {
-    const plan_profile_link *link = &profile->links.items[i];
-    const plan_profile_point *largest = &link->points.items[link->points.count - 1];
-    add(c, dp_arena_printf(c->arena, "between GPUs of a host: %s", plan_profile_way_names[link->way]),
-        dp_arena_printf(c->arena, "over links of class %s; %.0f MiB in %.3g ms alone, %.3g ms beside compute",
-                        link->link, largest->bytes / 1048576, 1e3 * largest->alone_s, 1e3 * largest->busy_s),
-        dp_arena_printf(c->arena, "the profile, %lld GPUs of one host; other links are the catalogue's",
-                        (long long)link->gpus),
-        link->error);
-  }
+  add_measured_links(c, profile);
 }
 
 static bool added_by_one(const plan_plan *plan) {

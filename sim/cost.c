@@ -116,9 +116,14 @@ void sim_cost_unit_by_curves(const sim_cost_context *context, const graph *model
   }
 }
 
+/* NULL: no work was measured, links at most. */
+static const plan_profile *measured_work(const sim_cost_context *context) {
+  return context->profile && plan_profile_has_work(context->profile) ? context->profile : NULL;
+}
+
 dp_status sim_cost_units(const sim_cost_context *context, const graph *model, sim_unit_cost *units, dp_error *error) {
   memset(units, 0, model->units.count * sizeof *units);
-  if (context->profile) return sim_cost_profile_units(context, model, units, error);
+  if (measured_work(context)) return sim_cost_profile_units(context, model, units, error);
   for (size_t u = 0; u < model->units.count; u++) sim_cost_unit_by_curves(context, model, (int)u, &units[u]);
   return DP_OK;
 }
@@ -137,7 +142,8 @@ double sim_cost_instruction_issue_s(const sim_cost_context *context) {
 double sim_cost_instruction_s(const sim_cost_context *context) {
   const plan_profile_part *part = part_of(context);
   if (part) return part->instruction_s;
-  return context->profile ? context->profile->instruction_s : context->implementation->instruction_s;
+  const plan_profile *profile = measured_work(context);
+  return profile ? profile->instruction_s : context->implementation->instruction_s;
 }
 
 double sim_cost_forward_s(const sim_cost_context *context, bool feeds, bool has_loss) {
@@ -152,7 +158,7 @@ double sim_cost_norm_s(const sim_cost_context *context, int64_t parameters) {
 
 /* Of a GPU only where its very part was measured. */
 static bool is_measured(const sim_cost_context *context, plan_optimizer optimizer) {
-  const plan_profile *profile = context->profile;
+  const plan_profile *profile = measured_work(context);
   return profile && optimizer == PLAN_ADAMW && (profile->parts.count == 0 || part_of(context));
 }
 
@@ -211,7 +217,7 @@ int64_t sim_cost_workspace_bytes(const sim_cost_context *context) {
 }
 
 double sim_cost_source_band(const sim_cost_context *context, plan_source source) {
-  const plan_profile *profile = context->profile;
+  const plan_profile *profile = measured_work(context);
   /* what is interpolated beside whole units is by the curves, if corrected */
   if (!profile || source == PLAN_SOURCE_ANALYTIC || (source == PLAN_SOURCE_INTERPOLATED && profile->units.count))
     return sim_cost_error_band(context);

@@ -169,7 +169,7 @@ static void find_cost(sim_predictor *p) {
  * that is known, do the sources. */
 static double kind_band(const sim_predictor *p, const sim_device_kind *kind, double shares[PLAN_SOURCE_COUNT]) {
   double seconds[PLAN_SOURCE_COUNT] = {0}, sum = 0, band = 0;
-  if (!kind->context.profile) {
+  if (!kind->context.profile || !plan_profile_has_work(kind->context.profile)) {
     shares[PLAN_SOURCE_ANALYTIC] = 1;
     return sim_cost_error_band(&kind->context);
   }

@@ -153,6 +153,13 @@ static void slow_down(double factor, sim_transfer *transfer) {
   transfer->busy_cap_bytes_per_s /= factor;
 }
 
+/* By NCCL's kernels, while they move data or wait, as records of a program had it; where it has no link of its own. */
+static void slow_by_profile(const sim_predictor *p, uint32_t worker, sim_transfer *transfer) {
+  const plan_profile *profile = p->kinds[p->kind_of_worker[worker]].context.profile;
+  if (profile && profile->nccl_slowdown > 0)
+    transfer->compute_slowdown = transfer->waiting_slowdown = profile->nccl_slowdown;
+}
+
 static dp_status route_messages(sim_predictor *p) {
   const plan_program *program = &p->out->program;
   const plan_plan *plan = &p->out->plan;
@@ -186,6 +193,9 @@ static dp_status route_messages(sim_predictor *p) {
     transfer->busy_latency_s = fmax(route.latency_s, plan_link_busy_latency_s(link));
     transfer->busy_cap_bytes_per_s = route.bandwidth_bytes_per_s * plan_link_busy_factor(link, transfer->bytes);
     transfer->compute_slowdown = link->nccl_sms ? 0 : link->compute_slowdown; /* its SMs are not compute's anyway */
+    if (!link->nccl_sms &&
+        plan_transport_of(plan, cluster, (int)message->from_worker, (int)message->to_worker) == PLAN_TRANSPORT_NCCL)
+      slow_by_profile(p, message->from_worker, transfer);
     slow_down(slow, transfer);
   }
   return DP_OK;
@@ -289,7 +299,9 @@ static dp_status add_by_nccl(sim_predictor *p, const plan_collective *collective
   const plan_device *devices = p->scenario->cluster.devices.items;
   const bool copied =
       p->out->plan.transport_wanted == PLAN_TRANSPORT_AUTO && devices[r->from].card == devices[r->to].card;
-  return p->out->plan.nccl_sms && !copied ? keep_apart(p, r, transfer) : DP_OK;
+  if (p->out->plan.nccl_sms && !copied) return keep_apart(p, r, transfer);
+  if (!copied) slow_by_profile(p, p->out->program.group_members[collective->first_member], transfer);
+  return DP_OK;
 }
 
 /* Of the worker that ends its last backward last: in most schedules that of the first chunk. What the others' take is

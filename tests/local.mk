@@ -375,14 +375,17 @@ tests_test_profiler_pace_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 CHECK_SUITES += tests/test_profiler_join
 tests_test_profiler_join_SOURCES = tests/test_profiler_join.c tests/profiler_world.h $(PLAN_REFERENCE)
 tests_test_profiler_join_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
+CHECK_SUITES += tests/test_profiler_links
+tests_test_profiler_links_SOURCES = tests/test_profiler_links.c tests/profiler_world.h tests/suite.h
+tests_test_profiler_links_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 CHECK_SUITES += tests/test_profiler_retime
 tests_test_profiler_retime_SOURCES = tests/test_profiler_retime.c tests/profiler_world.h tests/suite.h
 tests_test_profiler_retime_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
 CHECK_SUITES += tests/test_profiler_tail
 tests_test_profiler_tail_SOURCES = tests/test_profiler_tail.c tests/profiler_world.h tests/scratch.h tests/suite.h
 tests_test_profiler_tail_LDADD = $(PROFILER_LIBS) $(CHECK_LIBS) -lm
-SCRIPT_TESTS += tests/profiler.sh tests/traced.sh
-# tests/profiler.sh reads folders that this writes
+SCRIPT_TESTS += tests/profiler.sh tests/traced.sh tests/calibrate_records.sh
+# tests/profiler.sh and tests/calibrate_records.sh read folders that this writes
 check_PROGRAMS += tests/make_records
 tests_make_records_SOURCES = tests/make_records.c
 tests_make_records_LDADD = $(PROFILER_LIBS)

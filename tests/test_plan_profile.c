@@ -103,6 +103,13 @@ END_TEST
   "\"together_bytes_per_s\": 0, \"error\": 0.01, \"points\": [" more "]}"
 #define POINT(bytes, seconds) "{\"bytes\": " bytes ", \"alone_s\": " seconds ", \"busy_s\": " seconds "}"
 
+/* What one GPU does with itself. */
+#define ALONE(way, gpus)                                                                                               \
+  "{\"way\": \"" way "\", \"link\": \"memory\", \"link_bytes_per_s\": 4e11, \"link_latency_s\": 0, \"gpus\": " gpus    \
+  ", \"handover_s\": 0, \"slowdown\": 0, \"waiting_slowdown\": 0, \"both_bytes_per_s\": 0, \"together_bytes_per_s\": " \
+  "0, "                                                                                                                \
+  "\"error\": 0, \"points\": [" POINT("1", "1") "]}"
+
 static dp_status parse_links(const char *links, plan_profile *profile) {
   dp_str text = {0};
   error = (dp_error)DP_ERROR_INIT;
@@ -116,13 +123,19 @@ static dp_status parse_links(const char *links, plan_profile *profile) {
 START_TEST(links_between_gpus_are_kept) {
   plan_profile profile, again;
   dp_str a = {0}, b = {0};
-  OK(parse_links(LINK("local", POINT("1000", "1e-6") ", " POINT("2000", "3e-6")) ", " LINK("nccl", POINT("5", "1")),
+  OK(parse_links(LINK("local", POINT("1000", "1e-6") ", " POINT("2000", "3e-6")) ", " LINK(
+                     "nccl", POINT("5", "1")) ", " ALONE("on-device", "1"),
                  &profile));
+  profile.nccl_slowdown = 0.125;
+  profile.launch_s = 7e-6;
   OK(plan_profile_text(&profile, &a, &error));
   OK(plan_profile_parse(dp_str_text(&a), a.length, "p.json", &again, &error));
   OK(plan_profile_text(&again, &b, &error));
   ck_assert_str_eq(dp_str_text(&a), dp_str_text(&b));
   ck_assert_uint_eq(again.copies.count, 2);
+  ck_assert(again.nccl_slowdown == 0.125 && again.launch_s == 7e-6);
+  ck_assert_ptr_nonnull(plan_profile_find_link(&again, PLAN_PROFILE_ON_DEVICE, "memory"));
+  ck_assert(!plan_profile_has_work(&again));
   const plan_profile_link *link = plan_profile_find_link(&again, PLAN_PROFILE_LOCAL, "nvlink4");
   ck_assert_ptr_nonnull(link);
   ck_assert_uint_eq(link->points.count, 2);
@@ -133,7 +146,7 @@ START_TEST(links_between_gpus_are_kept) {
   plan_profile_link other = {.way = PLAN_PROFILE_NCCL, .link = "pcie5-x16", .gpus = 4};
   ck_assert(dp_array_push(&other.points, ((plan_profile_point){1, 2, 3})));
   OK(plan_profile_set_link(&again, &other, &error)); /* in the place of what there was */
-  ck_assert_uint_eq(again.links.count, 2);
+  ck_assert_uint_eq(again.links.count, 3);
   ck_assert_ptr_null(plan_profile_find_link(&again, PLAN_PROFILE_NCCL, "nvlink4"));
   ck_assert_ptr_nonnull(plan_profile_find_link(&again, PLAN_PROFILE_NCCL, "pcie5-x16"));
   dp_str_free(&a);
@@ -150,6 +163,8 @@ START_TEST(wrong_links_are_refused) {
       {LINK("nvlink", POINT("1", "1")), "links.way: found \"nvlink\", allowed: "},
       {LINK("host", POINT("1", "1")) ", " LINK("host", POINT("1", "1")), "links.way: found \"host\" twice"},
       {LINK("local", POINT("2", "1") ", " POINT("1", "1")), "points: found 1 bytes after 2, allowed: ascending sizes"},
+      {ALONE("nccl", "1"), "links.gpus: found 1, allowed of \"nccl\": 2 or more"},
+      {ALONE("to-host", "0"), "links.gpus: found 0, allowed: "},
       {LINK("local", ""), "links.points: found none, allowed: one or more"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

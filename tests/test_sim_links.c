@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "plan/nccl.h"
 #include "plan/profile_rows.h"
+#include "sim/assumptions.h"
 #include "tests/scratch.h"
 #include "tests/sim_texts.h"
 
@@ -15,10 +16,12 @@
 
 static run r;
 static dp_error error;
+static double nccl_slowdown; /* of write_profile */
 #define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
 
 static void setup(void) {
   error = (dp_error)DP_ERROR_INIT;
+  nccl_slowdown = 0;
   read_efficiency();
   scratch_enter();
 }
@@ -40,7 +43,8 @@ static const plan_profile_link local = {.way = PLAN_PROFILE_LOCAL,
 
 /* 10 us and 100 us for a hundred times as much, beside compute twice that. */
 static void write_profile(const plan_profile_link *links, int count) {
-  plan_profile profile = {.device = "H200-SXM-141GB",
+  plan_profile profile = {.nccl_slowdown = nccl_slowdown,
+                          .device = "H200-SXM-141GB",
                           .processor = "by hand",
                           .cores = 132,
                           .threads = 1,
@@ -228,9 +232,69 @@ START_TEST(the_norm_is_taken_before_workers_meet_over_it_whichever_way) {
   static const char *const transports[] = {"local", "host", "nccl"};
   for (int t = 0; t < 3; t++) {
     const double without_s = meet_s(transports[t], 0), with_s = meet_s(transports[t], 1e-12);
-    near(with_s - without_s,
-         1e-12 * (double)plan_trainable_parameters(&r.prediction.plan, &r.prediction.graph, 0));
+    near(with_s - without_s, 1e-12 * (double)plan_trainable_parameters(&r.prediction.plan, &r.prediction.graph, 0));
   }
+}
+END_TEST
+
+/* ---- links without work, as records of a program tell them ---- */
+
+static double class_s(int direction) {
+  double sum = 0;
+  for (int w = 0; w < r.prediction.program.worker_count; w++) {
+    const plan_worker_metrics *worker = &r.prediction.metrics.workers[w];
+    sum += direction == 0 ? worker->forward_s : direction == 1 ? worker->backward_s : worker->optimizer_s;
+  }
+  return sum;
+}
+
+static bool assumes(const char *what) {
+  const sim_assumption *rows;
+  dp_arena arena = {0};
+  int count;
+  bool found = false;
+  OK(sim_assumptions_of(&r.scenario, efficiency, &r.prediction, &arena, &rows, &count, &error));
+  for (int i = 0; i < count; i++) found = found || strcmp(rows[i].what, what) == 0;
+  dp_arena_free(&arena);
+  return found;
+}
+
+START_TEST(a_profile_without_work_leaves_it_to_the_curves) {
+  static const char plan[] = "stages = 2\nschedule = \"1f1b\"\nmicrobatches = 4\n";
+  plan_profile_link link = local;
+  double bare[3];
+  do_run(two_bare, plan);
+  const double bare_s = r.prediction.metrics.step_s, band = r.prediction.error_band;
+  for (int k = 0; k < 3; k++) bare[k] = class_s(k);
+  ck_assert(!assumes("ops"));
+  link.way = PLAN_PROFILE_TO_HOST; /* which none rests on */
+  link.gpus = 1;
+  write_profile(&link, 1);
+  do_run(two, plan);
+  near(r.prediction.metrics.step_s, bare_s);
+  near(r.prediction.error_band, band);
+  for (int k = 0; k < 3; k++) near(class_s(k), bare[k]);
+  ck_assert(assumes("ops") && !assumes("between GPUs of a host: to-host") && !assumes("compute beside NCCL"));
+  write_profile(&local, 1);
+  do_run(two, plan);
+  ck_assert(assumes("ops") && assumes("between GPUs of a host: local"));
+}
+END_TEST
+
+/* Compute beside it takes as much longer as the profile says, where NCCL's link is the catalogue's. */
+START_TEST(kernels_of_nccl_slow_compute_as_recorded) {
+  static const char plan[] =
+      "stages = 1\nmicrobatches = 1\ndata_parallel = 2\ntransport = \"nccl\"\ngradient_buckets = 8\n";
+  double seconds[3];
+  for (int k = 0; k < 3; k++) {
+    nccl_slowdown = k == 1 ? 0.5 : 1;
+    write_profile(&local, 1);
+    do_run(k ? two : two_bare, plan);
+    seconds[k] = class_s(1);
+  }
+  ck_assert_double_gt(seconds[1], 1.01 * seconds[0]);
+  ck_assert_double_gt(seconds[2], 1.01 * seconds[1]);
+  ck_assert(assumes("compute beside NCCL"));
 }
 END_TEST
 
@@ -319,10 +383,15 @@ START_TEST(rows_that_are_wrong_are_refused) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {
-      messages_take_what_was_measured,          other_links_are_not_those_that_were_measured,
-      a_slower_cluster_is_slower_in_proportion, what_goes_at_once_shares_what_it_reached_at_once,
-      all_reduces_take_what_was_measured,       the_norm_is_taken_before_workers_meet_over_it_whichever_way,
-      rows_of_nccl_become_links,                rows_that_are_wrong_are_refused};
+  const TTest *const tests[] = {messages_take_what_was_measured,
+                                other_links_are_not_those_that_were_measured,
+                                a_slower_cluster_is_slower_in_proportion,
+                                what_goes_at_once_shares_what_it_reached_at_once,
+                                all_reduces_take_what_was_measured,
+                                the_norm_is_taken_before_workers_meet_over_it_whichever_way,
+                                a_profile_without_work_leaves_it_to_the_curves,
+                                kernels_of_nccl_slow_compute_as_recorded,
+                                rows_of_nccl_become_links,
+                                rows_that_are_wrong_are_refused};
   return suite_run("sim_links", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }
