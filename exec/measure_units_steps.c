@@ -235,18 +235,17 @@ dp_status exec_units_take_units(exec_units_job *r, double seconds) {
 /* ---- the optimizer ---- */
 
 static dp_status keep_optimizers(exec_units_job *r, bool all) {
+  r->units->rounds++;
   for (int w = 0; w < r->program->worker_count; w++) {
     const plan_lane *lane = exec_units_compute_of(r, w);
     for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
       if (!r->only[i]) continue;
-      double beside[2];
-      find_beside(r, w, r->pipeline->start_s[i], r->pipeline->end_s[i], beside);
       const exec_units_optimizer one = {.sms = r->how->sms,
                                         .parameters = (double)r->pipeline->workers[w].parameters.trained_count,
                                         .seconds = exec_units_span_s(r, i),
-                                        .crowd = beside[0] + beside[1],
                                         .all = all && r->how->sharers > 1,
-                                        .with_norm = r->pipeline->work.with_norm};
+                                        .with_norm = r->pipeline->work.with_norm,
+                                        .round = r->units->rounds};
       if (one.parameters > 0 && !dp_array_push(&r->units->optimizers, one)) return dp_fail_memory(r->error);
     }
   }

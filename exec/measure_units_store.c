@@ -167,20 +167,52 @@ static dp_status fit_alone(const exec_units *u, const plan_profile_part *part, b
   return DP_OK;
 }
 
-/* And how much longer all at once take. */
+double exec_units_shared_s(double *seconds, size_t count, double factor, double workers) {
+  double sum = 0, at_s = 0, done_s = 0; /* done: of each that still runs, alone */
+  dp_sort(seconds, count);
+  for (size_t i = 0; i < count; i++) {
+    at_s += (seconds[i] - done_s) * fmax(1, (double)(count - i) * factor / workers);
+    done_s = seconds[i];
+    sum += at_s;
+  }
+  return sum;
+}
+
+/* What those of a part that began at once took, or would have with such a factor. */
+static double all_s(const exec_units *u, const plan_profile_part *part, double factor, double *scratch) {
+  double sum = 0;
+  size_t count = 0;
+  for (size_t i = 0; i < u->optimizers.count; i++) {
+    const exec_units_optimizer *one = &u->optimizers.items[i];
+    if (one->sms != part->sms || !one->all) continue;
+    if (factor <= 0) sum += one->seconds;
+    scratch[count++] = part->optimizer_s + part->optimizer_s_per_parameter * one->parameters;
+    bool last = true;
+    for (size_t k = i + 1; k < u->optimizers.count && last; k++)
+      last = !(u->optimizers.items[k].all && u->optimizers.items[k].round == one->round);
+    if (!last) continue;
+    if (factor > 0) sum += exec_units_shared_s(scratch, count, factor, (double)part->workers);
+    count = 0;
+  }
+  return sum;
+}
+
+/* And how much longer all at once take: what makes their sum as long as it was. */
 static dp_status fit_optimizer(const exec_units *u, plan_profile_part *part, dp_error *error) {
-  double more = 0, shared = 0, norm_s = 0, with_norm_s_per_parameter = 0;
+  enum { HALVINGS = 40 };
+  double norm_s = 0, with_norm_s_per_parameter = 0, low = 1, high = (double)part->workers;
   DP_TRY(fit_alone(u, part, false, &part->optimizer_s, &part->optimizer_s_per_parameter, error));
   DP_TRY(fit_alone(u, part, true, &norm_s, &with_norm_s_per_parameter, error));
   part->norm_s_per_parameter = fmax(0, with_norm_s_per_parameter - part->optimizer_s_per_parameter);
-  for (size_t i = 0; i < u->optimizers.count; i++) {
-    const exec_units_optimizer *one = &u->optimizers.items[i];
-    const double alone_s = part->optimizer_s + part->optimizer_s_per_parameter * one->parameters;
-    if (one->sms != part->sms || !one->all) continue;
-    more += one->seconds - alone_s;
-    shared += one->crowd * alone_s;
+  double *scratch = malloc((u->optimizers.count + 1) * sizeof *scratch);
+  if (!scratch) return dp_fail_memory(error);
+  const double measured_s = all_s(u, part, 0, scratch);
+  for (int i = 0; i < HALVINGS && measured_s > 0; i++) {
+    const double middle = (low + high) / 2;
+    *(all_s(u, part, middle, scratch) < measured_s ? &low : &high) = middle;
   }
-  part->optimizer_busy_factor = shared > 0 ? fmax(1, 1 + more / shared) : 1;
+  free(scratch);
+  part->optimizer_busy_factor = low;
   return DP_OK;
 }
 

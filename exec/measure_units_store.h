@@ -38,9 +38,10 @@ typedef struct exec_units_row {
 
 typedef struct exec_units_optimizer {
   int64_t sms;
-  double parameters, seconds, crowd;
+  double parameters, seconds;
   bool all;       /* of the workers of the device were to run theirs */
   bool with_norm; /* the gradients' norm before it */
+  int round;      /* that they began at once in */
 } exec_units_optimizer;
 
 typedef DP_ARRAY(double) exec_units_series;
@@ -64,10 +65,15 @@ struct exec_units {
   const char *device;                /* in the arena; NULL: none yet */
   exec_units_links links;
   int makings;
+  int rounds; /* of optimizers */
   /* the program under way */
   size_t part;
   exec_units_series gaps, rests[EXEC_UNITS_ROLES], issues, begins, runtimes;
 };
+
+/* What `count` optimizers take together that begin at once and take seconds[i] each alone, while n of them share what
+ * fewer than all can take of a device: n factor / workers times as long, if that is more than 1. Sorts the seconds. */
+double exec_units_shared_s(double *seconds, size_t count, double factor, double workers);
 
 /* The row of a unit, made where there is none. */
 dp_status exec_units_row(exec_units *units, const char *key, const char *name, int64_t sms, plan_profile_pass pass,

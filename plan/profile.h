@@ -133,7 +133,8 @@ typedef struct plan_profile_link {
 /* What a worker on so many multiprocessors takes beside its units. */
 typedef struct plan_profile_part {
   int64_t sms, workers;                                                 /* the device was shared by so many */
-  /* Of a step; the norm of gradients, which several workers meet over before it, is apart, but for a lone worker's. */
+  /* Of a step; the norm of gradients, which several workers meet over before it, is apart, but for a lone worker's. While
+   * n of `workers` run theirs, each takes n optimizer_busy_factor / workers times as long, if that is more than 1. */
   double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor, norm_s_per_parameter;
   double instruction_s, issue_s; /* of an instruction: of the device, and of the host that issues it */
   double feed_s, loss_s; /* more of a forward that takes the model's inputs, and of one that has the loss */

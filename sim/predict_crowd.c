@@ -7,6 +7,8 @@
  *   forward, backward: what is to be added while all others run forwards, or anything else
  *   f, b    mean over the time of the others that do, as a share of workers - 1: of the profile, or parts of the GPU;
  *           of more than these together as much less
+ *   of optimizers on parts of a GPU, which all wait for its memory: alone (1 + mean over the time of
+ *           max(0, computing workers * optimizer_busy_factor / parts - 1))
  *   stretch mean over the time of max(1, computing workers * threads / cores)
  */
 #include <math.h>
@@ -20,7 +22,8 @@ static const double SETTLED = 1e-3; /* relative change of the step */
 
 /* Somebody on a machine begins, or stops, computing; what the time until then has summed up to. */
 typedef struct moment {
-  double at_s, shares[2], one, stretch; /* sums over time: of who computes, one's own share of that, for one who does */
+  /* sums over time: of who computes, one's own share of that, what optimizers wait for memory, for one who computes */
+  double at_s, shares[2], one, memory, stretch;
   int place, kind, change;
 } moment;
 
@@ -29,6 +32,7 @@ typedef struct crowd {
   const plan_profile *profile;
   moment *moments;
   size_t count;
+  double memory_factor;       /* of optimizers that run all at once; 1: they do not wait for each other's memory */
   double *alone_s;            /* [work] as nobody else computes */
   double *counts, *crowded_s; /* [work] how many instructions there are of it, and what these take together */
   double *instruction_s;      /* [instruction] of compute */
@@ -87,6 +91,8 @@ static void find_moments(crowd *c) {
       const double one = most_others > 0 && all > 1 ? 1 / fmax(all - 1, most_others) : 0;
       for (int k = 0; k < 2; k++) now->shares[k] = now[-1].shares[k] + passed_s * active[k] * one;
       now->one = now[-1].one + passed_s * one;
+      now->memory =
+          now[-1].memory + passed_s * fmax(0, fmin(all, most_others + 1) * c->memory_factor / (most_others + 1) - 1);
       now->stretch = now[-1].stretch + passed_s * fmax(1, all * share);
     }
     active[now->kind] += now->change;
@@ -107,18 +113,28 @@ static const moment *moment_at(const crowd *c, int place, double at_s) {
   return &c->moments[low];
 }
 
-/* What an instruction takes beside those it met. From the third round on half way, lest two states take turns. */
-static double crowded_s(const crowd *c, uint32_t work, int kind, const moment *start, const moment *end,
-                        double before_s, int round) {
+/* What is to be added for those that an instruction met, from one moment to another. */
+static double more_s(const crowd *c, uint32_t instruction, const moment *start, const moment *end) {
   const sim_predictor *p = c->p;
+  const plan_program *program = &p->out->program;
+  const uint32_t work = program->instructions[instruction].class_id;
   const double met_s = end->at_s - start->at_s;
-  double more_s = 0;
-  if (met_s <= 0) return before_s;
+  double sum = 0;
+  if (program->instructions[instruction].opcode == PLAN_OPTIMIZER_STEP && c->memory_factor > 1)
+    return p->work_beside_s[1][work] / (c->memory_factor - 1) * (end->memory - start->memory) / met_s;
   for (int k = 0; k < 2; k++) {
-    const double own = k == kind ? end->one - start->one : 0;
-    more_s += (end->shares[k] - start->shares[k] - own) / met_s * p->work_beside_s[k][work];
+    const double own = k == kind_of(program, instruction) ? end->one - start->one : 0;
+    sum += (end->shares[k] - start->shares[k] - own) / met_s * p->work_beside_s[k][work];
   }
-  const double seconds = (c->alone_s[work] + more_s) * (end->stretch - start->stretch) / met_s;
+  return sum;
+}
+
+/* What it takes then. From the third round on half way, lest two states take turns. */
+static double crowded_s(const crowd *c, uint32_t instruction, const moment *start, const moment *end, int round) {
+  const double before_s = c->instruction_s[instruction], met_s = end->at_s - start->at_s;
+  if (met_s <= 0) return before_s;
+  const double alone_s = c->alone_s[c->p->out->program.instructions[instruction].class_id];
+  const double seconds = (alone_s + more_s(c, instruction, start, end)) * (end->stretch - start->stretch) / met_s;
   return round < 2 ? seconds : (seconds + before_s) / 2;
 }
 
@@ -134,7 +150,7 @@ static void meet_others(crowd *c, int round) {
     for (uint32_t i = lane->first; lane->kind == PLAN_LANE_COMPUTE && i < lane->first + lane->count; i++) {
       const moment *start = moment_at(c, place, t->start_s[i]), *end = moment_at(c, place, t->end_s[i]);
       const uint32_t work = program->instructions[i].class_id;
-      c->instruction_s[i] = crowded_s(c, work, kind_of(program, i), start, end, c->instruction_s[i], round);
+      c->instruction_s[i] = crowded_s(c, i, start, end, round);
       c->counts[work]++;
       c->crowded_s[work] += c->instruction_s[i];
     }
@@ -181,5 +197,7 @@ dp_status sim_predict_crowd(sim_predictor *p, const sim_input *input) {
   c.instruction_s = SIM_SCRATCH(p, double, program->instruction_count);
   if (!c.moments || !c.alone_s || !c.counts || !c.crowded_s || !c.instruction_s) return dp_fail_memory(p->error);
   memcpy(c.alone_s, p->work_s, works * sizeof *c.alone_s);
+  const plan_profile_part *part = plan_profile_find_part(c.profile, device_of(p, 0)->sm_count);
+  c.memory_factor = part && !plan_device_is_processor(device_of(p, 0)->model) ? part->optimizer_busy_factor : 1;
   return settle(&c, input);
 }

@@ -228,6 +228,13 @@ START_TEST(parts_of_a_card_slow_each_other_down) {
   gpu.device = "H200-SXM-141GB";
   gpu.implementation = "cuda";
   gpu.copies.count = gpu.parts.count = 0;
+  const plan_profile_part two = {
+      .sms = 64, .workers = 2, .optimizer_s_per_parameter = 1e-9, .optimizer_busy_factor = 1.5, .runtime_bytes = 1};
+  plan_profile_part whole = two;
+  whole.sms = 132;
+  whole.workers = 1;
+  whole.optimizer_busy_factor = 1;
+  ck_assert(dp_array_push(&gpu.parts, two) && dp_array_push(&gpu.parts, whole));
   for (size_t i = 0; i < gpu.units.count; i++) {
     plan_profile_unit *unit = &gpu.units.items[i];
     unit->sms = 64;
@@ -248,6 +255,10 @@ START_TEST(parts_of_a_card_slow_each_other_down) {
     const double cards = replica_s("count = 2", k ? PLAN_BACKWARD : PLAN_FORWARD);
     ck_assert_msg(fabs(parts / cards - (k ? 5 : 3)) < 0.05, "%g on parts, %g on cards", parts, cards);
   }
+  /* two optimizers at once get what one and a third could use */
+  const double shared_s = replica_s("virtual = 2", PLAN_OPTIMIZER_STEP);
+  const double own_s = replica_s("count = 2", PLAN_OPTIMIZER_STEP);
+  ck_assert_msg(fabs(shared_s / own_s - 1.5) < 0.01, "%g on parts, %g on cards", shared_s, own_s);
   plan_profile_free(&cpu);
   plan_profile_free(&gpu);
 }
