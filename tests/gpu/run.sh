@@ -11,7 +11,7 @@
 #   state       tests/test_cuda_state                                         (200 s)
 #   fixtures    tests/test_cuda_fixtures: diffusers' and PEFT's numbers       (200 s)
 #   runs        diffpipe run on the device with compressed skips              (200 s each)
-#   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (200 s each)
+#   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (300 s, side by side)
 #   resume      tests/test_cuda_resume.sh: resumed runs have the same bits    (300 s)
 #   monitor     tests/test_cuda_monitor.sh: a slow link is left for another plan (200 s)
 #   profile     diffpipe run --profile-steps: what it finds and costs, in pairs of runs (60 s each case: whole, parts, folded)
@@ -104,6 +104,8 @@ peers() {
   done
 }
 
+# Side by side, for each takes minutes on one core: counted by what they leave, once all have ended.
+sanitized=()
 sanitize() {
   local tool=$1 name=$2
   shift 2
@@ -111,7 +113,20 @@ sanitize() {
     echo "== $tool-$name: there is no compute-sanitizer" && skipped=$((skipped + 1))
     return
   fi
-  part "$tool-$name" 200 compute-sanitizer --tool "$tool" --error-exitcode 9 "$@"
+  sanitized+=("$tool-$name")
+  part "$tool-$name" 300 compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" &
+}
+count_sanitized() {
+  local name
+  wait
+  for name in "${sanitized[@]}"; do
+    case $(head -n 1 "$out/state/$name" 2>/dev/null) in
+      passed) passed=$((passed + 1)) ;;
+      stopped* | '') left=$((left + 1)) ;;
+      *) failed=$((failed + 1)) ;;
+    esac
+  done
+  sanitized=()
 }
 
 for word in "$@"; do
@@ -161,6 +176,7 @@ for word in "$@"; do
         program test_cuda_kernels &&
           sanitize $tool kernels "$build/tests/test_cuda_kernels" --workers 0 --small --seconds 150 "${extra[@]}"
       done
+      count_sanitized
       ;;
     bench)
       more BENCH_ARGS
