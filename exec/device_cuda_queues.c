@@ -2,7 +2,8 @@
  * more, what waits in one holds up what is in another that shares it, be that a worker's compute. On eight parts of an
  * H200, whose skips need 41, a forward waited 16 ms with all that it reads at hand. So where there are too many, the
  * lanes whose messages go farthest, which are skips that nobody waits for soon, share a queue a worker, and in that
- * nothing waits: the lane's thread puts a copy there once all that it waits for has come. */
+ * nothing waits: the lane's thread puts a copy there once all that it waits for has come. A copy through the host's
+ * memory has a queue of the sender's device, too, that waits as long as the lane's does. */
 #include <stdlib.h>
 
 #include "exec/device_cuda_stage.h"
@@ -24,12 +25,18 @@ static uint32_t reach_of(const exec_pipeline *p, uint32_t lane) {
   return of->worker > of->peer ? of->worker - of->peer : of->peer - of->worker;
 }
 
+/* Whether it takes queues of a GPU. */
+static bool is_on(const exec_pipeline *p, uint32_t lane, int gpu) {
+  return has_queue(p, lane) &&
+         (device_of(p, exec_cuda_worker_of(p, lane))->gpu == gpu ||
+          (exec_cuda_is_staged(p, lane) && device_of(p, p->work.program->lanes[lane].peer)->gpu == gpu));
+}
+
 /* The one with the longest reach of a GPU that is not patient yet. */
 static uint32_t farthest(const exec_pipeline *p, const exec_cuda_lanes *l, int gpu) {
   uint32_t found = UINT32_MAX, reach = 1; /* to the next worker is not far */
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++)
-    if (has_queue(p, lane) && device_of(p, exec_cuda_worker_of(p, lane))->gpu == gpu && !l->patient[lane] &&
-        reach_of(p, lane) > reach) {
+    if (is_on(p, lane, gpu) && !l->patient[lane] && reach_of(p, lane) > reach) {
       found = lane;
       reach = reach_of(p, lane);
     }
@@ -40,6 +47,8 @@ static int count_queues(const exec_pipeline *p, const exec_cuda_lanes *l, int gp
   int count = 0;
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
     const uint32_t worker = exec_cuda_worker_of(p, lane);
+    if (!l->patient[lane] && exec_cuda_is_staged(p, lane))
+      count += device_of(p, p->work.program->lanes[lane].peer)->gpu == gpu;
     if (!has_queue(p, lane) || device_of(p, worker)->gpu != gpu) continue;
     bool first = true; /* of those that share its worker's */
     for (uint32_t other = p->first_lane; l->patient[lane] && other < lane; other++)

@@ -28,10 +28,7 @@ dp_status exec_cuda_make_stage(exec_pipeline *p, uint32_t lane, exec_cuda_stage 
 }
 
 dp_status exec_cuda_open_stage(exec_pipeline *p, uint32_t lane, dp_error *error) {
-  const plan_lane *of = &p->work.program->lanes[lane];
-  if (of->kind != PLAN_LANE_RECV || !exec_is_here(p, of->peer) ||
-      plan_transport_of(p->work.plan, p->work.options.cluster, (int)of->peer, (int)of->worker) != PLAN_TRANSPORT_HOST)
-    return DP_OK;
+  if (!exec_cuda_is_staged(p, lane)) return DP_OK;
   return exec_cuda_make_stage(p, lane, &exec_cuda_lanes_of(p)->stages[lane], error);
 }
 

@@ -329,6 +329,10 @@ CHECK_SUITES += tests/test_cuda_nccl
 tests_test_cuda_nccl_SOURCES = tests/test_cuda_nccl.c tests/suite.h exec/device_cuda_nccl.c
 tests_test_cuda_nccl_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_nccl_LDADD = $(BASE_LIBS) $(CHECK_LIBS)
+CHECK_SUITES += tests/test_cuda_queues
+tests_test_cuda_queues_SOURCES = tests/test_cuda_queues.c tests/sim_efficiency.h tests/sim_texts.h tests/suite.h exec/device_cuda_queues.c
+tests_test_cuda_queues_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_queues_LDADD = $(SIM_LIBS) $(CHECK_LIBS)
 tests_test_cuda_remember_SOURCES = tests/test_cuda_remember.c tests/suite.h \
 	kernels/cuda/attention.c kernels/cuda/attention_plan.c kernels/cuda/cache.c kernels/cuda/conv.c kernels/cuda/execute.c \
 	kernels/cuda/linear.c kernels/cuda/memory.c kernels/cuda/products.c
