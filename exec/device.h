@@ -1,7 +1,7 @@
 /* What a worker computes on: its memory and its arithmetic, as a table of functions that workers are written against;
  * internal to exec/.
  *
- * On the host (exec/device_cpu.c) a function has done its work when it returns. On a device (exec/device_cuda.c) it has
+ * On the host (exec/device_cpu.c) a function has done its work when it returns. On a device (exec/device_cuda*.c) it has
  * put it in the queue of the calling lane (kind->deferred): an instruction is "done" when it has been put there, lanes
  * wait for one another by events of the device, and nobody waits for the device before the step ends. So whatever the
  * host needs to know of a step (losses, norms, what is not finite) is fetched at its end, by `collect`.
