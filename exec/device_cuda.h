@@ -83,11 +83,7 @@ static inline uint32_t exec_cuda_worker_of(const exec_pipeline *p, uint32_t lane
 }
 static inline kern_dtype exec_cuda_dtype(const kern_cuda *kernels) { return kernels->options.dtype; }
 
-/* Samples of a step of this worker's replica, an input's place among those of a microbatch, and a compute instruction's
- * among those of its worker. */
-static inline int64_t exec_cuda_samples(const exec_work *work) {
-  return work->plan->microbatches * work->graph->tensors.items[work->output].dims[0];
-}
+/* An input's place among those of a microbatch, and a compute instruction's among those of its worker. */
 static inline exec_cuda_slot *exec_cuda_slot_of(const exec_cuda *d, int tensor, int microbatch) {
   return &d->slots[(size_t)tensor * (size_t)d->microbatches + (size_t)microbatch];
 }

@@ -18,7 +18,7 @@ static void point(exec_cuda_scalars *s, char *base, int64_t samples, int64_t fla
 }
 
 static dp_status make_scalars(const exec_work *work, exec_cuda *d, dp_error *error) {
-  const int64_t samples = exec_cuda_samples(work);
+  const int64_t samples = exec_work_samples(work);
   void *device = NULL, *host = NULL, *weights = NULL;
   point(&d->device, NULL, samples, d->instructions);
   EXEC_CUDA_TRY(cudaMalloc(&device, (size_t)d->device.bytes), error);

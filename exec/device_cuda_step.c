@@ -110,7 +110,7 @@ dp_status exec_cuda_collect(const exec_work *work, exec_worker *w, dp_error *err
   d->steps += !work->step->evaluate;
   w->loss = *d->host.loss;
   w->square = *d->host.square;
-  if (w->squares) memcpy(w->squares, d->host.squares, (size_t)exec_cuda_samples(work) * sizeof *w->squares);
+  if (w->squares) memcpy(w->squares, d->host.squares, (size_t)exec_work_samples(work) * sizeof *w->squares);
   for (uint32_t i = 0; i < d->instructions && !w->trouble.at; i++) {
     if (!d->host.flags[i]) continue;
     const plan_instruction *instruction = &work->program->instructions[compute->first + i];

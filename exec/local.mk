@@ -15,7 +15,7 @@ libexec_a_SOURCES += \
 	exec/layout.c exec/layout.h \
 	exec/ops.c exec/ops.h exec/ops_sizes.c exec/ops_sizes.h \
 	exec/parameters.c exec/parameters.h \
-	exec/pipeline.c exec/pipeline.h \
+	exec/pipeline.c exec/pipeline.h exec/pipeline_step.c \
 	exec/reduce.c \
 	exec/stall.c exec/stall.h \
 	exec/tables.c exec/tables.h

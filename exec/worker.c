@@ -35,7 +35,7 @@ static dp_status make_output(const exec_work *work, exec_worker *w, dp_arena *ar
   const graph_tensor *output = &work->graph->tensors.items[work->output];
   if (!w->here[output->producer_unit]) return DP_OK;
   w->weights = DP_ARENA_NEW(arena, float, (size_t)output->dims[0]);
-  w->squares = DP_ARENA_NEW(arena, double, (size_t)(work->plan->microbatches * output->dims[0]));
+  w->squares = DP_ARENA_NEW(arena, double, (size_t)exec_work_samples(work));
   return w->weights && w->squares ? DP_OK : dp_fail_memory(error);
 }
 

@@ -78,6 +78,9 @@ typedef struct exec_work {
 
 int exec_work_threads(const exec_work *work);    /* of each worker's kernels */
 kern_loss exec_loss_size(const exec_work *work); /* of a microbatch */
+static inline int64_t exec_work_samples(const exec_work *work) { /* of a step of a replica */
+  return work->plan->microbatches * work->graph->tensors.items[work->output].dims[0];
+}
 /* Frees what it has made when it fails. arena: of the pipeline. */
 /* shared: the worker of another pipeline whose parameters it takes; NULL: its own. */
 dp_status exec_worker_init(const exec_work *work, int index, const exec_worker *shared, dp_arena *arena,
