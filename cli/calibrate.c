@@ -300,16 +300,16 @@ static dp_status read_as_run(calibration *c, const cli_values *values, plan_scen
 static dp_status learn(calibration *c, const cli_values *values) {
   plan_profile profile = {.device = NULL};
   plan_scenario scenario;
-  dp_str outliers = {0};
+  cli_run_told told = {.outliers = {0}};
   DP_TRY(cli_efficiency_read(&c->efficiency, c->error));
   DP_TRY(read_as_run(c, values, &scenario));
   dp_status status =
-      cli_calibrate_run(&scenario, c->efficiency, values->slots[SLOT_FROM].string, &profile, &outliers, c->error);
+      cli_calibrate_run(&scenario, c->efficiency, values->slots[SLOT_FROM].string, &profile, &told, c->error);
   plan_scenario_free(&scenario);
   if (status == DP_OK) status = plan_profile_write(&profile, path_of(values), c->error);
   if (status == DP_OK)
-    status = cli_calibrate_tell_run(&profile, &outliers, path_of(values), values->slots[SLOT_JSON].given, c->error);
-  dp_str_free(&outliers);
+    status = cli_calibrate_tell_run(&profile, &told, path_of(values), values->slots[SLOT_JSON].given, c->error);
+  dp_str_free(&told.outliers);
   plan_profile_free(&profile);
   return status;
 }

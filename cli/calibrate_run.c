@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/traced.h"
 #include "exec/measure.h"
 #include "exec/pipeline.h"
 #include "plan/profile_run.h"
 #include "plan/transport.h"
+#include "profiler/unit_times.h"
 #include "reports/read.h"
 #include "sim/predict.h"
 
@@ -108,6 +110,40 @@ static dp_status read_units(reading *r, const char *path) {
   return DP_OK;
 }
 
+/* ---- records: what each unit took ---- */
+
+static dp_status join_records(const reading *r, const char *folder, prof_unit_times *times) {
+  enum { MOST_STEPS = 100 };
+  prof_session session = {.slots = NULL};
+  prof_rules rules = {.count = 0};
+  prof_join join = {.torn = 0};
+  unsigned char *classes = NULL;
+  dp_status status = prof_session_read(folder, &session, r->error);
+  if (status == DP_OK) status = prof_rules_read(NULL, &rules, r->error);
+  if (status == DP_OK) {
+    classes = prof_rules_classes(&rules, &session);
+    if (!classes) status = dp_fail_memory(r->error);
+  }
+  if (status == DP_OK) status = prof_join_of(&session, classes, &r->prediction->program, MOST_STEPS, &join, r->error);
+  if (status == DP_OK)
+    status = prof_unit_times_of(&join, &r->prediction->program, r->prediction->graph.units.count, times, r->error);
+  prof_join_free(&join);
+  free(classes);
+  prof_rules_free(&rules);
+  prof_session_free(&session);
+  return status;
+}
+
+/* Nothing is known without. */
+static dp_status read_records(const reading *r, const char *folder, prof_unit_times *times) {
+  dp_str path = {0};
+  dp_str_addf(&path, "%s/records", folder);
+  dp_status status = path.failed ? dp_fail_memory(r->error) : DP_OK;
+  if (status == DP_OK && cli_traced_recorded(path.text)) status = join_records(r, path.text, times);
+  dp_str_free(&path);
+  return status;
+}
+
 /* ---- the profile ---- */
 
 static bool is_staged(const reading *r) {
@@ -165,7 +201,7 @@ static dp_status compare_with_curves(const reading *r, plan_profile *profile) {
   return DP_OK;
 }
 
-static dp_status fit(reading *r, const char *folder, plan_profile *profile, dp_str *outliers) {
+static dp_status fit(reading *r, const char *folder, plan_profile *profile, cli_run_told *told) {
   dp_str path = {0};
   const size_t units = r->prediction->graph.units.count;
   r->forward_s = calloc(2 * units + 1, sizeof *r->forward_s);
@@ -178,9 +214,12 @@ static dp_status fit(reading *r, const char *folder, plan_profile *profile, dp_s
   if (status == DP_OK) status = path.failed ? dp_fail_memory(r->error) : read_units(r, path.text);
   dp_str_free(&path);
   DP_TRY(status);
+  prof_unit_times times = {.aside = 0};
+  DP_TRY(read_records(r, folder, &times));
   const plan_worker_memory *memory = &r->prediction->memory.workers[0];
   const plan_profile_run run = {.timeline = &r->timeline,
                                 .graph = &r->prediction->graph,
+                                .recorded = times.units.known ? &times.units : NULL,
                                 .forward_s = r->forward_s,
                                 .backward_s = r->backward_s,
                                 .sms = r->scenario->cluster.devices.items[0].sm_count,
@@ -188,13 +227,17 @@ static dp_status fit(reading *r, const char *folder, plan_profile *profile, dp_s
                                 .staged = is_staged(r),
                                 .step_s = r->step_s,
                                 .runtime_bytes = memory->peak_bytes - memory->layout_bytes};
-  DP_TRY(plan_profile_of_run(&run, profile, outliers, r->error));
+  status = plan_profile_of_run(&run, profile, &told->outliers, &told->recorded_share, r->error);
+  told->units_error = times.error;
+  told->units_aside = times.aside;
+  prof_unit_times_free(&times);
+  DP_TRY(status);
   DP_TRY(compare_with_curves(r, profile));
   return name_profile(r, profile);
 }
 
 dp_status cli_calibrate_run(const plan_scenario *scenario, const sim_efficiency *efficiency, const char *folder,
-                            plan_profile *profile, dp_str *outliers, dp_error *error) {
+                            plan_profile *profile, cli_run_told *told, dp_error *error) {
   sim_prediction prediction;
   if (scenario->synthetic)
     return dp_fail_at(error, plan_scenario_node(scenario, "model", "synthetic_units"),
@@ -202,7 +245,7 @@ dp_status cli_calibrate_run(const plan_scenario *scenario, const sim_efficiency 
   DP_TRY(sim_predict(scenario, efficiency, &prediction, error));
   reading r = {.scenario = scenario, .prediction = &prediction, .error = error};
   dp_status status = plan_timeline_init(&prediction.program, &r.timeline, error);
-  if (status == DP_OK) status = fit(&r, folder, profile, outliers);
+  if (status == DP_OK) status = fit(&r, folder, profile, told);
   free(r.forward_s);
   plan_timeline_free(&r.timeline);
   dp_document_free(&r.timeline_file);

@@ -189,7 +189,7 @@ dp_status cli_calibrate_tell_factors(const plan_profile_factors *factors, const 
   return status;
 }
 
-dp_status cli_calibrate_tell_run(const plan_profile *profile, const dp_str *outliers, const char *path, bool json,
+dp_status cli_calibrate_tell_run(const plan_profile *profile, const cli_run_told *told, const char *path, bool json,
                                  dp_error *error) {
   const plan_profile_part *part = &profile->parts.items[0];
   if (!json) {
@@ -201,13 +201,24 @@ dp_status cli_calibrate_tell_run(const plan_profile *profile, const dp_str *outl
     printf("  optimizer %s a million parameters, an instruction %s beside its units\n",
            dp_format_seconds(1e6 * part->optimizer_s_per_parameter, figure),
            dp_format_seconds(part->instruction_s, other));
-    if (outliers->length) printf("%s", dp_str_text(outliers));
+    if (told->recorded_share > 0)
+      printf(
+          "  of the passes' time %.0f %% is of units that were recorded one by one (off by %.1f %%, median of %llu "
+          "instructions kept aside)\n",
+          100 * told->recorded_share, 100 * told->units_error, (unsigned long long)told->units_aside);
+    else
+      printf(
+          "  units share their chunk's time as they were measured or predicted: none was recorded (run "
+          "--profile-steps, on GPUs)\n");
+    if (told->outliers.length) printf("%s", dp_str_text(&told->outliers));
     return DP_OK;
   }
-  json_t *root = json_pack(
-      "{s:s, s:I, s:I, s:f, s:f, s:f, s:s}", "profile", path, "measurements", (json_int_t)profile->units.count,
-      "held_out", (json_int_t)profile->held_out, "held_out_error", profile->held_out_error, "optimizer_s_per_parameter",
-      part->optimizer_s_per_parameter, "instruction_s", part->instruction_s, "outliers", dp_str_text(outliers));
+  json_t *root = json_pack("{s:s, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:f, s:s}", "profile", path, "measurements",
+                           (json_int_t)profile->units.count, "recorded_share", told->recorded_share, "units_error",
+                           told->units_error, "units_kept_aside", (json_int_t)told->units_aside, "held_out",
+                           (json_int_t)profile->held_out, "held_out_error", profile->held_out_error,
+                           "optimizer_s_per_parameter", part->optimizer_s_per_parameter, "instruction_s",
+                           part->instruction_s, "outliers", dp_str_text(&told->outliers));
   if (!root) return dp_fail_memory(error);
   const dp_status status = cli_json_print(root, error);
   json_decref(root);

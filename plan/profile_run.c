@@ -24,6 +24,9 @@ typedef struct fit {
   plan_profile *profile;
   plan_profile_keys keys;
   series gaps, before, after, errors, optimizer_s, parameters;
+  series none, feed, loss; /* what of recorded passes is of no unit: of most, of those that have the inputs, the loss */
+  double *forward_s;       /* [unit] as recorded; 0: not */
+  double passes_s, recorded_s;
   sizes messages, sums;
   dp_str *outliers;
   int told;
@@ -125,19 +128,64 @@ static dp_status add_work(fit *f, const plan_work *work, double seconds, dp_str 
   return DP_OK;
 }
 
+/* ---- units that were recorded one by one ---- */
+
+static dp_status keep_none(fit *f, const plan_work *work, double seconds) {
+  const bool forward = work->opcode == PLAN_FORWARD;
+  if (forward && (int)work->chunk == f->program->plan->chunk_count - 1) return push(f, &f->loss, seconds);
+  return push(f, forward && work->chunk == 0 ? &f->feed : &f->none, seconds);
+}
+
+static dp_status add_recorded_work(fit *f, uint32_t w, double seconds, dp_str *scratch) {
+  const plan_recorded_units *recorded = f->run->recorded;
+  const plan_work *work = &f->program->works[w];
+  const double *unit_s = &recorded->unit_s[w * recorded->unit_count];
+  const uint8_t *recompute = f->program->plan->recompute;
+  double sum_s = recorded->none_s[w];
+  for (uint32_t u = work->first_unit; u < work->first_unit + work->unit_count; u++) sum_s += unit_s[u];
+  for (uint32_t u = work->first_unit; u < work->first_unit + work->unit_count; u++) {
+    const double all_s = unit_s[u] * seconds / sum_s, least = 0.1; /* of a backward, beside what it runs again */
+    const bool again =
+        recompute && recompute[u] && (work->opcode == PLAN_BACKWARD || work->opcode == PLAN_BACKWARD_INPUT);
+    const double own_s = again ? fmax(least * all_s, all_s - f->forward_s[u]) : all_s;
+    if (work->opcode == PLAN_FORWARD) f->forward_s[u] = all_s;
+    DP_TRY(add_unit(f, (int)u, pass_of(work->opcode), fmax(1e-9, own_s), scratch));
+  }
+  f->recorded_s += seconds;
+  return keep_none(f, work, recorded->none_s[w] * seconds / sum_s);
+}
+
+static dp_status add_pass(fit *f, uint32_t w, dp_str *scratch) {
+  const plan_work *work = &f->program->works[w];
+  const plan_lane *lane = &f->program->lanes[f->program->worker_lane[work->worker]];
+  double seconds;
+  DP_TRY(middle_of_class(f, lane, w, &seconds));
+  f->passes_s += seconds;
+  return f->run->recorded && f->run->recorded->known[w] ? add_recorded_work(f, w, seconds, scratch)
+                                                        : add_work(f, work, seconds, scratch);
+}
+
+/* Forwards first, which backwards may run again. */
 static dp_status add_units(fit *f) {
   dp_str scratch = {0};
   dp_status status = DP_OK;
-  for (uint32_t w = 0; status == DP_OK && w < f->program->work_count; w++) {
-    const plan_work *work = &f->program->works[w];
-    const plan_lane *lane = &f->program->lanes[f->program->worker_lane[work->worker]];
-    double seconds;
-    if (!is_pass(work->opcode)) continue;
-    status = middle_of_class(f, lane, w, &seconds);
-    if (status == DP_OK) status = add_work(f, work, seconds, &scratch);
-  }
+  f->forward_s = calloc(f->run->graph->units.count + 1, sizeof *f->forward_s);
+  if (!f->forward_s) return dp_fail_memory(f->error);
+  for (int turn = 0; turn < 2; turn++)
+    for (uint32_t w = 0; status == DP_OK && w < f->program->work_count; w++)
+      if (is_pass(f->program->works[w].opcode) && (f->program->works[w].opcode == PLAN_FORWARD) == (turn == 0))
+        status = add_pass(f, w, &scratch);
   dp_str_free(&scratch);
   return status;
+}
+
+/* Of an instruction, and how much more of a forward that has the inputs, or the loss. */
+static void take_none(fit *f, plan_profile_part *part) {
+  const double each_s = middle(&f->none);
+  part->instruction_s += each_s;
+  part->optimizer_s = fmax(0, part->optimizer_s - each_s);
+  part->feed_s = f->feed.count ? fmax(0, middle(&f->feed) - each_s) : 0;
+  part->loss_s = f->loss.count ? fmax(0, middle(&f->loss) - each_s) : 0;
 }
 
 /* ---- all else ---- */
@@ -216,6 +264,7 @@ static dp_status add_part(fit *f) {
   part.step_s = fmax(0, f->run->step_s - t->step_s) + fmax(0, first_s);
   dp_fit_line(f->parameters.items, f->optimizer_s.items, f->optimizer_s.count, &part.optimizer_s,
               &part.optimizer_s_per_parameter);
+  take_none(f, &part);
   return dp_array_push(&f->profile->parts, part) ? DP_OK : dp_fail_memory(f->error);
 }
 
@@ -239,12 +288,16 @@ static void free_sizes(sizes *all) {
   dp_array_free(all);
 }
 
-dp_status plan_profile_of_run(const plan_profile_run *run, plan_profile *profile, dp_str *outliers, dp_error *error) {
+dp_status plan_profile_of_run(const plan_profile_run *run, plan_profile *profile, dp_str *outliers,
+                              double *recorded_share, dp_error *error) {
   fit f = {.run = run, .program = run->timeline->program, .profile = profile, .outliers = outliers, .error = error};
   dp_status status = fit_all(&f);
   if (status == DP_OK && outliers && outliers->failed) status = dp_fail_memory(error);
+  if (status == DP_OK && recorded_share) *recorded_share = f.passes_s > 0 ? f.recorded_s / f.passes_s : 0;
   plan_profile_keys_free(&f.keys);
-  series *const lists[] = {&f.gaps, &f.before, &f.after, &f.errors, &f.optimizer_s, &f.parameters};
+  free(f.forward_s);
+  series *const lists[] = {&f.gaps,       &f.before, &f.after, &f.errors, &f.optimizer_s,
+                           &f.parameters, &f.none,   &f.feed,  &f.loss};
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) dp_array_free(lists[i]);
   free_sizes(&f.messages);
   free_sizes(&f.sums);

@@ -2,7 +2,7 @@
  * of the same model may be predicted by.
  *
  * An instruction stands for all of its class, the same chunk and pass: the middle of these counts, and the units of the
- * chunk share it as is said. What lies between the instructions of a lane, of which the second waits for nothing else,
+ * chunk share it as they were recorded, else as is said. What lies between the instructions of a lane, of which the second waits for nothing else,
  * is what one takes beside its units; what lies between the end of a message and what waited for it is a hand-over.
  * Every fifth instruction of a class is kept aside, and the middle of their errors told.
  */
@@ -12,10 +12,23 @@
 #include "plan/profile.h"
 #include "plan/timeline.h"
 
+/* What the units of a pass took one by one, where the work of devices was recorded: seconds by class of instructions
+ * (plan_work) and unit, of some steps that may have been longer than others for that. Only what they are to each other
+ * counts: together they take what the measured step says. What of a pass is of no unit, as the arrival of gradients and
+ * the loss, is part of an instruction, or of a forward that has the inputs or the loss. */
+typedef struct plan_recorded_units {
+  uint32_t work_count;
+  size_t unit_count;
+  double *unit_s; /* [work_count * unit_count] */
+  double *none_s; /* [work_count] */
+  bool *known;    /* [work_count] else its units share its time as is said below */
+} plan_recorded_units;
+
 typedef struct plan_profile_run {
   const plan_timeline *timeline; /* of a training program */
   const graph *graph;
   const double *forward_s, *backward_s; /* [unit] in proportion to which the units of a chunk share its passes */
+  const plan_recorded_units *recorded;  /* NULL: none were */
   int64_t sms;                          /* of every worker, as the cost model counts them */
   int sharers;                          /* workers of a device */
   bool staged;                          /* messages went through the host's memory */
@@ -29,7 +42,8 @@ typedef struct plan_profile_run {
 enum { PLAN_PROFILE_OUTLIERS = 8 };
 
 /* Sets units, parts, copies or staged, sums, handover_s, held_out and held_out_error of an empty profile. `outliers`
- * gets lines; NULL: nobody asks. */
-dp_status plan_profile_of_run(const plan_profile_run *run, plan_profile *profile, dp_str *outliers, dp_error *error);
+ * gets lines; NULL: nobody asks. `recorded_share`: of the time of passes, what is of units that were recorded; NULL. */
+dp_status plan_profile_of_run(const plan_profile_run *run, plan_profile *profile, dp_str *outliers,
+                              double *recorded_share, dp_error *error);
 
 #endif

@@ -19,6 +19,7 @@ libprofiler_a_SOURCES = \
 	profiler/summary.c profiler/summary.h profiler/summary_idle.c profiler/summary_kernels.c \
 	profiler/tail.c profiler/tail.h \
 	profiler/trace.c profiler/trace.h \
+	profiler/unit_times.c profiler/unit_times.h \
 	profiler/writer.c profiler/writer.h profiler/writer_files.c profiler/writer_parts.h
 libprofiler_a_CFLAGS = $(AM_CFLAGS) $(READERS_CFLAGS)
 libprofiler_a_CXXFLAGS = $(AM_CXXFLAGS) $(READERS_CFLAGS)

@@ -92,6 +92,13 @@ learn() {
   [ "$with" -lt "$without" ] || [ "$with" -lt 400 ] || { echo "off by $with / 1000 with the profile, $without without"; return 1; }
 }
 
+# records of something else beside a run: no unit was recorded
+unrecorded() {
+  mkdir run/records && "$BUILDDIR/tests/make_records" run/records CPU gemm 3 &&
+    "$diffpipe" calibrate "$unet" --set data.path="$PWD/demo" --from run --out again.json --json >said.json 2>talk.txt || { cat talk.txt; return 1; }
+  [ "$(number recorded_share said.json)" = 0.0 ] && cmp learnt.json again.json
+}
+
 printf 'format = "diffpipe-cluster"\nversion = 1\n[[node]]\n[[node.device]]\nmodel = "CPU-8-cores"\ncount = 2\n' >large.toml
 
 # a GPU that is not there, whether or not this build knows any
@@ -109,6 +116,7 @@ one "a search takes it" search
 one "the line of a search's best plan repeats it" repeat
 one "a run corrects it" correct
 one "a profile comes of a run" learn
+one "a profile comes of a run whose units were not recorded" unrecorded
 one "a profile of a run needs its plan" refuses 'timeline.json:[0-9]+: calibrate: found instruction [0-9]+, which the scenario.s plan does not have so' calibrate "$unet" --from run --set plan.stages=1
 one "a profile of a run needs its scenario" refuses 'calibrate: found a run of small, allowed: of other' calibrate "$unet" --from run --set name=other
 one "a profile of a run needs a run" refuses 'demo/setup.json: cannot be read' calibrate "$unet" --from demo

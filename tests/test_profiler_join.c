@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "profiler/run_tables.h"
+#include "profiler/unit_times.h"
 #include "tests/plan_reference.h"
 #include "tests/profiler_world.h"
 
@@ -392,6 +393,77 @@ START_TEST(each_cause_is_told) {
 }
 END_TEST
 
+/* ---- units' times ---- */
+
+/* Each pass: for each of its units a gap and a piece, and what is of none at its end; every instruction of a class as long
+ * as the others, but each seventh three times. In units of the time: unit u takes u + 1 and a gap of a half. */
+static void add_pieces(prof_joined *step, uint32_t i) {
+  const plan_work *work = &program.works[program.instructions[i].class_id];
+  const double factor = 1e-6 * (program.instructions[i].opcode == PLAN_FORWARD ? 1 : 2) * (i % 7 == 6 ? 3 : 1);
+  double at_s = played.start_s[i];
+  for (uint32_t u = 0; u < work->unit_count; u++) {
+    const uint32_t unit = work->first_unit + (work->unit_count - 1 - u); /* in any order */
+    if (u > 0) at_s += factor * 0.5;
+    const prof_work piece = {.instruction = i,
+                             .unit = (int32_t)unit,
+                             .start_s = at_s,
+                             .end_s = at_s + factor * ((double)unit + (u > 0 ? 0.5 : 1))};
+    ck_assert(dp_array_push(&step->work, piece));
+    at_s = piece.end_s;
+  }
+  const prof_work beside = {.instruction = i, .unit = PROF_NO_UNIT, .start_s = at_s - 1e-9, .end_s = at_s + factor};
+  ck_assert(dp_array_push(&step->work, beside));
+}
+
+START_TEST(units_have_their_times_by_pass) {
+  prof_unit_times times;
+  begin(&plans[_i], 8, 5);
+  for (int s = 0; s < 7; s++) {
+    prof_joined step = {.number = (uint64_t)s};
+    for (uint32_t i = 0; i < program.instruction_count; i++)
+      if (is_of_units(i)) add_pieces(&step, i);
+    ck_assert(dp_array_push(&joined.steps, step));
+  }
+  ck_assert_int_eq(prof_unit_times_of(&joined, &program, 8, &times, &error), DP_OK);
+  ck_assert_uint_gt(times.aside, 0);
+  ck_assert(times.error < 1e-9); /* the middle of them: few are longer */
+  for (uint32_t w = 0; w < program.work_count; w++) {
+    const plan_work *work = &program.works[w];
+    if (work->opcode > PLAN_BACKWARD_WEIGHT) continue;
+    const double factor = 1e-6 * (work->opcode == PLAN_FORWARD ? 1 : 2);
+    ck_assert(times.units.known[w]);
+    ck_assert_double_eq_tol(times.units.none_s[w], factor, 1e-12);
+    for (uint32_t u = 0; u < 8; u++) {
+      const bool own = u >= work->first_unit && u < work->first_unit + work->unit_count;
+      ck_assert_double_eq_tol(times.units.unit_s[w * 8 + u], own ? factor * (u + 1) : 0, 1e-12);
+    }
+  }
+  prof_unit_times_free(&times);
+  end();
+}
+END_TEST
+
+/* Of a run without nodes nothing is known, nor of two instructions of a class. */
+START_TEST(units_without_nodes_are_not_known) {
+  prof_unit_times times;
+  begin(&plans[0], 8, 5);
+  for (int k = 0; k < 2; k++) {
+    prof_joined step = {.number = 1};
+    for (uint32_t i = 0; i < program.instruction_count; i++) {
+      if (!is_of_units(i) || (k == 1 && program.instructions[i].microbatch > 1)) continue;
+      add_pieces(&step, i);
+      for (size_t p = 0; k == 0 && p < step.work.count; p++) step.work.items[p].unit = PROF_NO_UNIT;
+    }
+    ck_assert(dp_array_push(&joined.steps, step));
+    ck_assert_int_eq(prof_unit_times_of(&joined, &program, 8, &times, &error), DP_OK);
+    for (uint32_t w = 0; w < program.work_count; w++) ck_assert(!times.units.known[w]);
+    prof_unit_times_free(&times);
+    prof_join_free(&joined);
+  }
+  end();
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("profiler join");
   TCase *tcase = suite_case(suite, "join", NULL, NULL, 0);
@@ -400,5 +472,7 @@ int main(void) {
   tcase_add_test(tcase, a_torn_step_is_left_out);
   tcase_add_test(tcase, nothing_was_recorded);
   tcase_add_test(tcase, each_cause_is_told);
+  tcase_add_loop_test(tcase, units_have_their_times_by_pass, 0, PLANS);
+  tcase_add_test(tcase, units_without_nodes_are_not_known);
   return suite_finish(suite);
 }

@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/line.h"
@@ -17,12 +18,15 @@ static dp_error error;
 static plan_scenario scenario;
 static sim_prediction prediction;
 static plan_profile learnt;
+static const plan_recorded_units *recorded; /* with what is to be learnt; NULL */
+static double recorded_share;
 #define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
 
 static void setup(void) {
   error = (dp_error)DP_ERROR_INIT;
   read_efficiency();
   scratch_enter();
+  recorded = NULL;
 }
 
 static void teardown(void) {
@@ -123,14 +127,16 @@ static void learn(dp_str *outliers) {
   dp_str_free(&text);
   plan_profile_keys_free(&keys);
   plan_profile_free(&truth);
+  for (size_t u = 0; u < g->units.count && recorded; u++) forward_s[u] = backward_s[u] = 1; /* which is not so */
   const plan_profile_run run = {.timeline = &prediction.timeline,
+                                .recorded = recorded,
                                 .graph = g,
                                 .forward_s = forward_s,
                                 .backward_s = backward_s,
                                 .sms = 1,
                                 .sharers = 2,
                                 .step_s = prediction.timeline.step_s};
-  OK(plan_profile_of_run(&run, &learnt, outliers, &error));
+  OK(plan_profile_of_run(&run, &learnt, outliers, &recorded_share, &error));
   name(&learnt);
   OK(plan_profile_write(&learnt, "learnt.json", &error));
 }
@@ -154,6 +160,86 @@ START_TEST(other_plans_are_predicted_as_by_the_truth) {
     ck_assert_msg(fabs(got / truth - 1) < 0.01, "%s: %g, expected %g", plans[i], got, truth);
     ck_assert_msg(fabs(blind / truth - 1) > 0.1, "%s: %g without a profile", plans[i], blind);
   }
+}
+END_TEST
+
+/* Instructions take something beside their units, and more with the inputs and the loss. */
+static const double each_s = 2e-5, feed_s = 5e-5, loss_s = 9e-5;
+
+static void write_truth_with_more(void) {
+  plan_profile truth;
+  write_truth();
+  OK(plan_profile_read("truth.json", &truth, &error));
+  truth.parts.items[0].instruction_s = each_s;
+  truth.parts.items[0].feed_s = feed_s;
+  truth.parts.items[0].loss_s = loss_s;
+  OK(plan_profile_write(&truth, "truth.json", &error));
+  plan_profile_free(&truth);
+}
+
+/* What was recorded of the prediction there is, which took longer by a tenth for that. */
+static void record(plan_recorded_units *units) {
+  const plan_program *program = &prediction.program;
+  const plan_plan *plan = &prediction.plan;
+  const graph *g = &prediction.graph;
+  plan_profile truth;
+  plan_profile_keys keys;
+  dp_str text = {0};
+  OK(plan_profile_read("truth.json", &truth, &error));
+  OK(plan_profile_keys_init(g, &keys, &error));
+  *units = (plan_recorded_units){.work_count = program->work_count,
+                                 .unit_count = g->units.count,
+                                 .unit_s = calloc(program->work_count * g->units.count, sizeof(double)),
+                                 .none_s = calloc(program->work_count, sizeof(double)),
+                                 .known = calloc(program->work_count, sizeof(bool))};
+  ck_assert(units->unit_s && units->none_s && units->known);
+  for (uint32_t w = 0; w < program->work_count; w++) {
+    const plan_work *work = &program->works[w];
+    const bool forward = work->opcode == PLAN_FORWARD;
+    units->known[w] = true;
+    units->none_s[w] = 1.1 * (each_s + (forward && work->chunk == 0 ? feed_s : 0) +
+                              (forward && (int)work->chunk == plan->chunk_count - 1 ? loss_s : 0));
+    for (uint32_t u = work->first_unit; u < work->first_unit + work->unit_count; u++) {
+      char key[17];
+      plan_profile_unit_key(&keys, (int)u, &text, key);
+      units->unit_s[w * g->units.count + u] =
+          1.1 * plan_profile_find_unit(&truth, key, 1, forward ? PLAN_PROFILE_FORWARD : PLAN_PROFILE_BACKWARD)->alone_s;
+    }
+  }
+  dp_str_free(&text);
+  plan_profile_keys_free(&keys);
+  plan_profile_free(&truth);
+}
+
+/* Units that were recorded one by one do not depend on how they are said to share a chunk; some of the passes may be
+ * without. */
+START_TEST(recorded_units_have_their_own_times) {
+  static const char *const plans[] = {"stages = 1", "stages = 4", "stages = 2\nschedule = \"gpipe\""};
+  plan_recorded_units units;
+  write_truth_with_more();
+  (void)predict("truth.json", "stages = 2");
+  record(&units);
+  recorded = &units;
+  learn(NULL);
+  ck_assert_double_eq_tol(recorded_share, 1, 1e-9);
+  const plan_profile_part *part = &learnt.parts.items[0];
+  ck_assert_double_eq_tol(part->instruction_s, each_s, 1e-3 * each_s);
+  ck_assert_double_eq_tol(part->feed_s, feed_s, 1e-3 * feed_s);
+  ck_assert_double_eq_tol(part->loss_s, loss_s, 1e-3 * loss_s);
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    const double truth = predict("truth.json", plans[i]), got = predict("learnt.json", plans[i]);
+    ck_assert_msg(fabs(got / truth - 1) < 0.004, "%s: %g, expected %g", plans[i], got, truth);
+  }
+  for (uint32_t w = 0; w < units.work_count; w++) units.known[w] = false;
+  (void)predict("truth.json", "stages = 2");
+  plan_profile_free(&learnt);
+  learn(NULL);
+  ck_assert(recorded_share == 0);
+  const double truth = predict("truth.json", "stages = 4"), got = predict("learnt.json", "stages = 4");
+  ck_assert_msg(fabs(got / truth - 1) > 0.01, "%g, which only recorded units tell: %g", got, truth);
+  free(units.unit_s);
+  free(units.none_s);
+  free(units.known);
 }
 END_TEST
 
@@ -298,6 +384,7 @@ int main(void) {
   Suite *suite = suite_create("sim_run_profile");
   TCase *tcase = suite_case(suite, "all", setup, teardown, 60);
   tcase_add_test(tcase, other_plans_are_predicted_as_by_the_truth);
+  tcase_add_test(tcase, recorded_units_have_their_own_times);
   tcase_add_test(tcase, what_was_held_up_does_not_count);
   tcase_add_test(tcase, units_are_corrected_by_pass);
   tcase_add_test(tcase, parts_of_a_card_slow_each_other_down);
