@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "profiler/join_times.h"
+
 typedef struct mark {
   uint64_t number;
   uint16_t process;
@@ -49,6 +51,7 @@ typedef struct joiner {
   DP_ARRAY(launch) launches; /* by process and correlation */
   DP_ARRAY(stream_lane) streams;
   DP_ARRAY(node) nodes, graphs; /* by process and id */
+  prof_times times;
 } joiner;
 
 /* ---- steps ---- */
@@ -110,7 +113,8 @@ static dp_status add_steps(joiner *j, dp_error *error) {
   j->zero_ns = malloc((j->join->steps.count + 1) * sizeof *j->zero_ns);
   if (!j->zero_ns) return dp_fail_memory(error);
   for (size_t s = 0; s <= j->join->steps.count; s++) j->zero_ns[s] = INT64_MAX;
-  return DP_OK;
+  const bool has_times = prof_times_init(j->join->steps.count, j->program->lane_count, &j->times);
+  return has_times ? DP_OK : dp_fail_memory(error);
 }
 
 /* The step of a process in which a moment lies; steps.count: none. */
@@ -273,8 +277,22 @@ static bool find_window(joiner *j, const prof_record *r, size_t *at) {
   return dp_array_push(&j->streams, ((stream_lane){r->process, r->device, r->stream, lane}));
 }
 
+/* Work of a step that it began in, or was launched in. */
+static void check_times(joiner *j, const prof_record *r, size_t step, size_t lane) {
+  const uint64_t number = j->join->steps.items[step].number;
+  const bool computes = lane != PROF_TIMES_NO_LANE && j->program->lanes[lane].kind == PLAN_LANE_COMPUTE;
+  for (size_t m = 0; m < j->marks.count; m++) {
+    const mark *at = &j->marks.items[m];
+    if (at->number != number || at->process != r->process) continue;
+    prof_times_add(&j->times, step, computes ? lane : PROF_TIMES_NO_LANE, r->start_ns, r->end_ns, at->start_ns,
+                   at->end_ns);
+    return;
+  }
+}
+
 static bool add_to(joiner *j, const prof_record *r, size_t step, uint32_t instruction) {
   const int64_t zero_ns = j->zero_ns[step];
+  check_times(j, r, step, plan_instruction_lane(j->program, instruction));
   return dp_array_push(&j->join->steps.items[step].work,
                        ((prof_work){instruction, unit_of(j, r), (uint8_t)prof_record_class(r, j->classes),
                                     (double)(r->start_ns - zero_ns) * 1e-9, (double)(r->end_ns - zero_ns) * 1e-9}));
@@ -290,6 +308,7 @@ static bool add_work(joiner *j, const prof_record *r) {
   if (made && j->zero_ns[step] != INT64_MAX) return add_to(j, r, step, made->of);
   j->join->steps.items[step].stray++;
   j->join->steps.items[step].stray_s += (double)(r->end_ns - r->start_ns) * 1e-9;
+  check_times(j, r, step, PROF_TIMES_NO_LANE);
   return true;
 }
 
@@ -404,7 +423,7 @@ static void take_times(joiner *j, const plan_groups *groups) {
       each_partner(j->program, groups, i, &j->join->steps.items[s], meet);
 }
 
-/* Steps of which an instruction is missing: the others only. */
+/* Those of which an instruction is missing or whose times cannot be are left out. */
 static void keep_whole(joiner *j) {
   size_t kept = 0;
   for (size_t s = 0; s < j->join->steps.count; s++) {
@@ -414,12 +433,13 @@ static void keep_whole(joiner *j) {
       whole = whole && !isnan(step->timeline.issue_s[i]) && !isnan(step->timeline.end_s[i]);
       step->timeline.step_s = fmax(step->timeline.step_s, step->timeline.end_s[i]);
     }
-    if (whole) {
+    const bool can_be = !j->times.wrong[s];
+    j->join->torn += !whole;
+    j->join->impossible += whole && !can_be;
+    if (whole && can_be)
       j->join->steps.items[kept++] = *step;
-    } else {
+    else
       free_joined(step);
-      j->join->torn++;
-    }
   }
   j->join->steps.count = kept;
 }
@@ -447,6 +467,7 @@ dp_status prof_join_of(const prof_session *session, const unsigned char *classes
   dp_array_free(&j.streams);
   dp_array_free(&j.nodes);
   dp_array_free(&j.graphs);
+  prof_times_free(&j.times);
   dp_arena_free(&arena);
   if (status == DP_OK)
     *join = made;
@@ -458,5 +479,5 @@ dp_status prof_join_of(const prof_session *session, const unsigned char *classes
 void prof_join_free(prof_join *join) {
   for (size_t s = 0; s < join->steps.count; s++) free_joined(&join->steps.items[s]);
   dp_array_free(&join->steps);
-  join->torn = 0;
+  join->torn = join->impossible = 0;
 }

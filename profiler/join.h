@@ -10,6 +10,8 @@
  * An instruction lasts from the start of its first piece of work to the end of its last. One without work ends when all
  * that it waits for has. The ends of a transfer, and the members of a collective, have the times of those of them that
  * did the work.
+ *
+ * A step is told of when all of it is there and its records have times that can be (profiler/join_times.h).
  */
 #ifndef DP_PROFILER_JOIN_H
 #define DP_PROFILER_JOIN_H
@@ -37,6 +39,7 @@ typedef struct prof_joined {
 typedef struct prof_join {
   DP_ARRAY(prof_joined) steps; /* by number */
   uint64_t torn;               /* steps of which not every instruction was recorded: they are left out */
+  uint64_t impossible;         /* others with records of times that cannot be: they are left out, too */
 } prof_join;
 
 /* Of the last `most` steps that were recorded. `classes`: of prof_rules_classes. The program outlives the result. */

@@ -6,6 +6,7 @@ libprofiler_a_SOURCES = \
 	profiler/join.c profiler/join.h \
 	profiler/links.c profiler/links.h profiler/links_parts.h profiler/links_slow.c \
 	profiler/load.c profiler/load.h \
+	profiler/join.c profiler/join.h profiler/join_times.c profiler/join_times.h \
 	profiler/nodes.c profiler/nodes.h \
 	profiler/pace.c profiler/pace.h \
 	profiler/process.c profiler/process.h \
