@@ -216,8 +216,11 @@ static void print_head(const cli_run_recorded *recorded, FILE *out) {
     fprintf(out,
             "%" PRIu64 " pieces of work are of instructions, %" PRIu64 " (%s) of none; %" PRIu64
             " records lost, %" PRIu64 " steps left out; recording itself took %s of the host's threads\n",
-            t->work, t->stray, dp_format_seconds(t->stray_s, a), recorded->lost, recorded->join.torn,
-            dp_format_seconds(recorded->recording_s, b));
+            t->work, t->stray, dp_format_seconds(t->stray_s, a), recorded->lost,
+            recorded->join.torn + recorded->join.impossible, dp_format_seconds(recorded->recording_s, b));
+  if (recorded->join.impossible > 0)
+    fprintf(out, "%" PRIu64 " step%s left out: records with times that cannot be\n", recorded->join.impossible,
+            recorded->join.impossible == 1 ? "" : "s");
   if (t->recorded && recorded->events_s > 0 && fabs(t->step_time.p50_s / recorded->events_s - 1) > EVENTS_DIFFER)
     fprintf(out, "by the queues' events these steps took %s: the records do not show all work\n",
             dp_format_seconds(recorded->events_s, a));
@@ -285,11 +288,15 @@ static bool put_time(json_t *row, const double *parts_s, double comm_s, double e
          cli_json_put(row, "classes", named(prof_class_names, classes_s, PROF_CLASS_COUNT));
 }
 
-static bool add_steps(json_t *array, const prof_run_tables *t) {
+static json_t *known_real(bool known, double value) { return known ? json_real(value) : json_null(); }
+
+static bool add_steps(json_t *array, const cli_run_recorded *recorded) {
+  const prof_run_tables *t = &recorded->tables;
   for (size_t s = 0; s < t->step_count; s++) {
     const prof_run_step *step = &t->steps[s];
-    json_t *row = json_pack("{s:I, s:f, s:f}", "step", (json_int_t)step->number, "step_s", step->step_s, "bubble_ratio",
-                            step->bubble_ratio);
+    const double events_s = recorded->step_events_s[s];
+    json_t *row = json_pack("{s:I, s:f, s:o, s:f}", "step", (json_int_t)step->number, "step_s", step->step_s,
+                            "events_step_s", known_real(events_s > 0, events_s), "bubble_ratio", step->bubble_ratio);
     if (json_array_append_new(array, row) != 0 ||
         !put_time(row, step->parts_s, step->comm_s, step->exposed_s, step->classes_s))
       return false;
@@ -358,8 +365,6 @@ static bool add_units(json_t *array, const prof_run_tables *t, const graph *mode
   return true;
 }
 
-static json_t *known_real(bool known, double value) { return known ? json_real(value) : json_null(); }
-
 static json_t *cost_json(const prof_pace_cost *cost) {
   return json_pack("{s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "bound", PROF_PACE_BOUND, "run_steps",
                    (json_int_t)cost->done, "run_steps_recorded", (json_int_t)cost->taken, "recorded_steps",
@@ -373,20 +378,22 @@ static json_t *as_json(const cli_run_recorded *recorded, const graph *model) {
   static const struct {
     const char *key;
     bool (*add)(json_t *array, const prof_run_tables *tables);
-  } lists[] = {{"steps", add_steps},
-               {"stages", add_stages},
-               {"instructions", add_kinds},
-               {"classes", add_classes},
-               {"links", add_links}};
+  } lists[] = {{"stages", add_stages}, {"instructions", add_kinds}, {"classes", add_classes}, {"links", add_links}};
   const prof_run_tables *t = &recorded->tables;
   json_t *root = json_pack(
-      "{s:s, s:i, s:b, s:i, s:f, s:I, s:I, s:f, s:I, s:I, s:f, s:f}", "format", "diffpipe-run-profile", "version", 1,
-      "recorded", t->recorded, "workers", t->workers, "bubble_ratio", t->bubble_ratio, "work", (json_int_t)t->work,
+      "{s:s, s:i, s:b, s:i, s:f, s:I, s:I, s:f, s:I, s:I, s:I, s:f, s:f}", "format", "diffpipe-run-profile", "version",
+      1, "recorded", t->recorded, "workers", t->workers, "bubble_ratio", t->bubble_ratio, "work", (json_int_t)t->work,
       "stray", (json_int_t)t->stray, "stray_s", t->stray_s, "lost", (json_int_t)recorded->lost, "steps_left_out",
-      (json_int_t)recorded->join.torn, "recording_s", recorded->recording_s, "events_step_s", recorded->events_s);
+      (json_int_t)(recorded->join.torn + recorded->join.impossible), "steps_impossible",
+      (json_int_t)recorded->join.impossible, "recording_s", recorded->recording_s, "events_step_s", recorded->events_s);
   bool done = root && (!t->recorded || cli_json_put(root, "recording", cost_json(&recorded->cost))) &&
               cli_json_put(root, "step", cli_spread_json(&t->step_time)) &&
               cli_json_put(root, "gaps", cli_spread_json(&t->gaps));
+  json_t *steps = json_array();
+  if (done)
+    done = cli_json_put(root, "steps", steps) && add_steps(steps, recorded);
+  else
+    json_decref(steps);
   for (size_t i = 0; done && i < DP_COUNT_OF(lists); i++) {
     json_t *array = json_array();
     done = cli_json_put(root, lists[i].key, array) && lists[i].add(array, t);

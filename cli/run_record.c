@@ -124,6 +124,8 @@ static void copy_times(const plan_timeline *from, plan_timeline *to) {
   to->step_s = from->step_s;
 }
 
+/* ---- what is kept ---- */
+
 static dp_status keep_timeline(cli_run_record *record, uint64_t number, const plan_timeline *timeline,
                                dp_error *error) {
   if (record->events.count < record->keep) {
@@ -141,6 +143,33 @@ static dp_status keep_timeline(cli_run_record *record, uint64_t number, const pl
   return DP_OK;
 }
 
+static dp_status hold_step(cli_run_record *record, const prof_record *mark, const plan_timeline *timeline,
+                           dp_error *error) {
+  plan_timeline *own = &record->step.timeline;
+  record->held = *mark;
+  record->holds = true;
+  record->has_times = timeline != NULL;
+  if (!timeline) return DP_OK;
+  if (!own->start_s) DP_TRY(plan_timeline_init(record->program, own, error));
+  copy_times(timeline, own);
+  return DP_OK;
+}
+
+static dp_status keep_held(cli_run_record *record, dp_error *error) {
+  if (!record->holds) return DP_OK;
+  record->holds = false;
+  (void)prof_writer_add(record->writer, &record->held);
+  return record->has_times ? keep_timeline(record, record->held.value, &record->step.timeline, error) : DP_OK;
+}
+
+/* By events it is right; it is told of by them where nothing else is. */
+static void drop_held(cli_run_record *record) {
+  dp_error none = DP_ERROR_INIT;
+  if (record->holds && record->has_times && record->events.count == 0)
+    (void)keep_timeline(record, record->held.value, &record->step.timeline, &none);
+  record->holds = false;
+}
+
 dp_status cli_run_record_step(cli_run_record *record, uint64_t number, int64_t from_ns, int64_t to_ns, double step_s,
                               bool usual, const plan_timeline *timeline, dp_error *error) {
   if (record->keep == 0) return DP_OK;
@@ -150,12 +179,12 @@ dp_status cli_run_record_step(cli_run_record *record, uint64_t number, int64_t f
     record->plain++;
     return DP_OK;
   }
-  if (record->writer)
-    (void)prof_writer_add(
-        record->writer,
-        &(prof_record){
-            .kind = PROF_STEP, .device = PROF_NO_DEVICE, .start_ns = from_ns, .end_ns = to_ns, .value = number});
-  return timeline ? keep_timeline(record, number, timeline, error) : DP_OK;
+  if (!record->writer) return timeline ? keep_timeline(record, number, timeline, error) : DP_OK;
+  return hold_step(
+      record,
+      &(prof_record){
+          .kind = PROF_STEP, .device = PROF_NO_DEVICE, .start_ns = from_ns, .end_ns = to_ns, .value = number},
+      timeline, error);
 }
 
 /* ---- which steps ---- */
@@ -168,11 +197,12 @@ void cli_run_record_expect(int64_t steps, cli_run_record *record) {
 }
 
 /* A step of which a process records nothing is told of by none: it is torn. */
-static void turn(cli_run_record *record, bool on) {
+static void turn(cli_run_record *record, const exec_pipeline *pipeline, bool on) {
   const double from_s = dp_clock_s();
   record->switch_s = 0;
   if (on == atomic_load(&record->on)) return;
   atomic_store(&record->on, on);
+  if (!on && pipeline) exec_pipeline_wait_idle(pipeline);
   if (!prof_capture_switch(on)) {
     if (!record->refused) fprintf(stderr, "diffpipe: note: CUPTI does not go on: what follows is not in the profile\n");
     record->refused = true;
@@ -181,12 +211,15 @@ static void turn(cli_run_record *record, bool on) {
   record->switch_s = dp_clock_s() - from_s;
 }
 
-dp_status cli_run_record_next(exec_transport *transport, cli_run_record *record, dp_error *error) {
+dp_status cli_run_record_next(exec_transport *transport, const exec_pipeline *pipeline, cli_run_record *record,
+                              dp_error *error) {
   if (!record->writer) return DP_OK;
   bool on = exec_process(transport) == 0 && prof_pace_next(&record->pace);
   DP_TRY(exec_broadcast(transport, &on, sizeof on, error));
-  turn(record, on);
-  return DP_OK;
+  const dp_status status = on ? keep_held(record, error) : DP_OK;
+  drop_held(record);
+  turn(record, pipeline, on);
+  return on ? exec_agree(transport, status, error) : DP_OK;
 }
 
 bool cli_run_record_slows(const cli_run_record *record) {
@@ -265,18 +298,20 @@ dp_status cli_run_record_begin(const char *run_folder, exec_transport *transport
             exec_process(transport), why.text);
   DP_TRY(exec_maximum(transport, &failed, error));
   if (!failed) return DP_OK;
-  cli_run_record_end(record);
+  cli_run_record_end(NULL, record);
   prof_writer_free(record->writer);
   record->writer = NULL;
   return exec_agree(transport, remove_records(record->folder, error), error);
 }
 
-void cli_run_record_end(cli_run_record *record) {
+void cli_run_record_end(const exec_pipeline *pipeline, cli_run_record *record) {
   if (!record->writer) return;
   if (record->has_thread) {
     atomic_store(&record->stop, true);
     (void)pthread_join(record->thread, NULL);
     record->has_thread = false;
+    drop_held(record);
+    if (pipeline) exec_pipeline_wait_idle(pipeline);
     (void)prof_capture_switch(false);
     prof_capture_finish();
     write_nodes(record);
@@ -285,8 +320,9 @@ void cli_run_record_end(cli_run_record *record) {
 }
 
 void cli_run_record_free(cli_run_record *record) {
-  cli_run_record_end(record);
+  cli_run_record_end(NULL, record);
   prof_writer_free(record->writer);
+  plan_timeline_free(&record->step.timeline);
   for (size_t e = 0; e < record->events.count; e++) plan_timeline_free(&record->events.items[e].timeline);
   dp_array_free(&record->events);
   if (record->has_nodes) prof_nodes_free(&record->nodes);
@@ -345,14 +381,17 @@ static void list_steps(const cli_run_record *record, const cli_run_recorded *rec
 }
 
 /* The same steps that the tables tell of. */
-static double events_s(const cli_run_record *record, const prof_run_tables *tables) {
+static void take_events(const cli_run_record *record, cli_run_recorded *recorded) {
   double found[CLI_RUN_RECORD_MOST];
   size_t count = 0;
-  for (size_t e = 0; e < record->events.count && count < CLI_RUN_RECORD_MOST; e++)
-    for (size_t s = 0; s < tables->step_count; s++)
-      if (tables->steps[s].number == record->events.items[e].number)
-        found[count++] = record->events.items[e].timeline.step_s;
-  return dp_median(found, count);
+  for (size_t s = 0; s < recorded->tables.step_count; s++) {
+    recorded->step_events_s[s] = 0;
+    for (size_t e = 0; e < record->events.count; e++)
+      if (recorded->tables.steps[s].number == record->events.items[e].number)
+        recorded->step_events_s[s] = record->events.items[e].timeline.step_s;
+    if (recorded->step_events_s[s] > 0) found[count++] = recorded->step_events_s[s];
+  }
+  recorded->events_s = dp_median(found, count);
 }
 
 dp_status cli_run_recorded_of(const cli_run_record *record, cli_run_recorded *recorded, dp_error *error) {
@@ -363,7 +402,7 @@ dp_status cli_run_recorded_of(const cli_run_record *record, cli_run_recorded *re
   if (status == DP_OK) list_steps(record, &made, sources, &count);
   if (status == DP_OK && count > 0) status = prof_run_tables_of(sources, count, &made.tables, error);
   if (status == DP_OK && record->writer) made.cost = prof_pace_cost_of(&record->pace);
-  if (status == DP_OK) made.events_s = events_s(record, &made.tables);
+  if (status == DP_OK) take_events(record, &made);
   if (status == DP_OK)
     *recorded = made;
   else

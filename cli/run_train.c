@@ -78,7 +78,7 @@ static dp_status take_step(cli_run_job *r, plan_timeline *timeline, dp_error *er
   DP_TRY(exec_session_step(r->session, &report, r->degrade.degraded ? NULL : timeline, error));
   DP_TRY(exec_agree(r->transport, note_step(r, &report, timeline, dp_clock_s() - from_s, from_ns, observed, error),
                     error));
-  DP_TRY(cli_run_record_next(r->transport, &r->record, error));
+  DP_TRY(cli_run_record_next(r->transport, exec_session_pipeline(r->session), &r->record, error));
   DP_TRY(
       exec_agree(r->transport, cli_run_degrade_step(&r->degrade, &r->monitor, report.step, &r->session, error), error));
   if (is_due(train->evaluate_every, report.step)) DP_TRY(cli_run_evaluate(r, error));
@@ -112,7 +112,7 @@ dp_status cli_run_train(cli_run_job *r, dp_error *error) {
   while (status == DP_OK && !r->interrupted && exec_session_done(r->session) < r->steps)
     status = take_step(r, &timeline, error);
   if (cli_run_speaks(r)) dp_progress_end(&r->bar);
-  cli_run_record_end(&r->record);
+  cli_run_record_end(status == DP_OK ? exec_session_pipeline(r->session) : NULL, &r->record);
   plan_timeline_free(&timeline);
   if (status == DP_OK) status = save(r, error);
   if (status == DP_OK && r->interrupted) return cli_run_note_event(r, "interrupted", NULL, error);

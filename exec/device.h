@@ -56,6 +56,7 @@ typedef struct exec_device_kind {
 
   int64_t (*taken)(
       const struct exec_pipeline *p); /* of the memory of the devices here; NULL: the host's memory it is */
+  void (*wait_idle)(const struct exec_pipeline *p); /* for the devices here; NULL: there are none */
 
   /* The least of EXEC_PROBES copies, apart from any worker. */
   dp_status (*probe)(const exec_probe_copy *copy, double *seconds, dp_error *error);

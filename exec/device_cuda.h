@@ -103,6 +103,7 @@ dp_status exec_cuda_fits(const exec_pipeline *p, dp_error *error);
 dp_status exec_cuda_allocate(exec_worker *w, int64_t bytes, char **base, dp_error *error);
 void exec_cuda_release(exec_worker *w, char *base);
 int64_t exec_cuda_taken(const exec_pipeline *p);
+void exec_cuda_wait_idle(const exec_pipeline *p);
 
 /* device_cuda_start.c: from the layout to the first step, and the end */
 dp_status exec_cuda_start(const exec_work *work, exec_worker *w, dp_error *error);

@@ -99,3 +99,13 @@ int64_t exec_cuda_taken(const exec_pipeline *p) {
   }
   return bytes;
 }
+
+/* The parts of a card, too: what synchronises its own context does so with all that were cut out of it. */
+void exec_cuda_wait_idle(const exec_pipeline *p) {
+  bool seen[EXEC_CUDA_MAX_GPUS] = {false};
+  for (int w = p->first_worker; w < p->end_worker; w++) {
+    const int gpu = exec_cuda_of(&p->workers[w])->gpu;
+    if (!seen[gpu] && cudaSetDevice(gpu) == cudaSuccess) (void)cudaDeviceSynchronize();
+    seen[gpu] = true;
+  }
+}

@@ -229,6 +229,10 @@ dp_status exec_pipeline_choose_again(exec_pipeline *p, dp_error *error) {
   return DP_OK;
 }
 
+void exec_pipeline_wait_idle(const exec_pipeline *p) {
+  if (p->work.kind->wait_idle) p->work.kind->wait_idle(p);
+}
+
 int64_t exec_pipeline_device_bytes(const exec_pipeline *p) { return p->work.kind->taken ? p->work.kind->taken(p) : 0; }
 bool exec_pipeline_has(const exec_pipeline *p, int w) { return exec_is_here(p, (uint32_t)w); }
 exec_parameters *exec_pipeline_parameters(exec_pipeline *p, int w) { return &p->workers[w].parameters; }

@@ -96,6 +96,8 @@ dp_status exec_pipeline_choose_again(exec_pipeline *pipeline, dp_error *error);
 
 /* What is taken of the memory of the CUDA devices that its workers here are on, by whomever; 0: there are none. */
 int64_t exec_pipeline_device_bytes(const exec_pipeline *pipeline);
+/* After a step that went well: until these devices are idle, also in queues that are no worker's. */
+void exec_pipeline_wait_idle(const exec_pipeline *pipeline);
 
 /* Whether a worker is in this process; the following are for such ones. */
 bool exec_pipeline_has(const exec_pipeline *pipeline, int worker);

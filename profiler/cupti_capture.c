@@ -110,6 +110,7 @@ typedef struct buffer {
 } buffer;
 
 static struct {
+  pthread_mutex_t calm; /* while CUPTI flushes, or kinds are switched: one after the other; taken before `lock` */
   pthread_mutex_t lock;
   buffer items[PROF_CUPTI_BUFFERS]; /* made: those before `made` */
   int made;
@@ -121,7 +122,10 @@ static struct {
   size_t most;    /* records of a buffer, where its bytes hold more */
   uint64_t taken; /* records since the last flush; of the pump alone */
   prof_cupti convert;
-} capture = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &capture.first, .most = FIRST_RECORDS};
+} capture = {.calm = PTHREAD_MUTEX_INITIALIZER,
+             .lock = PTHREAD_MUTEX_INITIALIZER,
+             .last = &capture.first,
+             .most = FIRST_RECORDS};
 
 /* With `lock`. Whole pages, so that what is never used takes no memory; zeroed, as CUPTI was told. */
 static buffer *take_idle(void) {
@@ -351,15 +355,25 @@ static bool is_started(void) {
   return started;
 }
 
-bool prof_capture_switch(bool on) {
+/* With `calm`, so that a flush of the pump's is over, which may hold what this one is to bring. Not forced: that would
+ * also bring records without times, of what other threads may have just begun, and never bring those again. */
+static bool switch_kinds(bool on) {
   dp_error why = DP_ERROR_INIT;
+  if (on && enable(true, capture.whole_graphs, &why) == DP_OK) return true;
+  if (!on) (void)cupti.cuptiActivityFlushAll(0);
+  disable(capture.whole_graphs);
+  return !on;
+}
+
+bool prof_capture_switch(bool on) {
   if (!is_started()) return false;
   (void)pthread_mutex_lock(&capture.lock);
   capture.off = !on;
   (void)pthread_mutex_unlock(&capture.lock);
-  if (on && enable(true, capture.whole_graphs, &why) == DP_OK) return true;
-  disable(capture.whole_graphs);
-  return !on;
+  (void)pthread_mutex_lock(&capture.calm);
+  const bool done = switch_kinds(on);
+  (void)pthread_mutex_unlock(&capture.calm);
+  return done;
 }
 
 static void convert(buffer *b) {
@@ -394,16 +408,22 @@ static void limit_buffers(void) {
   capture.taken = 0;
 }
 
+static void flush_all(uint32_t flag) {
+  (void)pthread_mutex_lock(&capture.calm);
+  (void)cupti.cuptiActivityFlushAll(flag);
+  (void)pthread_mutex_unlock(&capture.calm);
+}
+
 void prof_capture_pump(bool flush) {
   if (!is_started()) return;
-  if (flush) (void)cupti.cuptiActivityFlushAll(0);
+  if (flush) flush_all(0);
   pump();
   if (flush) limit_buffers();
 }
 
 void prof_capture_finish(void) {
   if (!is_started()) return;
-  (void)cupti.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   pump();
   leave_nodes();
 }
@@ -411,6 +431,7 @@ void prof_capture_finish(void) {
 /* No lock is held across fork: CUPTI may wait for its own there while one of its threads waits for ours. The lists may
  * be torn in the child, which does not use them. */
 void prof_capture_child(void) {
+  (void)pthread_mutex_init(&capture.calm, NULL);
   (void)pthread_mutex_init(&capture.lock, NULL);
   capture.started = false;
 }

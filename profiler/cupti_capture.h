@@ -24,8 +24,10 @@ typedef void (*prof_capture_node)(void *data, uint64_t node, uint64_t from);
 void prof_capture_follow(prof_capture_node note, void *data);
 uint32_t prof_capture_graph(void *graph); /* of a cudaGraphExec_t the upper half of its nodes' ids; 0: not known */
 /* Records kernels, copies, memsets and calls of CUDA no more, or again; memory, overhead and devices always. Where no
- * work is under way, as between two steps: of what is, there may be a record or none. What CUPTI makes of graphs depends
- * on what is on when they are launched. False: CUPTI refuses, and nothing more is recorded until a later call is not
+ * work is under way, as between two steps when the devices were waited for: of what is, there may be a record or none.
+ * What CUPTI makes of graphs depends on what is on when they are launched. Before it switches off it takes all records
+ * that are complete: of a graph's kernels CUPTI 13.0 looks up the times only then, and a launch that came between, which
+ * is not recorded, has put its own there. False: CUPTI refuses, and nothing more is recorded until a later call is not
  * refused. */
 bool prof_capture_switch(bool on);
 /* Turns what CUPTI brought into records and writes them; with `flush` asks it first for buffers that are not full but

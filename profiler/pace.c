@@ -22,15 +22,15 @@ static double cost_of(const prof_pace *p) {
 
 /* ---- which steps ---- */
 
-/* How many of the steps that are left can still be recorded, in whole bursts, a burst and the one after it between plain
+/* How many of the steps that are left can still be kept, in whole bursts, a burst and the one after it between plain
  * ones, and within the bound. */
 static int64_t room(const prof_pace *p) {
   const int64_t most = (p->steps - p->done) / (2 * PROF_PACE_BURST + 1);
   const double cost = cost_of(p);
-  if (p->bursts == 0 || cost <= 0) return most * PROF_PACE_BURST;
+  if (p->bursts == 0 || cost <= 0) return most * PROF_PACE_KEPT;
   const double steps = PROF_PACE_AIM * p->bound * (double)p->steps / cost - (double)p->taken;
   const double paid = fmax(0, floor(steps / PROF_PACE_BURST));
-  return PROF_PACE_BURST * (paid < (double)most ? (int64_t)paid : most);
+  return PROF_PACE_KEPT * (paid < (double)most ? (int64_t)paid : most);
 }
 
 static bool is_paid(const prof_pace *p) {
@@ -41,8 +41,9 @@ static bool is_paid(const prof_pace *p) {
 /* How long the burst is that begins now; 0: none does. */
 static int64_t burst_of(const prof_pace *p) {
   const int64_t left = p->steps - p->done;
-  const int64_t missing = p->keep - p->recorded;
-  if (room(p) < missing) return left <= missing ? left : 0;
+  const int64_t missing = p->keep - p->kept;
+  if (left < 2) return 0; /* it would keep none */
+  if (room(p) < missing) return left <= missing + 1 ? left : 0;
   if (p->since < PROF_PACE_BURST || (p->bursts >= PROF_PACE_TRIALS && !is_paid(p))) return 0;
   return left < PROF_PACE_BURST ? left : PROF_PACE_BURST;
 }
@@ -95,6 +96,7 @@ void prof_pace_step(prof_pace *p, double step_s, double switch_s, bool usual) {
   }
   p->left--;
   p->burst += usual;
+  p->kept += usual && p->left > 0;
   if (usual) p->recorded_s[p->recorded++ % PROF_PACE_TIMES] = step_s;
 }
 

@@ -2,15 +2,17 @@
  * and what one that is costs, by the run's own steps.
  *
  * The first PROF_PACE_COLD steps are recorded, since graphs are made in them, and count for nothing. Then steps are
- * recorded in bursts of PROF_PACE_BURST, with at least as many plain ones between two. What switching off leaves behind
- * falls into the step after a burst, so that one is counted with the burst. Terms, by plain steps:
+ * recorded in bursts of PROF_PACE_BURST, with at least as many plain ones between two. The last of a burst is not kept:
+ * CUPTI 13.0 gave kernels of CUDA graphs in it the ends of later, plain launches. It costs as much as the others. What
+ * switching off leaves behind falls into the step after a burst, so that one is counted with the burst. Terms, by plain
+ * steps:
  *   base  the median of the last PROF_PACE_BASE plain steps before a burst
  *   c     what a recorded step costs: the median over bursts of what their steps and the one after took longer than as
  *         many bases, and the switching, by their recorded steps * base
  *   cost  of the run: c * recorded steps, cold ones too, by all its steps
  * After PROF_PACE_TRIALS bursts another one begins when the cost with it is at most PROF_PACE_AIM of the bound, so the
  * trials themselves are worked off, too. Where as many as are to be kept cannot be recorded so in the steps that are
- * left, the run is too short: what is missing is recorded at its end, whatever it costs.
+ * left, the run is too short: what is missing, and one more, is recorded at its end, whatever it costs.
  */
 #ifndef DP_PROFILER_PACE_H
 #define DP_PROFILER_PACE_H
@@ -21,7 +23,8 @@
 
 enum {
   PROF_PACE_COLD = 3,
-  PROF_PACE_BURST = 4,
+  PROF_PACE_BURST = 5,
+  PROF_PACE_KEPT = PROF_PACE_BURST - 1,
   PROF_PACE_TRIALS = 2,
   PROF_PACE_BASE = 8,
   PROF_PACE_MEASURED = 16, /* bursts whose costs are kept */
@@ -34,9 +37,10 @@ typedef enum prof_pace_kind { PROF_PACE_WARMS, PROF_PACE_RECORDED, PROF_PACE_AFT
 
 typedef struct prof_pace { /* prof_pace_begin fills it */
   double bound;
-  int64_t steps, keep;   /* that the run is to do, and of which records are kept */
+  int64_t steps, keep;   /* that the run is to do, and of which records are to be kept */
   int64_t done, taken;   /* steps that were, and those of them that recorded, cold ones too */
   int64_t recorded;      /* usual steps that recorded, without cold ones */
+  int64_t kept;          /* those of them that were not the last of a burst */
   prof_pace_kind kind;   /* of the step that is asked about */
   int64_t left;          /* of the burst */
   int64_t since;         /* plain steps since the last burst */

@@ -4,6 +4,8 @@
  *
  * FAKE_CUPTI=busy: another tool has it. forbidden: kernels are. old: an older version. held: no buffer is complete
  * before it is full, but by a forced flush. lost: the kernels of each step have no time, and 3 records were dropped.
+ * As CUPTI 13.0 does, it gives kernels of graphs wrong ends that it did not bring before their kind was switched off:
+ * those of the last step, or (late, which is held, too) all.
  */
 #define _GNU_SOURCE
 #include <cupti.h>
@@ -31,6 +33,7 @@ static struct {
   int steps;
   CUpti_CallbackFunc told; /* of resources */
   uint32_t off;            /* of graphs' correlations, once kernels were off: as CUPTI 13.0 has it */
+  size_t last;             /* bytes of the buffer before those of the last step */
   bool wanted[64];
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -69,11 +72,6 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   if (is("forbidden") && kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
   fake.enabled[kind] = true;
   if (kind == CUPTI_ACTIVITY_KIND_RUNTIME) memset(fake.denied, 0, sizeof fake.denied); /* it overrides them */
-  return CUPTI_SUCCESS;
-}
-CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
-  fake.enabled[kind] = false;
-  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) fake.off = 1000000;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, uint8_t enable) {
@@ -144,17 +142,36 @@ CUptiResult cuptiActivityGetNextRecord(uint8_t *bytes, size_t valid, CUpti_Activ
   return CUPTI_SUCCESS;
 }
 
+/* The ends of kernels of graphs in the buffer become those of a launch three steps later. */
+static void spoil(void) {
+  CUpti_Activity *record = NULL;
+  while (fake.bytes && cuptiActivityGetNextRecord(fake.bytes, fake.used, &record) == CUPTI_SUCCESS) {
+    CUpti_ActivityKernel10 *kernel = (CUpti_ActivityKernel10 *)(void *)record;
+    const bool is_late = is("late") || (size_t)((uint8_t *)record - fake.bytes) >= fake.last;
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && kernel->graphNodeId && is_late)
+      kernel->end += 261000000;
+  }
+}
+CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+  (void)pthread_mutex_lock(&fake.lock);
+  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && fake.enabled[kind]) spoil();
+  fake.enabled[kind] = false;
+  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) fake.off = 1000000;
+  (void)pthread_mutex_unlock(&fake.lock);
+  return CUPTI_SUCCESS;
+}
+
 /* With the lock, as CUPTI calls with locks of its own. */
 static void complete(void) {
   if (!fake.bytes) return;
   fake.complete(NULL, 0, fake.bytes, fake.size, fake.used);
   fake.bytes = NULL;
-  fake.used = fake.records = 0;
+  fake.used = fake.records = fake.last = 0;
 }
 
 CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   (void)pthread_mutex_lock(&fake.lock);
-  if (flag || !is("held")) complete();
+  if (flag || !(is("held") || is("late"))) complete();
   (void)pthread_mutex_unlock(&fake.lock);
   return CUPTI_SUCCESS;
 }
@@ -287,6 +304,7 @@ void fake_step(int graph) {
   const uint64_t clock = fake.clock ? fake.clock() : 0;
   if (clock > now) now = clock; /* steps never overlap */
   if (fake.steps++ == 0) first();
+  fake.last = fake.used;
   fake.correlation++;
   call(CUPTI_ACTIVITY_KIND_RUNTIME, QUERY);
   call(CUPTI_ACTIVITY_KIND_RUNTIME, COPY);

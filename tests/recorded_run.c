@@ -1,7 +1,8 @@
 /* A run that records itself, without a device: tests/fake_cupti.c, loaded by tests/traced.sh, stands for CUPTI, and its
  * step's work is that of the backward of a program of one worker.
  *
- * usage: recorded_run FOLDER recorded|paced|events
+ * usage: recorded_run FOLDER recorded|paced|held|late|events
+ * held, late: paced, where the last step of each burst, or all of it, has wrong times, by FAKE_CUPTI of that name
  */
 #define _GNU_SOURCE
 #include <check.h>
@@ -24,6 +25,7 @@ static void (*fake_step)(int graph), (*fake_node)(int node, int copy);
 static plan_program program;
 static plan_timeline played;
 static bool paced; /* and its work is a graph's */
+static bool late;  /* all of whose times are wrong */
 static cli_run_record record;
 
 static void find_fake(void) {
@@ -49,7 +51,7 @@ static bool do_step(uint64_t number, bool works) {
   }
   dp_status status =
       cli_run_record_step(&record, number, from_ns, prof_process_now_ns() + 1, on ? 1.05 : 1, true, &played, &error);
-  if (status == DP_OK) status = cli_run_record_next(NULL, &record, &error);
+  if (status == DP_OK) status = cli_run_record_next(NULL, NULL, &record, &error);
   ck_assert_msg(status == DP_OK, "%s", error.text);
   return on;
 }
@@ -58,14 +60,17 @@ static bool do_step(uint64_t number, bool works) {
 static void is_paced(const cli_run_recorded *recorded, uint64_t steps) {
   dp_error error = DP_ERROR_INIT;
   prof_session session = {.slots = NULL};
-  uint64_t kernels = 0, called = 0;
+  uint64_t kernels = 0, called = 0, wrong = 0;
   ck_assert_int_eq(prof_session_read(record.folder, &session, &error), DP_OK);
   for (size_t i = 0; i < session.records.count; i++) {
     kernels += session.records.items[i].kind == PROF_KERNEL;
     called += session.records.items[i].kind == PROF_CALL;
+    wrong += session.records.items[i].kind == PROF_KERNEL &&
+             session.records.items[i].end_ns - session.records.items[i].start_ns != 50000;
   }
   ck_assert_uint_eq(kernels, 4 * steps);
-  ck_assert_uint_eq(called, 5 * steps + 1); /* and the allocation */
+  ck_assert_uint_eq(called, 5 * steps + 1);               /* and the allocation */
+  ck_assert((wrong == 0) == (strcmp(how, "paced") == 0)); /* each is brought before its kind is switched off */
   prof_session_free(&session);
   ck_assert(recorded->cost.known);
   ck_assert_int_eq(recorded->cost.done, LONG);
@@ -137,8 +142,9 @@ START_TEST(a_run_records_itself) {
   plan_plan plan;
   cli_run_recorded recorded;
   const bool works = strcmp(how, "events") != 0;
-  uint64_t last[KEPT], steps = 0;
-  paced = strcmp(how, "paced") == 0;
+  uint64_t last[KEPT], steps = 0, kept = 0;
+  late = strcmp(how, "late") == 0;
+  paced = late || strcmp(how, "paced") == 0 || strcmp(how, "held") == 0;
   reference_chain(2, 1e-3, 2e-3, -1, 1000, &chain);
   reference_plan_make(&one, &chain, &plan);
   ck_assert_int_eq(plan_compile(&plan, &chain, &program, &error), DP_OK);
@@ -152,20 +158,25 @@ START_TEST(a_run_records_itself) {
   if (works) find_fake();
   if (paced) capture();
   cli_run_record_expect(paced ? LONG : STEPS, &record);
-  for (uint64_t s = 1; s <= (paced ? LONG : STEPS); s++)
-    if (do_step(s, works) || !works) last[steps++ % KEPT] = s;
-  cli_run_record_end(&record);
+  for (uint64_t s = 1; s <= (paced ? LONG : STEPS); s++) {
+    const bool on = do_step(s, works) || !works;
+    steps += on;
+    if (on && (record.on || !works)) last[kept++ % KEPT] = s; /* the last of a burst is not kept */
+  }
+  cli_run_record_end(NULL, &record);
   const dp_status status = cli_run_recorded_of(&record, &recorded, &error);
   ck_assert_msg(status == DP_OK, "%s", error.text);
   ck_assert_uint_eq(recorded.tables.step_count, KEPT);
-  for (uint64_t s = 0; s < KEPT; s++) ck_assert_uint_eq(recorded.tables.steps[s].number, last[(steps + s) % KEPT]);
+  for (uint64_t s = 0; s < KEPT; s++) ck_assert_uint_eq(recorded.tables.steps[s].number, last[(kept + s) % KEPT]);
   ck_assert_double_eq_tol(recorded.events_s, played.step_s, 1e-12);
-  if (works) is_recorded(&recorded);
-  if (paced) is_of_units(&recorded.tables);
+  ck_assert_double_eq_tol(recorded.step_events_s[KEPT - 1], played.step_s, 1e-12);
+  ck_assert_uint_eq(recorded.join.impossible, late ? KEPT : 0);
+  if (works && !late) is_recorded(&recorded);
+  if (paced && !late) is_of_units(&recorded.tables);
   if (paced) is_paced(&recorded, steps);
   if (paced) write_profile(&recorded, &chain);
   ck_assert(paced || steps == STEPS);
-  ck_assert(works == recorded.tables.recorded);
+  ck_assert((works && !late) == recorded.tables.recorded);
   cli_run_recorded_free(&recorded);
   cli_run_record_free(&record);
   plan_timeline_free(&played);

@@ -119,6 +119,7 @@ one "a program that is watched" watched
 itself() { # PATTERN HOW: what is said
   mkdir -p run && says 0 "$1" "$build/tests/recorded_run" run "$2"
 }
+writes() { mkdir -p "$1" && says 0 "wrote $1: profile.txt" "$build/tests/recorded_run" "$1" "$1"; }
 quiet() { # says nothing on stderr
   "$@" >out 2>err && [ ! -s err ] || { cat out err; return 1; }
 }
@@ -131,6 +132,12 @@ costs() { # what recording costs, in words and figures
     grep -q '"run_overhead": 0.01' paced/profile.json && grep -q '"step_overhead": 0.0[45]' paced/profile.json || { head -5 paced/profile.txt; return 1; }
 }
 one "tells what that costs" costs
+FAKE_CUPTI=held one "the last step of a burst has wrong times, and is not told of" writes held
+spoilt() { # by events, and it says why
+  FAKE_CUPTI=late writes late && grep -q '^4 steps left out: records with times that cannot be$' late/profile.txt &&
+    grep -q '"steps_impossible": 4,' late/profile.json && grep -q '"recorded": false,' late/profile.json || { head -5 late/profile.txt; return 1; }
+}
+one "steps with times that cannot be are left out" spoilt
 units() { # of the model, by the nodes of its graphs
   grep -qE '^ *units\.1 +0 +1 +0\.000 s +50\.0 us +24\.[0-9] % +gemm 100 %$' paced/profile.txt && [ "$(grep -c '"unit": [01]' paced/profile.json)" -eq 2 ] ||
     { grep -A4 'Units of the model' paced/profile.txt; return 1; }
