@@ -219,6 +219,7 @@ static dp_status fit(reading *r, const char *folder, plan_profile *profile, cli_
   const plan_worker_memory *memory = &r->prediction->memory.workers[0];
   const plan_profile_run run = {.timeline = &r->timeline,
                                 .graph = &r->prediction->graph,
+                                .cluster = &r->scenario->cluster,
                                 .recorded = times.units.known ? &times.units : NULL,
                                 .forward_s = r->forward_s,
                                 .backward_s = r->backward_s,

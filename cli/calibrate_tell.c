@@ -210,6 +210,7 @@ dp_status cli_calibrate_tell_run(const plan_profile *profile, const cli_run_told
       printf(
           "  units share their chunk's time as they were measured or predicted: none was recorded (run "
           "--profile-steps, on GPUs)\n");
+    print_links_apart(profile);
     if (told->outliers.length) printf("%s", dp_str_text(&told->outliers));
     return DP_OK;
   }
@@ -219,7 +220,10 @@ dp_status cli_calibrate_tell_run(const plan_profile *profile, const cli_run_told
                            (json_int_t)profile->held_out, "held_out_error", profile->held_out_error,
                            "optimizer_s_per_parameter", part->optimizer_s_per_parameter, "instruction_s",
                            part->instruction_s, "outliers", dp_str_text(&told->outliers));
-  if (!root) return dp_fail_memory(error);
+  if (!root || !add_links(root, profile)) {
+    json_decref(root);
+    return dp_fail_memory(error);
+  }
   const dp_status status = cli_json_print(root, error);
   json_decref(root);
   return status;

@@ -422,3 +422,8 @@ void plan_cluster_free(plan_cluster *cluster) {
   dp_arena_free(&cluster->arena);
   *cluster = (plan_cluster){0};
 }
+
+bool plan_devices_are_apart(const plan_device *a, const plan_device *b) {
+  return !plan_device_is_processor(a->model) && !plan_device_is_processor(b->model) && a->node == b->node &&
+         a->card != b->card && a->parts == 1 && b->parts == 1;
+}

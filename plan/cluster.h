@@ -124,6 +124,9 @@ void plan_cluster_free(plan_cluster *cluster);
  * connected. Allocates nothing; takes time in proportion to the switches of the two nodes, not to the cluster. */
 dp_status plan_cluster_route(const plan_cluster *cluster, int from_device, int to_device, plan_route *route, dp_error *error);
 
+/* Whether two devices are whole GPUs of one machine. */
+bool plan_devices_are_apart(const plan_device *a, const plan_device *b);
+
 /* The row of a class that the cluster's links have; NULL: of another. */
 const plan_link_class *plan_cluster_link_class(const plan_cluster *cluster, const plan_link_model *model);
 

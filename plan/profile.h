@@ -221,6 +221,10 @@ const plan_profile_link *plan_profile_find_link(const plan_profile *profile, pla
  * taken over. DP_NO_MEMORY: they are still the caller's. */
 dp_status plan_profile_set_link(plan_profile *profile, const plan_profile_link *link, dp_error *error);
 
+/* Of points of which a time is 0, not known: it follows from the other by the median ratio of the points that have both.
+ * Then larger never takes less, nor does it beside compute. */
+dp_status plan_profile_fill_points(plan_profile_points *points, dp_error *error);
+
 typedef struct plan_profile_cost {
   double alone_s, busy_s;
   plan_source source;

@@ -1,6 +1,8 @@
 /* Links between whole GPUs in a profile: kept, one of each way, and found. */
+#include <math.h>
 #include <string.h>
 
+#include "base/median.h"
 #include "plan/profile.h"
 
 const char *const plan_profile_way_names[] = {"local",     "host",    "nccl",      "all-reduce",
@@ -24,5 +26,27 @@ dp_status plan_profile_set_link(plan_profile *profile, const plan_profile_link *
   if (!known) return dp_array_push(&profile->links, kept) ? DP_OK : dp_fail_memory(error);
   dp_array_free(&known->points);
   *known = kept;
+  return DP_OK;
+}
+
+dp_status plan_profile_fill_points(plan_profile_points *points, dp_error *error) {
+  DP_ARRAY(double) ratios = {.items = NULL};
+  double alone_s = 0, busy_s = 0;
+  for (size_t i = 0; i < points->count; i++) {
+    const plan_profile_point *at = &points->items[i];
+    if (at->alone_s > 0 && at->busy_s > 0 && !dp_array_push(&ratios, at->busy_s / at->alone_s)) {
+      dp_array_free(&ratios);
+      return dp_fail_memory(error);
+    }
+  }
+  const double ratio = ratios.count ? fmax(1, dp_median(ratios.items, ratios.count)) : 1;
+  dp_array_free(&ratios);
+  for (size_t i = 0; i < points->count; i++) {
+    plan_profile_point *at = &points->items[i];
+    if (at->alone_s <= 0) at->alone_s = at->busy_s / ratio;
+    if (at->busy_s <= 0) at->busy_s = at->alone_s * ratio;
+    at->alone_s = alone_s = fmax(alone_s, at->alone_s);
+    at->busy_s = busy_s = fmax(busy_s, fmax(at->alone_s, at->busy_s));
+  }
   return DP_OK;
 }

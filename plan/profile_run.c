@@ -6,6 +6,7 @@
 
 #include "base/line.h"
 #include "base/median.h"
+#include "plan/profile_run_links.h"
 
 enum { ASIDE = 5 };
 
@@ -190,10 +191,17 @@ static void take_none(fit *f, plan_profile_part *part) {
 
 /* ---- all else ---- */
 
+/* A message that is one of `links`. */
+static bool is_apart(const fit *f, uint32_t recv) {
+  const plan_message *message = &f->program->messages[f->program->instructions[recv].class_id];
+  return plan_profile_is_apart(f->program, f->run->cluster, message);
+}
+
 static dp_status keep_message(fit *f, uint32_t lane, uint32_t i) {
   const plan_instruction *recv = &f->program->instructions[i];
   const double bytes = (double)f->program->messages[recv->class_id].bytes;
   uint32_t by;
+  if (is_apart(f, i)) return DP_OK;
   const double ready = plan_released_s(f->run->timeline, lane, i, &by);
   const double sent = plan_released_s(f->run->timeline, plan_instruction_lane(f->program, recv->peer), recv->peer, &by);
   DP_TRY(push(f, &f->before, f->run->timeline->start_s[i] - fmax(ready, sent)));
@@ -219,7 +227,7 @@ static dp_status keep_compute(fit *f, uint32_t lane, uint32_t i) {
   }
   if (by == PLAN_NO_PEER) return DP_OK;
   const double gap_s = f->run->timeline->start_s[i] - released;
-  if (f->program->instructions[by].opcode == PLAN_RECV) return push(f, &f->after, gap_s);
+  if (f->program->instructions[by].opcode == PLAN_RECV) return is_apart(f, by) ? DP_OK : push(f, &f->after, gap_s);
   return by + 1 == i && by >= f->program->lanes[lane].first ? push(f, &f->gaps, gap_s) : DP_OK;
 }
 
@@ -276,6 +284,7 @@ static dp_status fit_all(fit *f) {
   DP_TRY(add_part(f));
   DP_TRY(add_points(f, &f->messages, f->run->staged ? &profile->staged : &profile->copies));
   DP_TRY(add_points(f, &f->sums, &profile->sums));
+  if (f->run->cluster) DP_TRY(plan_profile_links_of_run(f->run->timeline, f->run->cluster, profile, f->error));
   profile->handover_s = fmax(0, middle(&f->before)) + fmax(0, middle(&f->after));
   profile->optimizer_busy_factor = 1;
   profile->held_out = (int64_t)f->errors.count;

@@ -9,6 +9,7 @@
 #ifndef DP_PLAN_PROFILE_RUN_H
 #define DP_PLAN_PROFILE_RUN_H
 
+#include "plan/cluster.h"
 #include "plan/profile.h"
 #include "plan/timeline.h"
 
@@ -27,6 +28,7 @@ typedef struct plan_recorded_units {
 typedef struct plan_profile_run {
   const plan_timeline *timeline; /* of a training program */
   const graph *graph;
+  const plan_cluster *cluster;          /* NULL: of one machine's processors, or of one card's parts */
   const double *forward_s, *backward_s; /* [unit] in proportion to which the units of a chunk share its passes */
   const plan_recorded_units *recorded;  /* NULL: none were */
   int64_t sms;                          /* of every worker, as the cost model counts them */
@@ -41,7 +43,7 @@ typedef struct plan_profile_run {
 #define PLAN_PROFILE_OUTLIER 1.5
 enum { PLAN_PROFILE_OUTLIERS = 8 };
 
-/* Sets units, parts, copies or staged, sums, handover_s, held_out and held_out_error of an empty profile. `outliers`
+/* Sets units, parts, copies or staged, links (plan/profile_run_links.h), sums, handover_s, held_out and held_out_error of an empty profile. `outliers`
  * gets lines; NULL: nobody asks. `recorded_share`: of the time of passes, what is of units that were recorded; NULL. */
 dp_status plan_profile_of_run(const plan_profile_run *run, plan_profile *profile, dp_str *outliers,
                               double *recorded_share, dp_error *error);

@@ -130,29 +130,6 @@ static dp_status fit_line(links_maker *m, const plan_profile_points *points, boo
   return done ? DP_OK : dp_fail_memory(m->error);
 }
 
-static dp_status fill_points(links_maker *m, prof_link *link) {
-  links_series ratios = {.items = NULL};
-  double alone_s = 0, busy_s = 0;
-  for (size_t i = 0; i < link->points.count; i++) {
-    const plan_profile_point *at = &link->points.items[i];
-    link->beside_known = link->beside_known || at->busy_s > 0;
-    if (at->alone_s > 0 && at->busy_s > 0 && !dp_array_push(&ratios, at->busy_s / at->alone_s)) {
-      dp_array_free(&ratios);
-      return dp_fail_memory(m->error);
-    }
-  }
-  const double ratio = ratios.count ? fmax(1, links_middle(&ratios)) : 1;
-  dp_array_free(&ratios);
-  for (size_t i = 0; i < link->points.count; i++) {
-    plan_profile_point *at = &link->points.items[i];
-    if (at->alone_s <= 0) at->alone_s = at->busy_s / ratio;
-    if (at->busy_s <= 0) at->busy_s = at->alone_s * ratio;
-    at->alone_s = alone_s = fmax(alone_s, at->alone_s);
-    at->busy_s = busy_s = fmax(busy_s, fmax(at->alone_s, at->busy_s));
-  }
-  return DP_OK;
-}
-
 static dp_status find_error(links_maker *m, const messages *all, prof_link *link) {
   links_series errors = {.items = NULL};
   bool done = true;
@@ -178,7 +155,9 @@ static dp_status find_way(links_maker *m, prof_way way, messages *all) {
   DP_TRY(find_points(m, all, &link->points));
   DP_TRY(fit_line(m, &link->points, false, &link->line));
   DP_TRY(fit_line(m, &link->points, true, &link->beside_line));
-  DP_TRY(fill_points(m, link));
+  for (size_t i = 0; i < link->points.count; i++)
+    link->beside_known = link->beside_known || link->points.items[i].busy_s > 0;
+  DP_TRY(plan_profile_fill_points(&link->points, m->error));
   return find_error(m, all, link);
 }
 

@@ -73,15 +73,10 @@ static dp_status shared_message(sim_predictor *p, const plan_profile *profile, c
 
 /* ---- between whole GPUs ---- */
 
-static bool are_apart(const plan_device *a, const plan_device *b) {
-  return !plan_device_is_processor(a->model) && !plan_device_is_processor(b->model) && a->node == b->node &&
-         a->card != b->card && a->parts == 1 && b->parts == 1;
-}
-
 static const plan_profile_link *apart_link(const sim_predictor *p, const plan_profile *profile, int from, int to,
                                            const plan_route *route) {
   const plan_plan *plan = &p->out->plan;
-  if (!are_apart(device_of(p, from), device_of(p, to)) || !route->limiting) return NULL;
+  if (!plan_devices_are_apart(device_of(p, from), device_of(p, to)) || !route->limiting) return NULL;
   switch (plan_transport_of(plan, &p->scenario->cluster, from, to)) {
     case PLAN_TRANSPORT_LOCAL:
       return plan_profile_find_link(profile, PLAN_PROFILE_LOCAL, route->limiting->name);
@@ -167,7 +162,7 @@ static const plan_profile_link *sum_link(const sim_predictor *p, const uint32_t 
   if (!profile || p->out->plan.nccl_sms) return NULL;
   for (int m = 1; m < count; m++)
     if (common_profile(p, (int)members[0], (int)members[m]) != profile ||
-        !are_apart(device_of(p, (int)members[m - 1]), device_of(p, (int)members[m])))
+        !plan_devices_are_apart(device_of(p, (int)members[m - 1]), device_of(p, (int)members[m])))
       return NULL;
   return plan_profile_find_link(profile, PLAN_PROFILE_ALL_REDUCE, limiting->name);
 }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "plan/nccl.h"
 #include "plan/profile_rows.h"
+#include "plan/profile_run_links.h"
 #include "sim/assumptions.h"
 #include "tests/scratch.h"
 #include "tests/sim_texts.h"
@@ -298,6 +299,50 @@ START_TEST(kernels_of_nccl_slow_compute_as_recorded) {
 }
 END_TEST
 
+/* ---- from a step, as a run measures it ---- */
+
+static const plan_profile_link *learn(plan_profile *profile, plan_profile_way way, const char *link) {
+  plan_profile_free(profile);
+  OK(plan_profile_links_of_run(&r.prediction.timeline, &r.scenario.cluster, profile, &error));
+  return plan_profile_find_link(profile, way, link);
+}
+
+/* What a step was predicted with is found in it again. */
+START_TEST(links_of_a_step_are_learnt) {
+  plan_profile_link links[] = {local, local, local};
+  plan_profile profile = {.device = NULL};
+  double bytes;
+  links[1].way = PLAN_PROFILE_NCCL;
+  links[1].link = "nvlink4-nccl";
+  links[1].link_bytes_per_s = 371e9;
+  links[1].link_latency_s = 11.2e-6;
+  links[2].way = PLAN_PROFILE_ALL_REDUCE;
+  write_profile(links, 3);
+  for (int i = 0; i < 2; i++) {
+    for (int busy = 0; busy < 2; busy++) {
+      const double seconds = message_s(two, i ? "transport = \"nccl\"\n" : "", busy, &bytes);
+      const plan_profile_link *link = learn(&profile, links[i].way, links[i].link);
+      ck_assert_ptr_nonnull(link);
+      ck_assert(link->gpus == 2 && link->link_bytes_per_s == links[i].link_bytes_per_s);
+      const plan_profile_point at = plan_profile_at(link->points.items, link->points.count, bytes);
+      near(busy ? at.busy_s : at.alone_s, seconds);
+      ck_assert_uint_eq(profile.links.count, 1);
+    }
+  }
+  const double sum_s = all_reduce_s(two, 2, &bytes);
+  const plan_profile_link *sum = learn(&profile, PLAN_PROFILE_ALL_REDUCE, "nvlink4");
+  ck_assert_ptr_nonnull(sum);
+  near(sum->points.items[sum->points.count - 1].alone_s, sum_s);
+  near(sum->points.items[sum->points.count - 1].bytes, bytes);
+  (void)message_s(parts, "", true, &bytes); /* of one card: it has none */
+  ck_assert_ptr_null(learn(&profile, PLAN_PROFILE_LOCAL, "nvlink4"));
+  (void)message_s(two, "transport = \"nccl\"\nnccl_sms = 20\n", true, &bytes);
+  ck_assert_ptr_null(learn(&profile, PLAN_PROFILE_NCCL, "nvlink4-nccl"));
+  ck_assert_uint_eq(profile.links.count, 0);
+  plan_profile_free(&profile);
+}
+END_TEST
+
 /* ---- from what tests/bench_cuda_links wrote ---- */
 
 #define ROW(name, gpus, flows, bytes, us, beside, more)                                                 \
@@ -391,6 +436,7 @@ int main(void) {
                                 the_norm_is_taken_before_workers_meet_over_it_whichever_way,
                                 a_profile_without_work_leaves_it_to_the_curves,
                                 kernels_of_nccl_slow_compute_as_recorded,
+                                links_of_a_step_are_learnt,
                                 rows_of_nccl_become_links,
                                 rows_that_are_wrong_are_refused};
   return suite_run("sim_links", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
