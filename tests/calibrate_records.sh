@@ -67,7 +67,10 @@ added() {
     grep -q '"way": "local"' more.json && cmp <(sed '1,/"sums"/d' links.json) <(sed '1,/"sums"/d' more.json)
 }
 
+as_run() { "$diffpipe" calibrate two.toml --backend cuda --from records --out cuda.json >said.txt && grep -q '"implementation": "cuda"' cuda.json; }
+
 one "links come of records" learn
+one "links for runs of our own" as_run
 one "and are told" told
 one "a profile of links alone is read" read_by_all
 one "links are added to a profile" added
