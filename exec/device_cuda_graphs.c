@@ -55,7 +55,8 @@ static bool instantiate(exec_worker *w, exec_cuda_record *record, cudaGraph_t ma
     (void)cudaGetLastError();
     return false;
   }
-  (void)kern_cuda_check(exec_cuda_of(w)->kernels, result, "cudaGraphInstantiate(&record->graph, made, 0)");
+  if (!kern_cuda_check(exec_cuda_of(w)->kernels, result, "cudaGraphInstantiate(&record->graph, made, 0)"))
+    record->graph = NULL;
   return true;
 }
 

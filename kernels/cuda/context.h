@@ -57,17 +57,17 @@ bool kern_cuda_check_dnn(kern_cuda *context, cudnnStatus_t result, const char *w
  *             went well the second time (cuDNN 9.19, H200); none was dropped.
  *
  * Engines whose clusters a part can never launch are none of these: all are run before they are chosen. */
-/* No other thread's plan runs until it is released; a thread's own ones do. For what must find kernels' attributes as the
- * plans of the thread have set them: a graph of their launches is checked against these when it is instantiated ("too
- * many resources requested for launch", seen on four parts of an H200 whose workers recorded side by side). */
-void kern_cuda_hold_plans(void);
-void kern_cuda_release_plans(void);
 cudnnStatus_t kern_cuda_execute(kern_cuda *context, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack);
 typedef struct kern_cuda_plan_counts { /* of this process, so far */
   uint64_t dropped, failed, mended;    /* errors left by others; launches that failed; of them, went well the second time */
   cudaError_t dropped_last, failed_last;
 } kern_cuda_plan_counts;
 void kern_cuda_count_plans(kern_cuda_plan_counts *counts);
+/* No other thread's plan runs until it is released; a thread's own ones do. For what must find kernels' attributes as the
+ * plans of the thread have set them: a graph of their launches is checked against these when it is instantiated ("too
+ * many resources requested for launch", seen on four parts of an H200 whose workers recorded side by side). */
+void kern_cuda_hold_plans(void);
+void kern_cuda_release_plans(void);
 void kern_cuda_fail(kern_cuda *context, dp_status status, const char *format, ...)
 #ifdef __GNUC__
     __attribute__((format(printf, 3, 4)))
