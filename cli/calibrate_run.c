@@ -18,7 +18,7 @@ typedef struct reading {
   const sim_prediction *prediction;
   dp_document timeline_file, comparison_file;
   plan_timeline timeline;
-  double *forward_s, *backward_s; /* [unit] */
+  double *forward_s, *backward_s, *again; /* [unit] as plan_profile_run has them */
   double step_s;
   dp_error *error;
 } reading;
@@ -102,10 +102,11 @@ static dp_status read_units(reading *r, const char *path) {
                       units ? units->count : 0, count);
   for (size_t u = 0; u < count; u++) {
     const double least = 0.1; /* of a backward, beside what it runs again */
+    r->again[u] = sim_cost_again_share(&r->prediction->own.kinds[0].context, &r->prediction->graph, (int)u);
     r->forward_s[u] = unit_s(units->items[u], "forward");
     r->backward_s[u] = unit_s(units->items[u], "backward");
     if (recompute && recompute[u])
-      r->backward_s[u] = fmax(least * r->backward_s[u], r->backward_s[u] - r->forward_s[u]);
+      r->backward_s[u] = fmax(least * r->backward_s[u], r->backward_s[u] - r->again[u] * r->forward_s[u]);
   }
   return DP_OK;
 }
@@ -204,9 +205,10 @@ static dp_status compare_with_curves(const reading *r, plan_profile *profile) {
 static dp_status fit(reading *r, const char *folder, plan_profile *profile, cli_run_told *told) {
   dp_str path = {0};
   const size_t units = r->prediction->graph.units.count;
-  r->forward_s = calloc(2 * units + 1, sizeof *r->forward_s);
+  r->forward_s = calloc(3 * units + 1, sizeof *r->forward_s);
   if (!r->forward_s) return dp_fail_memory(r->error);
   r->backward_s = r->forward_s + units;
+  r->again = r->backward_s + units;
   dp_str_addf(&path, "%s/timeline.json", folder);
   dp_status status = path.failed ? dp_fail_memory(r->error) : read_timeline(r, path.text);
   dp_str_clear(&path);
@@ -223,6 +225,7 @@ static dp_status fit(reading *r, const char *folder, plan_profile *profile, cli_
                                 .recorded = times.units.known ? &times.units : NULL,
                                 .forward_s = r->forward_s,
                                 .backward_s = r->backward_s,
+                                .again = r->again,
                                 .sms = r->scenario->cluster.devices.items[0].sm_count,
                                 .sharers = sharers_of(r),
                                 .staged = is_staged(r),

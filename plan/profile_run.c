@@ -110,12 +110,14 @@ static dp_status add_unit(fit *f, int unit, plan_profile_pass pass, double secon
   return made.unit && made.name && dp_array_push(&f->profile->units, made) ? DP_OK : dp_fail_memory(f->error);
 }
 
+static double again_of(const fit *f, uint32_t unit) { return f->run->again ? f->run->again[unit] : 1; }
+
 /* A backward also runs forward again what is recomputed. */
 static double share_of(const fit *f, const plan_work *work, uint32_t unit) {
   const uint8_t *recompute = f->program->plan->recompute;
   if (work->opcode == PLAN_FORWARD) return f->run->forward_s[unit];
   const bool again = recompute && recompute[unit] && work->opcode != PLAN_BACKWARD_WEIGHT;
-  return f->run->backward_s[unit] + (again ? f->run->forward_s[unit] : 0);
+  return f->run->backward_s[unit] + (again ? again_of(f, unit) * f->run->forward_s[unit] : 0);
 }
 
 static dp_status add_work(fit *f, const plan_work *work, double seconds, dp_str *scratch) {
@@ -148,7 +150,7 @@ static dp_status add_recorded_work(fit *f, uint32_t w, double seconds, dp_str *s
     const double all_s = unit_s[u] * seconds / sum_s, least = 0.1; /* of a backward, beside what it runs again */
     const bool again =
         recompute && recompute[u] && (work->opcode == PLAN_BACKWARD || work->opcode == PLAN_BACKWARD_INPUT);
-    const double own_s = again ? fmax(least * all_s, all_s - f->forward_s[u]) : all_s;
+    const double own_s = again ? fmax(least * all_s, all_s - again_of(f, u) * f->forward_s[u]) : all_s;
     if (work->opcode == PLAN_FORWARD) f->forward_s[u] = all_s;
     DP_TRY(add_unit(f, (int)u, pass_of(work->opcode), fmax(1e-9, own_s), scratch));
   }

@@ -30,6 +30,7 @@ typedef struct plan_profile_run {
   const graph *graph;
   const plan_cluster *cluster;          /* NULL: of one machine's processors, or of one card's parts */
   const double *forward_s, *backward_s; /* [unit] in proportion to which the units of a chunk share its passes */
+  const double *again;                  /* [unit] share of a forward that its recomputation adds; NULL: all of each */
   const plan_recorded_units *recorded;  /* NULL: none were */
   int64_t sms;                          /* of every worker, as the cost model counts them */
   int sharers;                          /* workers of a device */

@@ -95,6 +95,9 @@ double sim_cost_instruction_issue_s(const sim_cost_context *context);
 
 /* Device seconds of one instruction beside its ops: what a device that issues its own work spends on it. */
 double sim_cost_instruction_s(const sim_cost_context *context);
+/* The share of a unit's forward that its recomputation adds to a backward without it: the rest nobody reads then, or that
+ * backward makes again anyway. */
+double sim_cost_again_share(const sim_cost_context *context, const graph *model, int unit);
 /* By a profile of units: of the chunk that takes the model's inputs, and of the one that has the loss. */
 double sim_cost_forward_s(const sim_cost_context *context, bool feeds, bool has_loss);
 /* Of a worker's gradients, before the workers meet over it; 0: it is part of the optimizer's step. */

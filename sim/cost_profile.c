@@ -94,10 +94,10 @@ static bool is_run_again(const graph *model, const graph_unit *unit, int o, cons
   return op->saved_extra_bytes > 0;
 }
 
-/* The share of a unit's forward that its recomputation adds to the backward that was measured, by the curves: what
- * nobody reads backward, as the product that a unit ends with, is not run again, and what a backward makes again rather
- * than keep (plan_places_remakes) is in its time. As plan/places_backward.c runs it, whatever else is saved. */
-static double again_share(const sim_cost_context *context, const graph *model, int u) {
+/* By the curves. What nobody reads backward, as the product that a unit ends with, is not run again, and what a backward
+ * makes again rather than keep (plan_places_remakes) is in its time. As plan/places_backward.c runs it, whatever else is
+ * saved. */
+double sim_cost_again_share(const sim_cost_context *context, const graph *model, int u) {
   enum { MOST_OPS = 512 };
   const graph_unit *unit = &model->units.items[u];
   uint8_t again[MOST_OPS];
@@ -121,7 +121,7 @@ static void cost_whole_unit(const sim_cost_context *context, const plan_profile_
   if (rows.of[PLAN_PROFILE_FORWARD]) {
     take_measured(rows.of[PLAN_PROFILE_FORWARD], 1, SIM_FORWARD, cost);
     if (whole || rows.of[PLAN_PROFILE_BACKWARD_INPUT])
-      cost->spared_s = cost->device_s[SIM_FORWARD] * (1 - again_share(context, keys->graph, u));
+      cost->spared_s = cost->device_s[SIM_FORWARD] * (1 - sim_cost_again_share(context, keys->graph, u));
   } else {
     estimate(context, SIM_FORWARD, cost);
   }

@@ -113,7 +113,7 @@ static void learn(dp_str *outliers) {
   plan_profile truth;
   plan_profile_keys keys;
   dp_str text = {0};
-  double forward_s[256], backward_s[256];
+  double forward_s[256], backward_s[256], again[256];
   const graph *g = &prediction.graph;
   ck_assert_uint_le(g->units.count, 256);
   OK(plan_profile_read("truth.json", &truth, &error));
@@ -123,6 +123,7 @@ static void learn(dp_str *outliers) {
     plan_profile_unit_key(&keys, (int)u, &text, key);
     forward_s[u] = plan_profile_find_unit(&truth, key, 1, PLAN_PROFILE_FORWARD)->alone_s;
     backward_s[u] = plan_profile_find_unit(&truth, key, 1, PLAN_PROFILE_BACKWARD)->alone_s;
+    again[u] = sim_cost_again_share(&prediction.own.kinds[0].context, g, (int)u);
   }
   dp_str_free(&text);
   plan_profile_keys_free(&keys);
@@ -133,6 +134,7 @@ static void learn(dp_str *outliers) {
                                 .graph = g,
                                 .forward_s = forward_s,
                                 .backward_s = backward_s,
+                                .again = again,
                                 .sms = 1,
                                 .sharers = 2,
                                 .step_s = prediction.timeline.step_s};
@@ -159,6 +161,19 @@ START_TEST(other_plans_are_predicted_as_by_the_truth) {
     const double blind = predict(NULL, plans[i]);
     ck_assert_msg(fabs(got / truth - 1) < 0.01, "%s: %g, expected %g", plans[i], got, truth);
     ck_assert_msg(fabs(blind / truth - 1) > 0.1, "%s: %g without a profile", plans[i], blind);
+  }
+}
+END_TEST
+
+/* And one step that recomputes, whose backwards run again what is read of their units' forwards, of steps that do not. */
+START_TEST(what_is_run_again_is_no_backward) {
+  static const char *const plans[] = {"stages = 1", "stages = 2", "stages = 2\nrecompute = \"all\""};
+  write_truth();
+  (void)predict("truth.json", plans[2]);
+  learn(NULL);
+  for (int i = 0; i < 3; i++) {
+    const double truth = predict("truth.json", plans[i]), got = predict("learnt.json", plans[i]);
+    ck_assert_msg(fabs(got / truth - 1) < 0.01, "%s: %g, expected %g", plans[i], got, truth);
   }
 }
 END_TEST
@@ -384,6 +399,7 @@ int main(void) {
   Suite *suite = suite_create("sim_run_profile");
   TCase *tcase = suite_case(suite, "all", setup, teardown, 60);
   tcase_add_test(tcase, other_plans_are_predicted_as_by_the_truth);
+  tcase_add_test(tcase, what_is_run_again_is_no_backward);
   tcase_add_test(tcase, recorded_units_have_their_own_times);
   tcase_add_test(tcase, what_was_held_up_does_not_count);
   tcase_add_test(tcase, units_are_corrected_by_pass);
