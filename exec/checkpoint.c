@@ -125,8 +125,6 @@ static const dp_field file_fields[] = {
     {"crc32", DP_FIELD_STRING, offsetof(file_keys, crc32), true, 0, 0, NULL, "8 hexadecimal digits"},
 };
 
-void exec_checkpoint_describe(dp_str *out) { dp_schema_describe(state_fields, DP_COUNT_OF(state_fields), out); }
-
 static dp_status read_counters(const dp_node *node, exec_checkpoint *c, dp_error *error) {
   if (node->kind != DP_NODE_TABLE) return dp_fail_at(error, node, "counters: found no table, allowed: {NAME: integer}");
   exec_checkpoint_counter *made = DP_ARENA_NEW(&c->arena, exec_checkpoint_counter, node->count);

@@ -104,9 +104,6 @@ dp_status exec_checkpoint_read(const exec_checkpoint *checkpoint, const char *na
 /* -1: no such counter. */
 int64_t exec_checkpoint_counter_of(const exec_checkpoint *checkpoint, const char *name);
 
-/* The keys of state.json as a Markdown table, for the documentation. */
-void exec_checkpoint_describe(dp_str *out);
-
 /* ---- what saving and loading share (exec/checkpoint.c, exec/checkpoint_save.c) ---- */
 
 /* CRC-32 of a file by reading it; a failure is DP_BAD_INPUT with the system's reason. */
