@@ -41,7 +41,7 @@ static const cli_option options[] = {
     {.name = "from",
      .type = CLI_STRING,
      .argument = "DIR",
-     .help = "measure nothing: a profile of that run or records; or --profile corrected by it",
+     .help = "measure nothing: make a profile of a run or records, or correct --profile",
      .slot = SLOT_FROM},
     CLI_OPTION_PROFILE(SLOT_PROFILE),
     {.name = "backend",
