@@ -82,7 +82,8 @@ check_warnings() { # folder: of the program and of the tests
 run_suites() { # folder, arguments of make
   local status before=$failed trs folder=$1
   shift
-  make -s -C "$folder" -j"$jobs" check "$@" 2>&1 | tee "$folder/check.log" | grep -E '^(# |PASS|FAIL|SKIP|ERROR|XPASS|XFAIL)'
+  # one more than cores: some tests wait for processes that hang, or are killed
+  make -s -C "$folder" -j$((jobs + 1)) check "$@" 2>&1 | tee "$folder/check.log" | grep -E '^(# |PASS|FAIL|SKIP|ERROR|XPASS|XFAIL)'
   status=${PIPESTATUS[0]}
   if ! count_tests "$folder"; then
     while read -r trs; do
