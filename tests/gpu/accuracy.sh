@@ -40,38 +40,15 @@ model_of() {
 
 # profile workers lora schedule sizes...: into $out/PROFILE-WORKERS.json, beside what is there
 calibrate() {
-  local name=$1 workers=$2 lora=$3 schedule=$4 part=calibrate-$1-$2-$4 devices='count = 1' train='' profile scenario
+  local name=$1 workers=$2 lora=$3 schedule=$4 part=calibrate-$1-$2-$4 devices='count = 1' task='' profile scenario
   local command=("$build/diffpipe" calibrate) known=()
   shift 4
   wanted "$part" || wanted "${part#calibrate-"$model"-}" || return 0
   [ "$workers" -eq 1 ] || devices+=$'\n'"virtual = $workers"
-  [ "$lora" -eq 0 ] || train=$'trainable = "lora"\n'"lora_rank = $lora"
+  [ "$lora" -eq 0 ] || task=$'trainable = "lora"\n'"lora_rank = $lora"
   scenario=$out/$part.toml profile=$out/$name-$workers.json
-  cat >"$scenario" <<END
-format = "diffpipe-scenario"
-version = 1
-[model]
-config = "$top/scenarios/models/$config.json"
-height = $height
-width = $height
-text_tokens = $tokens
-precision = "bf16"
-[task]
-global_batch = $batch
-implementation = "cuda"
-$train
-[cluster]
-[[cluster.node]]
-[[cluster.node.device]]
-model = "H200-SXM-141GB"
-$devices
-[plan]
-stages = $workers
-schedule = "$schedule"
-microbatch_size = $1
-[search]
-microbatch_sizes = [$(IFS=,; echo "$*")]
-END
+  scenario_of "$config" "$height" "$tokens" "$batch" \
+    $'[[cluster.node]]\n[[cluster.node.device]]\nmodel = "H200-SXM-141GB"\n'"$devices" "$workers" "$schedule" "$@" >"$scenario"
   [ ! -e "$profile" ] || known=(--profile "$profile")
   part "$part" 150 "${command[@]}" "$scenario" --backend cuda --seconds $((${SECONDS_EACH:-2} * $#)) "${known[@]}" \
     --algorithms "$out/algorithms.json" --out "$profile"

@@ -129,27 +129,7 @@ calibrate_as() {
       tokens=*) tokens=${word#*=} ;;
     esac
   done
-  cat >"$scenario" <<END
-format = "diffpipe-scenario"
-version = 1
-[model]
-config = "$top/scenarios/models/$config.json"
-height = $height
-width = $height
-text_tokens = $tokens
-precision = "bf16"
-[task]
-global_batch = $batch
-implementation = "cuda"
-[cluster]
-$(devices)
-[plan]
-stages = $workers
-schedule = "$schedule"
-microbatch_size = $1
-[search]
-microbatch_sizes = [$(IFS=,; echo "$*")]
-END
+  scenario_of "$config" "$height" "$tokens" "$batch" "$(devices)" "$workers" "$schedule" "$@" >"$scenario"
   if [ "$what" != 1f1b ] && [ -e "$profile" ]; then also=(--profile "$profile"); fi
   [ "$what" != nccl ] || also+=(--nccl)
   if [ "$gpus" -gt 1 ] && grep -qs '^passed' "$out/state/links-nccl"; then also+=(--links "$out/links-nccl.jsonl"); fi

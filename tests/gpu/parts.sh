@@ -57,6 +57,35 @@ part() {
   echo "-- $name: $state, $((SECONDS - began)) s"
 }
 
+# config, height, text tokens, batch, lines of [cluster], stages, schedule, sizes of microbatches, of which the plan has the
+# first: a scenario that trains in bf16, to stdout. More lines of [task] are in $task.
+scenario_of() {
+  local config=$1 height=$2 tokens=$3 batch=$4 cluster=$5 stages=$6 schedule=$7
+  shift 7
+  cat <<END
+format = "diffpipe-scenario"
+version = 1
+[model]
+config = "$top/scenarios/models/$config.json"
+height = $height
+width = $height
+text_tokens = $tokens
+precision = "bf16"
+[task]
+global_batch = $batch
+implementation = "cuda"
+${task:-}
+[cluster]
+$cluster
+[plan]
+stages = $stages
+schedule = "$schedule"
+microbatch_size = $1
+[search]
+microbatch_sizes = [$(IFS=,; echo "$*")]
+END
+}
+
 # Arguments in a variable are words, none with a space in it.
 more() { read -ra extra <<<"${!1:-}"; }
 
