@@ -77,6 +77,7 @@ typedef struct exec_cuda_lanes {
 } exec_cuda_lanes;
 
 static inline exec_cuda *exec_cuda_of(const exec_worker *w) { return w->device; }
+static inline exec_cuda *exec_cuda_at(const exec_pipeline *p, uint32_t worker) { return p->workers[worker].device; }
 static inline exec_cuda_lanes *exec_cuda_lanes_of(const exec_pipeline *p) { return p->device; }
 static inline uint32_t exec_cuda_worker_of(const exec_pipeline *p, uint32_t lane) {
   return p->work.program->lanes[lane].worker;

@@ -28,11 +28,9 @@ typedef struct copies {
   atomic_bool gate;
 } copies;
 
-static exec_cuda *device_of(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
-
 static bool join_same(const exec_pipeline *p, const copy *one, const copy *other) {
-  return device_of(p, one->from)->gpu == device_of(p, other->from)->gpu &&
-         device_of(p, one->to)->gpu == device_of(p, other->to)->gpu;
+  return exec_cuda_at(p, one->from)->gpu == exec_cuda_at(p, other->from)->gpu &&
+         exec_cuda_at(p, one->to)->gpu == exec_cuda_at(p, other->to)->gpu;
 }
 
 static dp_status make_buffers(exec_pipeline *p, const copies *c, copy *one, dp_error *error) {
@@ -44,15 +42,15 @@ static dp_status make_buffers(exec_pipeline *p, const copies *c, copy *one, dp_e
   }
   if (one->source) return DP_OK;
   one->owns = true;
-  EXEC_CUDA_TRY(cudaSetDevice(device_of(p, one->from)->gpu), error);
+  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, one->from)->gpu), error);
   EXEC_CUDA_TRY(cudaMalloc((void **)&one->source, (size_t)c->bytes), error);
   EXEC_CUDA_TRY(cudaMemset(one->source, 0x3c, (size_t)c->bytes), error);
-  EXEC_CUDA_TRY(cudaSetDevice(device_of(p, one->to)->gpu), error);
+  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, one->to)->gpu), error);
   return exec_cuda_check(cudaMalloc((void **)&one->target, (size_t)c->bytes), "cudaMalloc", error);
 }
 
 static dp_status look_at_peers(const exec_pipeline *p, copies *c, const copy *one, dp_error *error) {
-  const int from = device_of(p, one->from)->gpu, to = device_of(p, one->to)->gpu;
+  const int from = exec_cuda_at(p, one->from)->gpu, to = exec_cuda_at(p, one->to)->gpu;
   int can = 1;
   if (from != to) EXEC_CUDA_TRY(cudaDeviceCanAccessPeer(&can, to, from), error);
   c->peers = c->peers && can;
@@ -69,13 +67,13 @@ static dp_status make(exec_pipeline *p, copies *c, const uint32_t *lanes, int co
     const plan_lane *lane = &p->work.program->lanes[lanes[c->count]];
     *one = (copy){.lane = lanes[c->count], .from = lane->peer, .to = lane->worker};
     DP_TRY(exec_cuda_make_stage(p, one->lane, &one->stage, error));
-    EXEC_CUDA_TRY(cudaSetDevice(device_of(p, one->to)->gpu), error);
+    EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, one->to)->gpu), error);
     EXEC_CUDA_TRY(cudaEventCreate(&one->begin), error);
     EXEC_CUDA_TRY(cudaEventCreate(&one->end), error);
     DP_TRY(make_buffers(p, c, one, error));
     DP_TRY(look_at_peers(p, c, one, error));
   }
-  EXEC_CUDA_TRY(cudaSetDevice(device_of(p, c->items[0].to)->gpu), error);
+  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, c->items[0].to)->gpu), error);
   return exec_cuda_check(cudaEventCreateWithFlags(&c->opened, cudaEventDisableTiming), "cudaEventCreate", error);
 }
 
@@ -122,7 +120,7 @@ static void CUDART_CB wait_for_gate(void *data) {
 
 static dp_status shut_gate(exec_pipeline *p, copies *c, dp_error *error) {
   cudaStream_t first = exec_cuda_lanes_of(p)->streams[c->items[0].lane];
-  EXEC_CUDA_TRY(cudaSetDevice(device_of(p, c->items[0].to)->gpu), error);
+  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, c->items[0].to)->gpu), error);
   atomic_store(&c->gate, false);
   EXEC_CUDA_TRY(cudaLaunchHostFunc(first, wait_for_gate, &c->gate), error);
   return exec_cuda_check(cudaEventRecord(c->opened, first), "cudaEventRecord", error);
@@ -134,11 +132,11 @@ static dp_status put_all(exec_pipeline *p, copies *c, int count, bool host, int6
   if (gated) DP_TRY(shut_gate(p, c, error));
   for (int i = 0; i < count; i++) {
     const copy *one = &c->items[i];
-    EXEC_CUDA_TRY(cudaSetDevice(device_of(p, one->to)->gpu), error);
+    EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, one->to)->gpu), error);
     if (gated && i > 0) EXEC_CUDA_TRY(cudaStreamWaitEvent(l->streams[one->lane], c->opened, 0), error);
     EXEC_CUDA_TRY(cudaEventRecord(one->begin, l->streams[one->lane]), error);
     put(p, c, one, host, bytes);
-    EXEC_CUDA_TRY(cudaSetDevice(device_of(p, one->to)->gpu), error);
+    EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, one->to)->gpu), error);
     EXEC_CUDA_TRY(cudaEventRecord(one->end, l->streams[one->lane]), error);
   }
   return DP_OK;
@@ -157,7 +155,7 @@ dp_status exec_cuda_time_copies(exec_pipeline *p, int count, bool host, int64_t 
     EXEC_CUDA_TRY(cudaEventElapsedTime(&ms, c->items[i].begin, c->items[i].end), error);
     if (ms * 1e-3 > *seconds) *seconds = ms * 1e-3;
   }
-  return kern_cuda_status(device_of(p, c->items[0].to)->kernels, error);
+  return kern_cuda_status(exec_cuda_at(p, c->items[0].to)->kernels, error);
 }
 
 /* ---- from what a message waits for to what waits for it ---- */
@@ -166,11 +164,11 @@ dp_status exec_cuda_time_copies(exec_pipeline *p, int count, bool host, int64_t 
 static dp_status send_behind(exec_pipeline *p, const copies *c, const copy *one, cudaEvent_t made, cudaStream_t next,
                              dp_error *error) {
   cudaStream_t stream = exec_cuda_lanes_of(p)->streams[one->lane];
-  EXEC_CUDA_TRY(cudaSetDevice(device_of(p, one->to)->gpu), error);
+  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, one->to)->gpu), error);
   EXEC_CUDA_TRY(cudaStreamWaitEvent(stream, made, 0), error);
   EXEC_CUDA_TRY(cudaEventRecord(one->begin, stream), error);
   put(p, c, one, false, HANDOVER_BYTES);
-  EXEC_CUDA_TRY(cudaSetDevice(device_of(p, one->to)->gpu), error);
+  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, one->to)->gpu), error);
   EXEC_CUDA_TRY(cudaEventRecord(one->end, stream), error);
   return exec_cuda_check(cudaStreamWaitEvent(next, one->end, 0), "cudaStreamWaitEvent", error);
 }
@@ -181,7 +179,7 @@ static dp_status send_behind(exec_pipeline *p, const copies *c, const copy *one,
 static dp_status hand_over(exec_pipeline *p, const copies *c, const copy *back, const cudaEvent_t events[3],
                            double *seconds, dp_error *error) {
   const copy *one = &c->items[0];
-  const exec_cuda *first = device_of(p, one->from), *second = device_of(p, one->to);
+  const exec_cuda *first = exec_cuda_at(p, one->from), *second = exec_cuda_at(p, one->to);
   const cudaEvent_t made = events[0], used = events[1], turned = events[2];
   float whole_ms = 0, there_ms = 0, back_ms = 0;
   EXEC_CUDA_TRY(cudaSetDevice(first->gpu), error);
@@ -208,7 +206,7 @@ static dp_status hand_over(exec_pipeline *p, const copies *c, const copy *back, 
 dp_status exec_cuda_time_handover(exec_pipeline *p, double *seconds, dp_error *error) {
   const copies *c = p->copies;
   const copy *one = &c->items[0], *back = NULL;
-  const int first = device_of(p, one->from)->gpu, second = device_of(p, one->to)->gpu;
+  const int first = exec_cuda_at(p, one->from)->gpu, second = exec_cuda_at(p, one->to)->gpu;
   cudaEvent_t events[3] = {NULL, NULL, NULL};
   for (int i = 1; i < c->count && first != second; i++)
     if (c->items[i].from == one->to && c->items[i].to == one->from) back = &c->items[i];

@@ -7,12 +7,7 @@
 #include "exec/device_cuda_wire.h"
 #include "exec/stall.h"
 
-static exec_cuda *worker_device(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
-
-static void note(exec_pipeline *p, uint32_t worker, cudaError_t result, const char *what) {
-  (void)kern_cuda_check(worker_device(p, worker)->kernels, result, what);
-}
-#define NOTE(p, worker, call) note((p), (worker), (call), #call)
+#define NOTE(p, worker, call) exec_cuda_note(&(p)->workers[worker], (call), #call)
 
 /* ---- making them ---- */
 
@@ -53,10 +48,10 @@ static dp_status make_lists(exec_pipeline *p, exec_cuda_lanes *l, dp_error *erro
 /* A kernel on the GPU of a group's first member here reads what it adds from the others' memory. */
 static dp_status check_group(const exec_pipeline *p, const plan_collective *group, dp_error *error) {
   const uint32_t *members = &p->work.program->group_members[group->first_member];
-  const int gpu = worker_device(p, exec_first_here(p, group))->gpu;
+  const int gpu = exec_cuda_at(p, exec_first_here(p, group))->gpu;
   for (uint32_t m = 0; m < group->member_count; m++) {
     if (!exec_is_here(p, members[m])) continue;
-    const int peer = worker_device(p, members[m])->gpu;
+    const int peer = exec_cuda_at(p, members[m])->gpu;
     int can = 0;
     if (peer == gpu) continue;
     EXEC_CUDA_TRY(cudaDeviceCanAccessPeer(&can, gpu, peer), error);
@@ -85,14 +80,14 @@ static dp_status make_queues(exec_pipeline *p, exec_cuda_lanes *l, dp_error *err
   DP_TRY(make_lists(p, l, error));
   DP_TRY(exec_cuda_open_queues(p, l, error));
   for (int w = p->first_worker; w < p->end_worker; w++) {
-    const int gpu = worker_device(p, (uint32_t)w)->gpu;
+    const int gpu = exec_cuda_at(p, (uint32_t)w)->gpu;
     EXEC_CUDA_TRY(cudaSetDevice(gpu), error);
     EXEC_CUDA_TRY(cudaEventCreateWithFlags(&l->normed[w], cudaEventDisableTiming), error);
     if (l->has_base[gpu]) continue;
     EXEC_CUDA_TRY(cudaEventCreate(&l->base[gpu]), error);
     l->has_base[gpu] = true;
     for (int other = p->first_worker; other < p->end_worker; other++)
-      DP_TRY(reach(gpu, worker_device(p, (uint32_t)other)->gpu, error));
+      DP_TRY(reach(gpu, exec_cuda_at(p, (uint32_t)other)->gpu, error));
   }
   return check_groups(p, error);
 }
@@ -131,7 +126,7 @@ static void CUDART_CB hold_queue(void *seconds) { dp_sleep_s(*(const double *)se
 static void hold_workers(exec_pipeline *p, int gpu) {
   cudaEvent_t held = NULL;
   for (int w = p->first_worker; w < p->end_worker; w++) {
-    const exec_cuda *device = worker_device(p, (uint32_t)w);
+    const exec_cuda *device = exec_cuda_at(p, (uint32_t)w);
     if (device->gpu != gpu) continue;
     if (held) {
       NOTE(p, (uint32_t)w, cudaStreamWaitEvent(device->stream, held, 0));
@@ -149,7 +144,7 @@ static void wait_patiently(exec_pipeline *p, uint32_t worker, cudaEvent_t event)
   const double pause_s = 20e-6;
   cudaError_t result = cudaEventQuery(event);
   for (; result == cudaErrorNotReady && !atomic_load(&p->stop); result = cudaEventQuery(event)) dp_sleep_s(pause_s);
-  if (result != cudaErrorNotReady) note(p, worker, result, "cudaEventQuery");
+  if (result != cudaErrorNotReady) exec_cuda_note(&p->workers[worker], result, "cudaEventQuery");
 }
 
 static void wait_end(exec_pipeline *p, uint32_t lane, uint32_t j) {
@@ -190,7 +185,7 @@ static void wait_partner(exec_pipeline *p, uint32_t lane, uint32_t i, uint32_t p
 
 void exec_cuda_enter(exec_pipeline *p, uint32_t lane, uint32_t i) {
   const uint32_t worker = exec_cuda_worker_of(p, lane);
-  NOTE(p, worker, cudaSetDevice(worker_device(p, worker)->gpu));
+  NOTE(p, worker, cudaSetDevice(exec_cuda_at(p, worker)->gpu));
   each_partner(p, lane, i, wait_partner);
   NOTE(p, worker, cudaEventRecord(exec_cuda_lanes_of(p)->start[i], exec_cuda_lanes_of(p)->streams[lane]));
 }
@@ -204,12 +199,12 @@ dp_status exec_cuda_leave(exec_pipeline *p, uint32_t lane, uint32_t i, dp_error 
   const uint32_t worker = exec_cuda_worker_of(p, lane);
   NOTE(p, worker, cudaEventRecord(exec_cuda_lanes_of(p)->end[i], exec_cuda_lanes_of(p)->streams[lane]));
   each_partner(p, lane, i, mark);
-  return kern_cuda_status(worker_device(p, worker)->kernels, error);
+  return kern_cuda_status(exec_cuda_at(p, worker)->kernels, error);
 }
 
 void exec_cuda_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
                     uint32_t to_worker, void *to) {
-  const int source = worker_device(p, from_worker)->gpu, target = worker_device(p, to_worker)->gpu;
+  const int source = exec_cuda_at(p, from_worker)->gpu, target = exec_cuda_at(p, to_worker)->gpu;
   cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
   if (exec_cuda_lanes_of(p)->stages[lane])
     exec_cuda_stage_copy(p, lane, bytes, from_worker, from, to);
@@ -233,12 +228,12 @@ void exec_cuda_delay(exec_pipeline *p, uint32_t lane) {
 /* It needs no workspace. */
 void exec_cuda_add_gradients(exec_pipeline *p, uint32_t lane, uint32_t worker, int64_t n, const void *from, void *to) {
   const exec_parameters *parameters = &p->workers[worker].parameters;
-  kern_cuda view = *worker_device(p, worker)->kernels; /* on another queue */
+  kern_cuda view = *exec_cuda_at(p, worker)->kernels; /* on another queue */
   view.stream = exec_cuda_lanes_of(p)->streams[lane];
   view.trouble = (dp_error)DP_ERROR_INIT;
   kern_cuda_axpy(&view, parameters->gradient_dtype == GRAPH_BF16 ? KERN_BF16 : KERN_FP32, n, 1, from, to);
   if (kern_cuda_failed(&view))
-    kern_cuda_fail(worker_device(p, worker)->kernels, view.trouble.status, "%s", view.trouble.text);
+    kern_cuda_fail(exec_cuda_at(p, worker)->kernels, view.trouble.status, "%s", view.trouble.text);
 }
 
 /* Every worker's square by its own queue, once its gradients are complete; then the lane's queue goes on. The host
@@ -249,7 +244,7 @@ dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instru
   for (uint32_t m = p->groups.first[group]; m < p->groups.first[group + 1]; m++) {
     const uint32_t id = p->groups.ids[m], worker = exec_cuda_worker_of(p, p->lane_of[id]);
     if (!is_here(p, id)) continue;
-    exec_cuda *device = worker_device(p, worker);
+    exec_cuda *device = exec_cuda_at(p, worker);
     const uint32_t compute = p->work.program->worker_lane[worker];
     (void)cudaSetDevice(device->gpu);
     wait_all(p, compute, id);
@@ -260,7 +255,7 @@ dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instru
     NOTE(p, worker, cudaEventRecord(l->normed[worker], device->stream));
     NOTE(p, worker, cudaStreamWaitEvent(l->streams[lane], l->normed[worker], 0));
   }
-  (void)cudaSetDevice(worker_device(p, exec_cuda_worker_of(p, lane))->gpu);
+  (void)cudaSetDevice(exec_cuda_at(p, exec_cuda_worker_of(p, lane))->gpu);
   if (!p->work.facts) return DP_OK;
   for (int w = p->first_worker; w < p->end_worker; w++) DP_TRY(exec_cuda_wait(p, l->normed[w], error));
   return exec_cuda_share_squares(p, l->norms, error);
@@ -269,7 +264,7 @@ dp_status exec_cuda_share_norms(exec_pipeline *p, uint32_t lane, uint32_t instru
 static dp_status take_time(exec_pipeline *p, uint32_t i, dp_error *error) {
   const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   const uint32_t by = l->marker[i];
-  const int gpu = worker_device(p, exec_cuda_worker_of(p, l->doer[i]))->gpu;
+  const int gpu = exec_cuda_at(p, exec_cuda_worker_of(p, l->doer[i]))->gpu;
   float start_ms = 0, end_ms = 0;
   EXEC_CUDA_TRY(cudaEventElapsedTime(&start_ms, l->base[gpu], l->start[by]), error);
   EXEC_CUDA_TRY(cudaEventElapsedTime(&end_ms, l->base[gpu], l->end[by]), error);
@@ -319,7 +314,7 @@ bool exec_cuda_idle(const exec_pipeline *p) {
   const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   for (uint32_t lane = p->first_lane; l && l->streams && lane < p->end_lane; lane++) {
     if (!l->streams[lane]) continue;
-    (void)cudaSetDevice(worker_device(p, exec_cuda_worker_of(p, lane))->gpu);
+    (void)cudaSetDevice(exec_cuda_at(p, exec_cuda_worker_of(p, lane))->gpu);
     if (cudaStreamQuery(l->streams[lane]) == cudaErrorNotReady) return false;
   }
   return true;
@@ -345,7 +340,7 @@ dp_status exec_cuda_begin_lanes(exec_pipeline *p, dp_error *error) {
   exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   exec_stall_begin(p);
   for (int w = p->first_worker; w < p->end_worker; w++) { /* what the step begins with has been done */
-    exec_cuda *device = worker_device(p, (uint32_t)w);
+    exec_cuda *device = exec_cuda_at(p, (uint32_t)w);
     EXEC_CUDA_TRY(cudaSetDevice(device->gpu), error);
     const dp_status status = wait_queue(p, device->stream, error);
     if (status != DP_OK) atomic_store(&p->stop, true);
@@ -368,13 +363,13 @@ dp_status exec_cuda_finish_lanes(exec_pipeline *p, dp_error *error) {
   dp_status status = DP_OK;
   for (uint32_t lane = p->first_lane; status == DP_OK && lane < p->end_lane; lane++) {
     if (!l->streams[lane]) continue;
-    EXEC_CUDA_TRY(cudaSetDevice(worker_device(p, exec_cuda_worker_of(p, lane))->gpu), error);
+    EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, exec_cuda_worker_of(p, lane))->gpu), error);
     status = wait_queue(p, l->streams[lane], error);
   }
   if (status != DP_OK) atomic_store(&p->stop, true); /* what still runs there is not waited for any more */
   DP_TRY(status);
   for (int w = p->first_worker; w < p->end_worker; w++)
-    DP_TRY(kern_cuda_status(worker_device(p, (uint32_t)w)->kernels, error));
+    DP_TRY(kern_cuda_status(exec_cuda_at(p, (uint32_t)w)->kernels, error));
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
     const plan_lane *of = &p->work.program->lanes[lane];
     for (uint32_t i = of->first; i < of->first + of->count; i++) DP_TRY(take_time(p, i, error));

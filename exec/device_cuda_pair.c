@@ -164,7 +164,7 @@ static dp_status wait_for_first(end *e, dp_error *error) {
 /* As a pipeline of as many processes has it: a third of the device for all lanes of a worker. */
 static int share(const exec_pipeline *p) {
   const plan_program *program = p->work.program;
-  const int third = exec_cuda_of(&p->workers[0])->sm_count / 3;
+  const int third = exec_cuda_at(p, 0)->sm_count / 3;
   int most = 1;
   for (int w = 0; w < program->worker_count; w++) {
     int lanes = 0;
@@ -181,7 +181,7 @@ static dp_status open_pair(exec_pipeline *p, pair *n, dp_error *error) {
   for (int i = 0; i < 2; i++) {
     n->ends[i].of = n;
     n->ends[i].number = i;
-    n->ends[i].gpu = exec_cuda_of(&p->workers[i])->gpu;
+    n->ends[i].gpu = exec_cuda_at(p, i)->gpu;
   }
   if (n->ends[0].gpu == n->ends[1].gpu)
     return dp_fail(error, DP_UNSUPPORTED, "NCCL is timed between two GPUs, found one");

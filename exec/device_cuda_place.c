@@ -91,7 +91,7 @@ int64_t exec_cuda_taken(const exec_pipeline *p) {
   bool seen[EXEC_CUDA_MAX_GPUS] = {false};
   int64_t bytes = 0;
   for (int w = p->first_worker; w < p->end_worker; w++) {
-    const int gpu = exec_cuda_of(&p->workers[w])->gpu;
+    const int gpu = exec_cuda_at(p, w)->gpu;
     size_t available = 0, all = 0;
     if (seen[gpu] || cudaSetDevice(gpu) != cudaSuccess || cudaMemGetInfo(&available, &all) != cudaSuccess) continue;
     seen[gpu] = true;
@@ -104,7 +104,7 @@ int64_t exec_cuda_taken(const exec_pipeline *p) {
 void exec_cuda_wait_idle(const exec_pipeline *p) {
   bool seen[EXEC_CUDA_MAX_GPUS] = {false};
   for (int w = p->first_worker; w < p->end_worker; w++) {
-    const int gpu = exec_cuda_of(&p->workers[w])->gpu;
+    const int gpu = exec_cuda_at(p, w)->gpu;
     if (!seen[gpu] && cudaSetDevice(gpu) == cudaSuccess) (void)cudaDeviceSynchronize();
     seen[gpu] = true;
   }

@@ -12,8 +12,6 @@
 /* Two are left to others of the process. */
 enum { MOST_QUEUES = 32 - 2 };
 
-static const exec_cuda *device_of(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
-
 static bool has_queue(const exec_pipeline *p, uint32_t lane) {
   return p->work.program->lanes[lane].kind == PLAN_LANE_COMPUTE || !exec_is_done_by_others(p, lane);
 }
@@ -28,8 +26,8 @@ static uint32_t reach_of(const exec_pipeline *p, uint32_t lane) {
 /* Whether it takes queues of a GPU. */
 static bool is_on(const exec_pipeline *p, uint32_t lane, int gpu) {
   return has_queue(p, lane) &&
-         (device_of(p, exec_cuda_worker_of(p, lane))->gpu == gpu ||
-          (exec_cuda_is_staged(p, lane) && device_of(p, p->work.program->lanes[lane].peer)->gpu == gpu));
+         (exec_cuda_at(p, exec_cuda_worker_of(p, lane))->gpu == gpu ||
+          (exec_cuda_is_staged(p, lane) && exec_cuda_at(p, p->work.program->lanes[lane].peer)->gpu == gpu));
 }
 
 /* The one with the longest reach of a GPU that is not patient yet. */
@@ -48,8 +46,8 @@ static int count_queues(const exec_pipeline *p, const exec_cuda_lanes *l, int gp
   for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
     const uint32_t worker = exec_cuda_worker_of(p, lane);
     if (!l->patient[lane] && exec_cuda_is_staged(p, lane))
-      count += device_of(p, p->work.program->lanes[lane].peer)->gpu == gpu;
-    if (!has_queue(p, lane) || device_of(p, worker)->gpu != gpu) continue;
+      count += exec_cuda_at(p, p->work.program->lanes[lane].peer)->gpu == gpu;
+    if (!has_queue(p, lane) || exec_cuda_at(p, worker)->gpu != gpu) continue;
     bool first = true; /* of those that share its worker's */
     for (uint32_t other = p->first_lane; l->patient[lane] && other < lane; other++)
       first = first && !(l->patient[other] && exec_cuda_worker_of(p, other) == worker);
@@ -60,7 +58,7 @@ static int count_queues(const exec_pipeline *p, const exec_cuda_lanes *l, int gp
 
 static void choose_patient(const exec_pipeline *p, exec_cuda_lanes *l) {
   for (int w = p->first_worker; w < p->end_worker; w++) {
-    const int gpu = device_of(p, (uint32_t)w)->gpu;
+    const int gpu = exec_cuda_at(p, (uint32_t)w)->gpu;
     while (count_queues(p, l, gpu) > MOST_QUEUES) {
       const uint32_t lane = farthest(p, l, gpu);
       if (lane == UINT32_MAX) break;
@@ -71,7 +69,7 @@ static void choose_patient(const exec_pipeline *p, exec_cuda_lanes *l) {
 
 static dp_status make_queue(exec_pipeline *p, exec_cuda_lanes *l, uint32_t lane, dp_error *error) {
   const plan_lane *of = &p->work.program->lanes[lane];
-  const exec_cuda *device = device_of(p, of->worker);
+  const exec_cuda *device = exec_cuda_at(p, of->worker);
   EXEC_CUDA_TRY(cudaSetDevice(device->gpu), error);
   l->next[lane] = of->first;
   if (of->kind == PLAN_LANE_COMPUTE) {

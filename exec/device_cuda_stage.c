@@ -8,21 +8,19 @@ struct exec_cuda_stage {
   cudaEvent_t begun;             /* of the receiver's: what the lane waits for has come */
 };
 
-static exec_cuda *device_of(const exec_pipeline *p, uint32_t worker) { return exec_cuda_of(&p->workers[worker]); }
-
 dp_status exec_cuda_make_stage(exec_pipeline *p, uint32_t lane, exec_cuda_stage **stage, dp_error *error) {
   const plan_lane *of = &p->work.program->lanes[lane];
   exec_cuda_stage *s = DP_ARENA_NEW(&p->arena, exec_cuda_stage, 1);
   if (!s) return dp_fail_memory(error);
   *stage = s;
-  EXEC_CUDA_TRY(cudaSetDevice(device_of(p, of->worker)->gpu), error);
+  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, of->worker)->gpu), error);
   EXEC_CUDA_TRY(cudaEventCreateWithFlags(&s->begun, cudaEventDisableTiming), error);
   for (int i = 0; i < 2; i++) {
     EXEC_CUDA_TRY(cudaHostAlloc((void **)&s->pinned[i], EXEC_CUDA_PIECE, cudaHostAllocPortable), error);
     EXEC_CUDA_TRY(cudaEventCreateWithFlags(&s->empty[i], cudaEventDisableTiming), error);
   }
-  EXEC_CUDA_TRY(cudaSetDevice(device_of(p, of->peer)->gpu), error);
-  DP_TRY(exec_cuda_part_stream(device_of(p, of->peer), &s->fetch, error));
+  EXEC_CUDA_TRY(cudaSetDevice(exec_cuda_at(p, of->peer)->gpu), error);
+  DP_TRY(exec_cuda_part_stream(exec_cuda_at(p, of->peer), &s->fetch, error));
   for (int i = 0; i < 2; i++) EXEC_CUDA_TRY(cudaEventCreateWithFlags(&s->full[i], cudaEventDisableTiming), error);
   return DP_OK;
 }
@@ -54,7 +52,8 @@ void exec_cuda_close_stages(exec_pipeline *p) {
 void exec_cuda_stage_copy(exec_pipeline *p, uint32_t lane, int64_t bytes, uint32_t from_worker, const void *from,
                           void *to) {
   const exec_cuda_stage *s = exec_cuda_lanes_of(p)->stages[lane];
-  const exec_cuda *source = device_of(p, from_worker), *target = device_of(p, p->work.program->lanes[lane].worker);
+  const exec_cuda *source = exec_cuda_at(p, from_worker),
+                  *target = exec_cuda_at(p, p->work.program->lanes[lane].worker);
   kern_cuda *kernels = target->kernels;
   cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
   KERN_CUDA_TRY(kernels, cudaEventRecord(s->begun, stream));

@@ -159,7 +159,7 @@ static dp_status exchange(exec_pipeline *p, uint32_t at, bool sends, int count, 
   const exec_cuda_wire *w = exec_cuda_lanes_of(p)->wires[lane];
   cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
   const exec_piece token = {w->token, 4};
-  DP_TRY(kern_cuda_status(exec_cuda_of(&p->workers[worker])->kernels, error));
+  DP_TRY(kern_cuda_status(exec_cuda_at(p, worker)->kernels, error));
   switch (w->way) {
     case PLAN_TRANSPORT_NCCL:
       if (count == 0) {

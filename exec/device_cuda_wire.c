@@ -191,7 +191,7 @@ static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t w
   unsigned char id[EXEC_NCCL_ID_BYTES];
   dp_status status = failed ? DP_RUN_FAILED : DP_OK;
   if (status == DP_OK)
-    status = exec_cuda_check(cudaSetDevice(exec_cuda_of(&p->workers[worker])->gpu), "cudaSetDevice", error);
+    status = exec_cuda_check(cudaSetDevice(exec_cuda_at(p, worker)->gpu), "cudaSetDevice", error);
   if (status == DP_OK) status = introduce(p, w, worker, parameters, &mine, error);
   if (status == DP_OK) status = make_buffers(w, error);
   memcpy(id, mine.id, sizeof id);
