@@ -17,7 +17,8 @@ typedef enum exec_units_play {
   EXEC_UNITS_EVEN_FORWARD,
   EXEC_UNITS_ODD_FORWARD,
   EXEC_UNITS_MIXED,
-  EXEC_UNITS_PLAYS
+  EXEC_UNITS_PLAYS,                        /* those of passes */
+  EXEC_UNITS_OPTIMIZERS = EXEC_UNITS_PLAYS /* no passes at all */
 } exec_units_play;
 
 /* A unit's run alone, before what its marks take is known. */
@@ -69,7 +70,7 @@ static inline exec_units_spans *exec_units_bare_of(const exec_units_job *r, exec
 
 /* Of a pass that is the first of its chunk in a step, which overwrites gradients. */
 bool exec_units_is_first(const exec_units_job *run, int worker, const plan_instruction *instruction);
-/* For a step of some: passes of the workers first to end - 1. */
+/* For a step of some: passes, or optimizers, of the workers first to end - 1. */
 void exec_units_choose(exec_units_job *run, exec_units_play of, int first, int end);
 /* Units and instructions, for so long; optimizers; whole steps, whose units are not told apart any more. */
 dp_status exec_units_take_units(exec_units_job *run, double seconds);

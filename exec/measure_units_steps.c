@@ -24,7 +24,9 @@ bool exec_units_is_first(const exec_units_job *r, int w, const plan_instruction 
 
 static bool is_forward(const plan_instruction *i) { return i->opcode == PLAN_FORWARD; }
 
-static bool in_part(exec_units_play of, int w, const plan_instruction *i) {
+static bool is_chosen(exec_units_play of, int w, const plan_instruction *i) {
+  if (of == EXEC_UNITS_OPTIMIZERS) return i->opcode == PLAN_OPTIMIZER_STEP;
+  if (!exec_units_is_pass(i)) return false;
   switch (of) {
     case EXEC_UNITS_FORWARDS:
       return is_forward(i);
@@ -42,23 +44,9 @@ void exec_units_choose(exec_units_job *r, exec_units_play of, int first, int end
   memset(r->only, 0, r->program->instruction_count);
   for (int w = first; w < end; w++) {
     const plan_lane *lane = exec_units_compute_of(r, w);
-    for (uint32_t i = lane->first; i < lane->first + lane->count; i++) {
-      const plan_instruction *instruction = &r->program->instructions[i];
-      r->only[i] = exec_units_is_pass(instruction) && in_part(of, w, instruction);
-    }
-  }
-}
-
-/* Their optimizers. A device waits until the host has issued them: what comes first in its queue would else last until
- * that has. */
-static void choose_optimizers(exec_units_job *r, int first, int end) {
-  memset(r->only, 0, r->program->instruction_count);
-  for (int w = first; w < end; w++) {
-    const plan_lane *lane = exec_units_compute_of(r, w);
     for (uint32_t i = lane->first; i < lane->first + lane->count; i++)
-      r->only[i] = r->program->instructions[i].opcode == PLAN_OPTIMIZER_STEP;
+      r->only[i] = is_chosen(of, w, &r->program->instructions[i]);
   }
-  r->pipeline->work.hold_s = 2e-3; /* more than it was seen to take */
 }
 
 /* ---- steps ---- */
@@ -252,20 +240,22 @@ static dp_status keep_optimizers(exec_units_job *r, bool all) {
   return DP_OK;
 }
 
-/* Each on its own, with the norm and without; and all together. */
+/* Each on its own, with the norm and without; and all together. A device waits until the host has issued them: what comes
+ * first in its queue would else last until that has. */
 dp_status exec_units_take_optimizers(exec_units_job *r) {
   enum { TIMES = 3 };
   const int workers = r->program->worker_count, together = r->how->sharers > 1 ? 1 : workers;
+  r->pipeline->work.hold_s = 2e-3; /* more than it was seen to take */
   for (int i = 0; i <= TIMES; i++) /* the first is not kept: what is new takes longer */
     for (int with_norm = 0; with_norm < 2; with_norm++) {
       r->pipeline->work.with_norm = with_norm;
       for (int w = 0; w < workers; w += together) {
-        choose_optimizers(r, w, w + together);
+        exec_units_choose(r, EXEC_UNITS_OPTIMIZERS, w, w + together);
         DP_TRY(step_only(r));
         if (i > 0) DP_TRY(keep_optimizers(r, false));
       }
       if (together == workers || with_norm) continue;
-      choose_optimizers(r, 0, workers);
+      exec_units_choose(r, EXEC_UNITS_OPTIMIZERS, 0, workers);
       DP_TRY(step_only(r));
       if (i > 0) DP_TRY(keep_optimizers(r, true));
     }

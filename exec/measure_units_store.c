@@ -178,20 +178,27 @@ double exec_units_shared_s(double *seconds, size_t count, double factor, double 
   return sum;
 }
 
-/* What those of a part that began at once took, or would have with such a factor. */
-static double all_s(const exec_units *u, const plan_profile_part *part, double factor, double *scratch) {
+static bool began_together(const exec_units_optimizer *one, const plan_profile_part *part) {
+  return one->sms == part->sms && one->all;
+}
+
+static double measured_s(const exec_units *u, const plan_profile_part *part) {
+  double sum = 0;
+  for (size_t i = 0; i < u->optimizers.count; i++)
+    if (began_together(&u->optimizers.items[i], part)) sum += u->optimizers.items[i].seconds;
+  return sum;
+}
+
+/* What they would have taken with such a factor. Those of a round follow on one another. */
+static double shared_s(const exec_units *u, const plan_profile_part *part, double factor, double *scratch) {
   double sum = 0;
   size_t count = 0;
   for (size_t i = 0; i < u->optimizers.count; i++) {
     const exec_units_optimizer *one = &u->optimizers.items[i];
-    if (one->sms != part->sms || !one->all) continue;
-    if (factor <= 0) sum += one->seconds;
+    if (!began_together(one, part)) continue;
     scratch[count++] = part->optimizer_s + part->optimizer_s_per_parameter * one->parameters;
-    bool last = true;
-    for (size_t k = i + 1; k < u->optimizers.count && last; k++)
-      last = !(u->optimizers.items[k].all && u->optimizers.items[k].round == one->round);
-    if (!last) continue;
-    if (factor > 0) sum += exec_units_shared_s(scratch, count, factor, (double)part->workers);
+    if (i + 1 < u->optimizers.count && one[1].round == one->round) continue;
+    sum += exec_units_shared_s(scratch, count, factor, (double)part->workers);
     count = 0;
   }
   return sum;
@@ -206,10 +213,10 @@ static dp_status fit_optimizer(const exec_units *u, plan_profile_part *part, dp_
   part->norm_s_per_parameter = fmax(0, with_norm_s_per_parameter - part->optimizer_s_per_parameter);
   double *scratch = malloc((u->optimizers.count + 1) * sizeof *scratch);
   if (!scratch) return dp_fail_memory(error);
-  const double measured_s = all_s(u, part, 0, scratch);
-  for (int i = 0; i < HALVINGS && measured_s > 0; i++) {
+  const double took_s = measured_s(u, part);
+  for (int i = 0; i < HALVINGS && took_s > 0; i++) {
     const double middle = (low + high) / 2;
-    *(all_s(u, part, middle, scratch) < measured_s ? &low : &high) = middle;
+    *(shared_s(u, part, middle, scratch) < took_s ? &low : &high) = middle;
   }
   free(scratch);
   part->optimizer_busy_factor = low;

@@ -357,8 +357,9 @@ static dp_status route_collectives(sim_predictor *p) {
     DP_TRY(find_ring(p, collective, transport, &r));
     if (!r.limiting || collective->bytes == 0) continue;
     DP_TRY(cost_collective(p, collective, transport, &r, transfer));
-    transfer->latency_s += norm_s(p, collective); /* whichever way they meet, and however slow that is */
-    transfer->busy_latency_s += norm_s(p, collective);
+    const double before_s = norm_s(p, collective); /* whichever way they meet, and however slow that is */
+    transfer->latency_s += before_s;
+    transfer->busy_latency_s += before_s;
   }
   return DP_OK;
 }
