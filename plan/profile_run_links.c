@@ -1,19 +1,15 @@
 #include "plan/profile_run_links.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/median.h"
+#include "plan/profile_exchanges.h"
 #include "plan/transport.h"
 
 enum { ASIDE = 5 };
 static const double LONE = 0.05; /* of a message's time: so much compute is none */
 
-typedef struct exchange {
-  double bytes, seconds;
-  bool beside, aside;
-} exchange;
 typedef DP_ARRAY(double) series;
 
 typedef struct finder {
@@ -22,7 +18,7 @@ typedef struct finder {
   const plan_cluster *cluster;
   plan_groups groups;
   plan_profile_link link; /* of the way at hand; gpus 0: none was found */
-  DP_ARRAY(exchange) all;
+  plan_exchanges all;
   series handovers;
   dp_error *error;
 } finder;
@@ -49,7 +45,7 @@ static double computes(const finder *f, uint32_t worker, double from_s, double t
 static dp_status keep(finder *f, double bytes, uint32_t one, uint32_t other, double from_s, double to_s) {
   if (to_s <= from_s || bytes <= 0) return DP_OK;
   const double share = fmax(computes(f, one, from_s, to_s), computes(f, other, from_s, to_s));
-  const exchange made = {bytes, to_s - from_s, share > LONE, f->all.count % ASIDE == ASIDE - 1};
+  const plan_exchange made = {bytes, to_s - from_s, share > LONE, f->all.count % ASIDE == ASIDE - 1};
   return dp_array_push(&f->all, made) ? DP_OK : dp_fail_memory(f->error);
 }
 
@@ -152,44 +148,13 @@ static dp_status keep_sum(finder *f, uint32_t i) {
 
 /* ---- into the profile ---- */
 
-static int by_bytes(const void *a, const void *b) {
-  const exchange *x = a, *y = b;
-  return (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
-static double middle(series *s) { return dp_median(s->items, s->count); }
-
-/* A size that is aside alone has no point. */
-static bool add_points(finder *f, series seconds[2]) {
-  if (f->all.count) qsort(f->all.items, f->all.count, sizeof *f->all.items, by_bytes);
-  for (size_t i = 0; i < f->all.count;) {
-    const double bytes = f->all.items[i].bytes;
-    seconds[0].count = seconds[1].count = 0;
-    for (; i < f->all.count && f->all.items[i].bytes == bytes; i++)
-      if (!f->all.items[i].aside && !dp_array_push(&seconds[f->all.items[i].beside], f->all.items[i].seconds))
-        return false;
-    const plan_profile_point point = {bytes, middle(&seconds[0]), middle(&seconds[1])};
-    if (point.alone_s + point.busy_s > 0 && !dp_array_push(&f->link.points, point)) return false;
-  }
-  return true;
-}
-
 static dp_status add_link(finder *f, plan_profile *profile) {
-  series seconds[2] = {{.items = NULL}, {.items = NULL}}, errors = {.items = NULL};
-  bool done = add_points(f, seconds);
-  for (int k = 0; k < 2; k++) dp_array_free(&seconds[k]);
-  if (!done) return dp_fail_memory(f->error);
+  size_t aside;
+  DP_TRY(plan_exchanges_points(&f->all, 0, 1, &f->link.points, f->error));
   if (f->link.points.count == 0) return DP_OK;
   DP_TRY(plan_profile_fill_points(&f->link.points, f->error));
-  for (size_t i = 0; done && i < f->all.count; i++) {
-    const exchange *e = &f->all.items[i];
-    const plan_profile_point at = plan_profile_at(f->link.points.items, f->link.points.count, e->bytes);
-    if (e->aside) done = dp_array_push(&errors, fabs((e->beside ? at.busy_s : at.alone_s) / e->seconds - 1));
-  }
-  f->link.error = middle(&errors);
-  f->link.handover_s = middle(&f->handovers);
-  dp_array_free(&errors);
-  if (!done) return dp_fail_memory(f->error);
+  DP_TRY(plan_exchanges_error(&f->all, &f->link.points, &f->link.error, &aside, f->error));
+  f->link.handover_s = dp_median(f->handovers.items, f->handovers.count);
   DP_TRY(plan_profile_set_link(profile, &f->link, f->error));
   f->link.points = (plan_profile_points){.items = NULL}; /* the profile's now */
   return DP_OK;

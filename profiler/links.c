@@ -1,11 +1,8 @@
 #include "profiler/links_parts.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/line.h"
 #include "base/median.h"
+#include "plan/profile_exchanges.h"
 
 const char *const prof_way_names[PROF_WAY_COUNT + 1] = {"to the device", "to the host", "on the device",
                                                         "peer",          "nccl",        NULL};
@@ -61,13 +58,7 @@ double links_middle(links_series *s) { return dp_median(s->items, s->count); }
 
 /* ---- messages ---- */
 
-typedef struct message {
-  double bytes, seconds;
-  bool beside, aside;
-} message;
-typedef DP_ARRAY(message) messages;
-
-static dp_status keep_message(links_maker *m, const prof_record *r, prof_way way, messages *all) {
+static dp_status keep_message(links_maker *m, const prof_record *r, prof_way way, plan_exchanges *all) {
   prof_link *link = &m->links->ways[way];
   link->count++;
   if (r->value == 0 || r->value > MOST_BYTES || r->end_ns <= r->start_ns || r->end_ns - r->start_ns > MOST_NS)
@@ -77,41 +68,11 @@ static dp_status keep_message(links_maker *m, const prof_record *r, prof_way way
   if (computes > LINKS_LONE && computes < LINKS_BESIDE) return DP_OK;
   const bool beside = computes >= LINKS_BESIDE;
   const uint64_t number = ++*(beside ? &link->beside : &link->alone);
-  const message made = {.bytes = (double)r->value,
+  const plan_exchange made = {.bytes = (double)r->value,
                         .seconds = (double)(r->end_ns - r->start_ns) * 1e-9,
                         .beside = beside,
                         .aside = number % LINKS_ASIDE == 0};
   return dp_array_push(all, made) ? DP_OK : dp_fail_memory(m->error);
-}
-
-static int by_bytes(const void *a, const void *b) {
-  const message *x = a, *y = b;
-  return (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
-static double bin_of(double bytes) { return floor(SIZES_AN_OCTAVE * log2(bytes) + 1e-9); }
-
-/* The points' times as they were found, 0: not; before they are filled in. */
-static dp_status find_points(links_maker *m, const messages *all, plan_profile_points *points) {
-  links_series bytes = {.items = NULL}, seconds[2] = {{.items = NULL}, {.items = NULL}};
-  dp_status status = DP_OK;
-  for (size_t i = 0; status == DP_OK && i < all->count;) {
-    const double bin = bin_of(all->items[i].bytes);
-    bytes.count = seconds[0].count = seconds[1].count = 0;
-    for (; i < all->count && bin_of(all->items[i].bytes) == bin; i++) {
-      const message *at = &all->items[i];
-      if (!at->aside && !(dp_array_push(&bytes, at->bytes) && dp_array_push(&seconds[at->beside], at->seconds)))
-        status = dp_fail_memory(m->error);
-    }
-    const plan_profile_point point = {links_middle(&bytes),
-                                      seconds[0].count >= LINKS_LEAST ? links_middle(&seconds[0]) : 0,
-                                      seconds[1].count >= LINKS_LEAST ? links_middle(&seconds[1]) : 0};
-    if (status == DP_OK && point.alone_s + point.busy_s > 0 && !dp_array_push(points, point))
-      status = dp_fail_memory(m->error);
-  }
-  dp_array_free(&bytes);
-  for (int k = 0; k < 2; k++) dp_array_free(&seconds[k]);
-  return status;
 }
 
 /* busy: of the times beside compute. */
@@ -130,41 +91,28 @@ static dp_status fit_line(links_maker *m, const plan_profile_points *points, boo
   return done ? DP_OK : dp_fail_memory(m->error);
 }
 
-static dp_status find_error(links_maker *m, const messages *all, prof_link *link) {
-  links_series errors = {.items = NULL};
-  bool done = true;
-  for (size_t i = 0; done && i < all->count && link->points.count; i++) {
-    const message *at = &all->items[i];
-    if (!at->aside) continue;
-    const plan_profile_point said = plan_profile_at(link->points.items, link->points.count, at->bytes);
-    done = dp_array_push(&errors, fabs((at->beside ? said.busy_s : said.alone_s) / at->seconds - 1));
-  }
-  link->aside = errors.count;
-  link->error = links_middle(&errors);
-  dp_array_free(&errors);
-  return done ? DP_OK : dp_fail_memory(m->error);
-}
-
-static dp_status find_way(links_maker *m, prof_way way, messages *all) {
+static dp_status find_way(links_maker *m, prof_way way, plan_exchanges *all) {
   prof_link *link = &m->links->ways[way];
   for (size_t i = 0; i < m->session->records.count; i++) {
     const prof_record *r = &m->session->records.items[i];
     if (prof_on_device(r) && links_kind_of(m, r) == (int)way) DP_TRY(keep_message(m, r, way, all));
   }
-  if (all->count) qsort(all->items, all->count, sizeof *all->items, by_bytes);
-  DP_TRY(find_points(m, all, &link->points));
+  DP_TRY(plan_exchanges_points(all, SIZES_AN_OCTAVE, LINKS_LEAST, &link->points, m->error));
   DP_TRY(fit_line(m, &link->points, false, &link->line));
   DP_TRY(fit_line(m, &link->points, true, &link->beside_line));
   for (size_t i = 0; i < link->points.count; i++)
     link->beside_known = link->beside_known || link->points.items[i].busy_s > 0;
   DP_TRY(plan_profile_fill_points(&link->points, m->error));
-  return find_error(m, all, link);
+  size_t aside;
+  DP_TRY(plan_exchanges_error(all, &link->points, &link->error, &aside, m->error));
+  link->aside = aside;
+  return DP_OK;
 }
 
 static dp_status find_messages(links_maker *m) {
   dp_status status = DP_OK;
   for (int way = 0; status == DP_OK && way < PROF_WAY_NCCL; way++) {
-    messages all = {.items = NULL};
+    plan_exchanges all = {.items = NULL};
     status = find_way(m, (prof_way)way, &all);
     dp_array_free(&all);
   }
