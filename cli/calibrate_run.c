@@ -115,22 +115,12 @@ static dp_status read_units(reading *r, const char *path) {
 
 static dp_status join_records(const reading *r, const char *folder, prof_unit_times *times) {
   enum { MOST_STEPS = 100 };
-  prof_session session = {.slots = NULL};
-  prof_rules rules = {.count = 0};
-  prof_join join = {.torn = 0};
-  unsigned char *classes = NULL;
-  dp_status status = prof_session_read(folder, &session, r->error);
-  if (status == DP_OK) status = prof_rules_read(NULL, &rules, r->error);
-  if (status == DP_OK) {
-    classes = prof_rules_classes(&rules, &session);
-    if (!classes) status = dp_fail_memory(r->error);
-  }
-  if (status == DP_OK) status = prof_join_of(&session, classes, &r->prediction->program, MOST_STEPS, &join, r->error);
-  if (status == DP_OK)
-    status = prof_unit_times_of(&join, &r->prediction->program, r->prediction->graph.units.count, times, r->error);
+  const plan_program *program = &r->prediction->program;
+  prof_session session;
+  prof_join join;
+  dp_status status = prof_join_read(folder, program, MOST_STEPS, &session, &join, r->error);
+  if (status == DP_OK) status = prof_unit_times_of(&join, program, r->prediction->graph.units.count, times, r->error);
   prof_join_free(&join);
-  free(classes);
-  prof_rules_free(&rules);
   prof_session_free(&session);
   return status;
 }

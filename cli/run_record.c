@@ -345,19 +345,10 @@ static void count_lost(const prof_session *session, cli_run_recorded *recorded) 
 }
 
 static dp_status join_records(const cli_run_record *record, cli_run_recorded *recorded, dp_error *error) {
-  prof_session session = {.slots = NULL};
-  prof_rules rules = {.count = 0};
-  unsigned char *classes = NULL;
-  DP_TRY(prof_session_read(record->folder, &session, error));
-  dp_status status = prof_rules_read(NULL, &rules, error);
-  if (status == DP_OK) {
-    classes = prof_rules_classes(&rules, &session);
-    if (!classes) status = dp_fail_memory(error);
-  }
-  if (status == DP_OK) status = prof_join_of(&session, classes, record->program, record->keep, &recorded->join, error);
+  prof_session session;
+  const dp_status status =
+      prof_join_read(record->folder, record->program, record->keep, &session, &recorded->join, error);
   if (status == DP_OK) count_lost(&session, recorded);
-  free(classes);
-  prof_rules_free(&rules);
   prof_session_free(&session);
   return status;
 }

@@ -476,6 +476,24 @@ dp_status prof_join_of(const prof_session *session, const unsigned char *classes
   return status;
 }
 
+dp_status prof_join_read(const char *folder, const plan_program *program, size_t most, prof_session *session,
+                         prof_join *join, dp_error *error) {
+  prof_rules rules = {.count = 0};
+  unsigned char *classes = NULL;
+  *session = (prof_session){.slots = NULL};
+  *join = (prof_join){.torn = 0};
+  DP_TRY(prof_session_read(folder, session, error));
+  dp_status status = prof_rules_read(NULL, &rules, error);
+  if (status == DP_OK) {
+    classes = prof_rules_classes(&rules, session);
+    if (!classes) status = dp_fail_memory(error);
+  }
+  if (status == DP_OK) status = prof_join_of(session, classes, program, most, join, error);
+  free(classes);
+  prof_rules_free(&rules);
+  return status;
+}
+
 void prof_join_free(prof_join *join) {
   for (size_t s = 0; s < join->steps.count; s++) free_joined(&join->steps.items[s]);
   dp_array_free(&join->steps);

@@ -45,6 +45,9 @@ typedef struct prof_join {
 /* Of the last `most` steps that were recorded. `classes`: of prof_rules_classes. The program outlives the result. */
 dp_status prof_join_of(const prof_session *session, const unsigned char *classes, const plan_program *program,
                        size_t most, prof_join *join, dp_error *error);
+/* Of a folder of records, with the classes of the installed rules. The caller frees both, after a failure, too. */
+dp_status prof_join_read(const char *folder, const plan_program *program, size_t most, prof_session *session,
+                         prof_join *join, dp_error *error);
 void prof_join_free(prof_join *join); /* safe on a zeroed one */
 
 #endif
