@@ -25,6 +25,10 @@ typedef struct exec_nccl_how {
   const atomic_bool *lost; /* the run cannot; NULL: nobody watches */
 } exec_nccl_how;
 
+/* Multiprocessors for each of so many communicators on a device, whose kernels must all find room beside each other: a
+ * third of it for all of them. */
+static inline int exec_nccl_share(int sms, int count) { return sms / 3 > count ? sms / 3 / count : 1; }
+
 bool exec_nccl_is_known(void); /* to this build */
 bool exec_nccl_is_there(void); /* and on this machine */
 dp_status exec_nccl_make_id(unsigned char id[EXEC_NCCL_ID_BYTES], dp_error *error);

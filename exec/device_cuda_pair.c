@@ -161,10 +161,9 @@ static dp_status wait_for_first(end *e, dp_error *error) {
 
 /* ---- the table's functions ---- */
 
-/* As a pipeline of as many processes has it: a third of the device for all lanes of a worker. */
+/* As a pipeline of as many processes has it, for all lanes of a worker. */
 static int share(const exec_pipeline *p) {
   const plan_program *program = p->work.program;
-  const int third = exec_cuda_at(p, 0)->sm_count / 3;
   int most = 1;
   for (int w = 0; w < program->worker_count; w++) {
     int lanes = 0;
@@ -172,7 +171,7 @@ static int share(const exec_pipeline *p) {
       lanes += program->lanes[l].kind == PLAN_LANE_SEND || program->lanes[l].kind == PLAN_LANE_RECV;
     if (lanes > most) most = lanes;
   }
-  return third > most ? third / most : 1;
+  return exec_nccl_share(exec_cuda_at(p, 0)->sm_count, most);
 }
 
 static dp_status open_pair(exec_pipeline *p, pair *n, dp_error *error) {

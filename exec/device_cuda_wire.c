@@ -146,15 +146,15 @@ static int most_nccl_lanes(const exec_pipeline *p) {
   return most;
 }
 
-/* Multiprocessors for each: all those kernels must find room beside each other, for one that waits keeps what it has,
- * and what it waits for may be another's peer. The same on all processes. */
+/* Multiprocessors for each: one that waits keeps what it has, and what it waits for may be another's peer. The same on all
+ * processes. */
 static int nccl_share(const exec_pipeline *p) {
   const int lanes = most_nccl_lanes(p);
-  int third = p->work.facts[0].sm_count / 3;
+  int sms = p->work.facts[0].sm_count;
   if (p->work.plan->nccl_sms > 0) return p->work.plan->nccl_sms / lanes;
   for (int q = 1; q < exec_process_count(p->work.options.transport); q++)
-    if (p->work.facts[q].sm_count / 3 < third) third = p->work.facts[q].sm_count / 3;
-  return third > lanes ? third / lanes : 1;
+    if (p->work.facts[q].sm_count < sms) sms = p->work.facts[q].sm_count;
+  return exec_nccl_share(sms, lanes);
 }
 
 static dp_status check_nccl_share(const exec_pipeline *p, dp_error *error) {
