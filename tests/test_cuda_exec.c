@@ -3,9 +3,10 @@
  * compresses skips, against the CPU under the same plan and with the same matrices. Ends with `N passed, N failed`;
  * exits with 77 where there is no device.
  *
- * usage: test_cuda_exec [MODEL [FIRST [COUNT]]] [--whole] [--steps N]   of the fixtures; plans, from 0
+ * usage: test_cuda_exec [MODEL [FIRST [COUNT]]] [--whole] [--steps N] [--algorithms FILE]   of the fixtures; plans, from 0
  *   --whole     every worker has the whole device: no green contexts, which compute-sanitizer may not know
  *   --steps N   training steps of a run, at most 4, before two evaluations
+ *   --algorithms FILE   what was timed by other runs, and is added to by this one: timing takes minutes under compute-sanitizer
  */
 #include <math.h>
 #include <stdio.h>
@@ -321,13 +322,15 @@ static void compare_texts(const char *model, const char *plan) {
 
 int main(int argc, char **argv) {
   static const char *const models[] = {"sd15", "sdxl", "sd3", "flux-dev"};
-  const char *words[3] = {NULL};
+  const char *words[3] = {NULL}, *remembered = NULL;
   int word_count = 0;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--whole") == 0) {
       whole = true;
     } else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
       steps = (int)strtol(argv[++i], NULL, 10);
+    } else if (strcmp(argv[i], "--algorithms") == 0 && i + 1 < argc) {
+      remembered = argv[++i];
     } else if (argv[i][0] != '-' && word_count < 3) {
       words[word_count++] = argv[i];
     } else {
@@ -335,7 +338,7 @@ int main(int argc, char **argv) {
     }
   }
   if (steps < 1 || steps > STEPS) {
-    (void)fprintf(stderr, "usage: %s [MODEL [FIRST [COUNT]]] [--whole] [--steps N]\n", argv[0]);
+    (void)fprintf(stderr, "usage: %s [MODEL [FIRST [COUNT]]] [--whole] [--steps N] [--algorithms FILE]\n", argv[0]);
     return 2;
   }
   const int first = words[1] ? (int)strtol(words[1], NULL, 10) : 0,
@@ -345,7 +348,8 @@ int main(int argc, char **argv) {
     return 77;
   }
   if (sim_efficiency_read(NULL, &efficiency, &error) != DP_OK ||
-      exec_algorithms_create(&algorithms, &error) != DP_OK) {
+      exec_algorithms_create(&algorithms, &error) != DP_OK ||
+      (remembered && exec_algorithms_read(algorithms, remembered, false, &error) != DP_OK)) {
     printf("%s\n", error.text);
     return 1;
   }
@@ -360,6 +364,8 @@ int main(int argc, char **argv) {
     for (int i = first; i < PLANS && i < first + count; i++) try(models[m], plans[i], &one);
     drop(&one);
   }
+  if (remembered)
+    check(exec_algorithms_add_to(algorithms, remembered, &error) == DP_OK, "%s: %s", remembered, error.text);
   exec_algorithms_free(algorithms);
   sim_efficiency_free(efficiency);
   tell_plans();

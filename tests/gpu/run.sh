@@ -166,11 +166,18 @@ for word in "$@"; do
       unset TAIL
       ;;
     sanitizer)
+      # the library's algorithms are timed once, by a run that nothing slows; who is checked takes them
+      more EXEC_ARGS
+      remember=(--whole --steps 2 --algorithms "$out/sanitizer-algorithms.json" "${extra[@]}")
+      if program test_cuda_exec; then
+        for first in 0 14 18; do # two workers with larger microbatches, and with compressed skips
+          part "sanitizer-exec-$first" 100 "$build/tests/test_cuda_exec" sd15 $first 1 "${remember[@]}"
+        done
+      fi
       for tool in memcheck racecheck; do
-        # without parts of a device; two workers with larger microbatches, and with compressed skips
         more EXEC_ARGS
-        program test_cuda_exec && for first in 0 14 18; do
-          sanitize $tool "exec-$first" "$build/tests/test_cuda_exec" sd15 $first 1 --whole --steps 2 "${extra[@]}"
+        [ -x "$build/tests/test_cuda_exec" ] && for first in 0 14 18; do
+          sanitize $tool "exec-$first" "$build/tests/test_cuda_exec" sd15 $first 1 "${remember[@]}"
         done
         more KERNELS_ARGS
         program test_cuda_kernels &&
