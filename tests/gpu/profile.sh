@@ -4,7 +4,9 @@
 # themselves, that recording costs less than 2 %, and what a SIGKILL leaves. About 90 s. All that was said and measured stays
 # in OUTDIR; the last line is `N passed, N failed, N skipped`.
 #
-# usage: tests/gpu/profile.sh OUTDIR [bench] [small]
+# usage: tests/gpu/profile.sh OUTDIR [unet] [torchrun] [bench] [small]
+#   unet    also diffusers' UNet of Stable Diffusion 1.5: step times, kernels' sums, steps found, overhead (60 s)
+#   torchrun  also the transformer in two processes on two GPUs: both processes' steps, one clock, time in NCCL (30 s)
 #   bench   also tests/bench_cuda_step, traced and not (BENCH_ARGS: its arguments; it is built by make tests/bench_cuda_step)
 #   small   also a model of short kernels, which the host launches slower than they run: figures without a check
 #   BUILDDIR=build/dev   where diffpipe and libdiffpipe-inject.so were built: make diffpipe libdiffpipe-inject.so
@@ -88,6 +90,24 @@ in_time "a killed run" && killed
 
 for word in "$@"; do
   case $word in
+    unet)
+      unet=(--unet "$top/scenarios/models/sd15_unet.json" --batch 8 --steps 30)
+      train unet-plain-1 "${unet[@]}" && traced unet-traced-1 "${unet[@]}" &&
+        "$diffpipe" profile report "$out/records-unet-traced-1" --steps-from nvtx:step --json >"$out/unet-ranges.json" &&
+        "$diffpipe" profile report "$out/records-unet-traced-1" --json >"$out/unet-auto.json" &&
+        train unet-profiler "${unet[@]}" --profiler
+      ;;
+    torchrun)
+      if [ "$(nvidia-smi -L | grep -c '^GPU')" -lt 2 ]; then
+        echo "-- torchrun: needs two GPUs"
+        continue
+      fi
+      run torchrun "$diffpipe" profile -o "$out/records-torchrun" --json -- "$python" -m torch.distributed.run --nnodes 1 \
+        --nproc-per-node 2 --master-addr 127.0.0.1 --master-port 29518 "$top/tests/gpu/profile_train.py" \
+        --output "$out/torchrun-steps.json" "${more[@]}" &&
+        "$diffpipe" profile report "$out/records-torchrun" --steps-from nvtx:step --json >"$out/torchrun.json" &&
+        "$diffpipe" profile report "$out/records-torchrun" --steps-from nvtx:step >"$out/torchrun-report.txt"
+      ;;
     bench)
       run bench-plain "$build/tests/bench_cuda_step" "${bench[@]}" "plan=stages = 1;microbatch_size = 8" &&
         run bench-traced "$diffpipe" profile -o "$out/records-bench" -- "$build/tests/bench_cuda_step" "${bench[@]}" \
@@ -98,7 +118,7 @@ for word in "$@"; do
         traced small-traced-1 --width 256 --layers 12 --batch 2 --length 128 --steps 300 --warm 50
       ;;
     *)
-      echo "$0: $word: no such part, allowed: bench, small" >&2
+      echo "$0: $word: no such part, allowed: unet, torchrun, bench, small" >&2
       exit 2
       ;;
   esac

@@ -4,6 +4,8 @@
 plain-N.json, traced-N.json   tests/gpu/profile_train.py without and under `diffpipe profile`, in pairs
 profiler.json                 the same under PyTorch's profiler
 ranges.json, auto.json        `diffpipe profile report` on the first traced run, by its NVTX ranges and by itself
+unet-*.json                   the same of diffusers' UNet, where it was asked for
+torchrun.json                 the report of two processes on two GPUs; torchrun-steps.json is what the first of them timed
 small-*.json                  pairs of a model whose kernels are short; figures only
 bench-plain.txt, bench-traced.txt, bench.json   tests/bench_cuda_step, where it was asked for
 Prints a line for each check, and last `N passed, N failed, N skipped`.
@@ -52,13 +54,13 @@ def pairs(prefix):
     return found
 
 
-def check_overhead():
-    found = pairs("")
+def check_overhead(prefix):
+    found = pairs(prefix)
     if not found:
-        return say("skipped", "overhead", "no pair of runs")
+        return say("skipped", f"{prefix}overhead", "no pair of runs")
     overhead = statistics.median(traced / plain - 1 for plain, traced in found)
     text = ", ".join(f"{plain:.2f} -> {traced:.2f} ms" for plain, traced in found)
-    say("passed" if overhead < 0.02 else "failed", "overhead",
+    say("passed" if overhead < 0.02 else "failed", f"{prefix}overhead",
         f"{100 * overhead:+.2f} % (allowed 2 %), medians of {len(found)} pairs: {text}")
 
 
@@ -86,29 +88,58 @@ def check_steps(run, ranges, auto):
         print(f"     device {row['device']}: {parts}; peak {row['peak_bytes'] / 1e9:.2f} GB")
 
 
-def check_kernels(run, ranges):
-    profiler = read("profiler.json")
+def check_kernels(prefix, run, ranges):
+    profiler = read(f"{prefix}profiler.json")
     if not profiler:
-        return say("skipped", "kernel sums", "no run under PyTorch's profiler")
+        return say("skipped", f"{prefix}kernel sums", "no run under PyTorch's profiler")
     steps = ranges["steps"][run["warm"]:]
     sums = [sum(s for name, s in step["classes_s"].items() if name != "copy") for step in steps]
     print(f"     PyTorch's profiler: {profiler['kernels_a_step']:.1f} kernels a step")
-    close("kernels' sum a step", sum(sums) / len(sums), profiler["kernels_s_a_step"], 0.02)
+    close(f"{prefix}kernels' sum a step", sum(sums) / len(sums), profiler["kernels_s_a_step"], 0.02)
 
 
-def check_training():
-    run, ranges, auto = read("traced-1.json"), read("ranges.json"), read("auto.json")
+def check_training(prefix):
+    run, ranges, auto = read(f"{prefix}traced-1.json"), read(f"{prefix}ranges.json"), read(f"{prefix}auto.json")
     if not (run and ranges and auto):
-        return say("failed", "the traced run", "left no figures: see traced-1.txt and ranges.txt")
-    print(f"     torch {run['torch']}, {run['steps']} steps, {run['warm']} of them to warm up")
+        return say("failed", f"{prefix}traced run", f"left no figures: see {prefix}traced-1.txt and {prefix}ranges.txt")
+    print(f"     {prefix or 'transformer, '}torch {run['torch']}, {run['steps']} steps, {run['warm']} of them to warm up")
     check_steps(run, ranges, auto)
-    check_kernels(run, ranges)
-    check_overhead()
+    check_kernels(prefix, run, ranges)
+    check_overhead(prefix)
+
+
+def check_small():
     small = pairs("small-")
     if small:
         ratio = statistics.median(traced / plain - 1 for plain, traced in small)
         print(f"     short kernels, where the host is slower than the device: {100 * ratio:+.2f} %, "
               + ", ".join(f"{plain:.2f} -> {traced:.2f} ms" for plain, traced in small))
+
+
+def check_torchrun():
+    """Two processes: each has all steps and time in NCCL; a step, in which they wait for each other, is one on both clocks."""
+    if not (out / "torchrun.txt").exists():
+        return
+    run, ranges = read("torchrun-steps.json"), read("torchrun.json")
+    if not (run and ranges):
+        return say("failed", "torchrun", "left no figures: see torchrun.txt")
+    counts_of = [process["steps"]["count"] for process in ranges["processes"] if process["records"] > 1000]
+    say("passed" if counts_of == [run["steps"]] * 2 else "failed", "torchrun, steps of each process",
+        f"{counts_of}, wanted {run['steps']} of two")
+    by_process = {}
+    for step in ranges["steps"]:
+        by_process.setdefault(step["process"], []).append(step)
+    ends = [[step["start_ns"] * 1e-9 + step["step_s"] for step in steps[run["warm"]:-1]] for steps in by_process.values()]
+    if len(ends) == 2 and ends[0]:
+        apart = statistics.median(abs(a - b) for a, b in zip(*ends))
+        step_s = statistics.median(counted(run)) * 1e-3
+        say("passed" if apart < 0.05 * step_s else "failed", "torchrun, ends of a step in both processes",
+            f"{apart * 1e3:.3f} ms apart in the median, steps of {step_s * 1e3:.2f} ms (allowed 5 %)")
+        times = [step["step_s"] for step in next(iter(by_process.values()))[run["warm"]:-1]]
+        close("torchrun, step time, median", statistics.median(times), step_s, 0.01)
+    nccl = [row["nccl_s"] for row in ranges["devices"]]
+    say("passed" if len(nccl) == 2 and min(nccl) > 0 else "failed", "torchrun, time in NCCL on each GPU",
+        ", ".join(f"{s:.3f} s" for s in nccl))
 
 
 def last_object(name):
@@ -135,7 +166,11 @@ def check_bench():
             print(f"     {row['class']:12} {row['count']:7} {row['sum_s']:9.4f} s {100 * row['share']:5.1f} %")
 
 
-check_training()
+check_training("")
+if (out / "unet-plain-1.txt").exists():
+    check_training("unet-")
+check_torchrun()
+check_small()
 check_bench()
 kill = out / "killed.txt"
 if kill.exists():

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A transformer that learns random tokens: what tests/gpu/profile.sh records.
+"""A transformer that learns random tokens, or with --unet a denoiser of diffusers: what tests/gpu/profile.sh records.
 
-Each step is an NVTX range `step` and is timed by CUDA events of PyTorch's own. Writes JSON: the milliseconds of each step,
+Under torchrun the processes share gradients by DistributedDataParallel. Each step is an NVTX range `step` and is timed by CUDA events of PyTorch's own. Writes JSON: the milliseconds of each step,
 and with --profiler the kernels' sum of a step as PyTorch's profiler has it (its own run: two tools cannot record at once).
 """
 import argparse
 import json
+import os
 import pathlib
 import tempfile
 
@@ -22,6 +23,8 @@ def arguments():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--vocabulary", type=int, default=16000)
+    parser.add_argument("--unet", type=pathlib.Path, help="diffusers' config.json of a UNet, in place of the transformer")
+    parser.add_argument("--latents", type=int, default=64, help="height and width of the UNet's (default: %(default)s)")
     parser.add_argument("--device", default="cuda", help="cpu: to try the script, without times")
     parser.add_argument("--profiler", action="store_true", help="PyTorch's profiler over the steps that count")
     parser.add_argument("--output", type=pathlib.Path, required=True)
@@ -56,18 +59,55 @@ class Transformer(nn.Module):
         return self.head(self.norm(self.blocks(self.embedding(tokens))))
 
 
+class Tokens:
+    """The transformer and what it learns."""
+
+    def __init__(self, options, device):
+        with device:
+            self.model = Transformer(options.width, options.layers, options.vocabulary).to(torch.bfloat16)
+        self.data = (torch.randint(options.vocabulary, (8, options.batch, options.length + 1)),)
+
+    @staticmethod
+    def loss(model, tokens):
+        logits = model(tokens[:, :-1])
+        return nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+class Denoiser:
+    """diffusers' UNet, in the form that it takes least time in, and noise that it learns."""
+
+    def __init__(self, options, device):
+        from diffusers import UNet2DConditionModel  # no other case needs it
+
+        config = json.loads(options.unet.read_text())
+        with device:
+            self.model = UNet2DConditionModel.from_config({k: v for k, v in config.items() if not k.startswith("_")})
+        self.model = self.model.to(torch.bfloat16, memory_format=torch.channels_last)
+        shape = (8, options.batch, config["in_channels"], options.latents, options.latents)
+        self.data = (torch.randn(shape, dtype=torch.bfloat16), torch.randint(1000, shape[:2]),
+                     torch.randn(8, options.batch, 77, config["cross_attention_dim"], dtype=torch.bfloat16))
+
+    @staticmethod
+    def loss(model, latents, times, text):
+        found = model(latents.contiguous(memory_format=torch.channels_last), times, text).sample
+        return nn.functional.mse_loss(found.float(), latents.float())
+
+
 class Trainer:
     def __init__(self, options):
         torch.manual_seed(1)
         self.on_gpu = options.device == "cuda"
-        self.device = torch.device(options.device)
-        with self.device:
-            self.model = Transformer(options.width, options.layers, options.vocabulary).to(torch.bfloat16)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=self.on_gpu)
-        shape = (8, options.batch, options.length + 1)
-        self.data = torch.randint(options.vocabulary, shape)
+        processes, mine = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+        self.device = torch.device(options.device, mine) if self.on_gpu else torch.device(options.device)
         if self.on_gpu:
-            self.data = self.data.pin_memory()
+            torch.cuda.set_device(self.device)
+        self.work = (Denoiser if options.unet else Tokens)(options, self.device)
+        self.model = self.work.model
+        if processes > 1:
+            torch.distributed.init_process_group("nccl" if self.on_gpu else "gloo")
+            self.model = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=self.on_gpu)
+        self.data = [part.pin_memory() if self.on_gpu else part for part in self.work.data]
         self.marks = []
 
     def mark(self):
@@ -79,9 +119,8 @@ class Trainer:
     def step(self, number):
         self.mark()
         torch.cuda.nvtx.range_push("step")
-        tokens = self.data[number % 8].to(self.device, non_blocking=True)
-        logits = self.model(tokens[:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        batch = [part[number % 8].to(self.device, non_blocking=True) for part in self.data]
+        loss = self.work.loss(self.model, *batch)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -128,7 +167,10 @@ def main():
     marks = trainer.marks
     result["step_ms"] = [a.elapsed_time(b) for a, b in zip(marks, marks[1:])]
     result["loss"] = loss.item()
-    options.output.write_text(json.dumps(result, indent=1) + "\n")
+    if os.environ.get("RANK", "0") == "0":
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
