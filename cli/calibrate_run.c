@@ -12,6 +12,7 @@
 #include "profiler/unit_times.h"
 #include "reports/read.h"
 #include "sim/predict.h"
+#include "sim/unit_times.h"
 
 typedef struct reading {
   const plan_scenario *scenario;
@@ -85,29 +86,42 @@ static dp_status read_timeline(reading *r, const char *path) {
 
 /* ---- comparison.json: how a chunk's units share its time ---- */
 
-/* Measured, where an executor could tell units apart, else as they were predicted. */
+/* Measured, where that pass of it was, else as it was predicted. */
 static double unit_s(const dp_node *unit, const char *pass) {
   const dp_node *times = dp_node_get(unit, pass);
   const double measured = report_node_real(times, "measured_s");
   return measured > 0 ? measured : report_node_real(times, "predicted_s");
 }
 
+static void keep_unit(reading *r, size_t u, double forward_s, double backward_s) {
+  const double least = 0.1; /* of a backward, beside what it runs again */
+  const uint8_t *recompute = r->prediction->plan.recompute;
+  r->again[u] = sim_cost_again_share(&r->prediction->own.kinds[0].context, &r->prediction->graph, (int)u);
+  if (recompute && recompute[u]) backward_s = fmax(least * backward_s, backward_s - r->again[u] * forward_s);
+  r->forward_s[u] = forward_s;
+  r->backward_s[u] = backward_s;
+}
+
+/* Where a chunk runs as one, as on GPUs, the run could not tell units apart. */
+static dp_status predict_units(reading *r) {
+  plan_unit_times times = {.unit_count = 0};
+  dp_status status = sim_unit_times(r->scenario, r->prediction, &times, r->error);
+  for (size_t u = 0; status == DP_OK && u < times.unit_count; u++)
+    keep_unit(r, u, plan_unit_forward_s(&times, u), plan_unit_backward_s(&times, u));
+  plan_unit_times_free(&times);
+  return status;
+}
+
 static dp_status read_units(reading *r, const char *path) {
   const size_t count = r->prediction->graph.units.count;
-  const uint8_t *recompute = r->prediction->plan.recompute;
   DP_TRY(dp_document_read(path, &r->comparison_file, r->error));
-  const dp_node *units = report_node_list(r->comparison_file.root, "units");
-  if (!units || units->count != count)
+  const dp_node *units = dp_node_get(r->comparison_file.root, "units");
+  if (units && units->kind == DP_NODE_ARRAY && units->count == 0) return predict_units(r);
+  if (!units || units->kind != DP_NODE_ARRAY || units->count != count)
     return dp_fail_at(r->error, r->comparison_file.root, "calibrate: found %zu units, allowed: the %zu of the scenario",
                       units ? units->count : 0, count);
-  for (size_t u = 0; u < count; u++) {
-    const double least = 0.1; /* of a backward, beside what it runs again */
-    r->again[u] = sim_cost_again_share(&r->prediction->own.kinds[0].context, &r->prediction->graph, (int)u);
-    r->forward_s[u] = unit_s(units->items[u], "forward");
-    r->backward_s[u] = unit_s(units->items[u], "backward");
-    if (recompute && recompute[u])
-      r->backward_s[u] = fmax(least * r->backward_s[u], r->backward_s[u] - r->again[u] * r->forward_s[u]);
-  }
+  for (size_t u = 0; u < count; u++)
+    keep_unit(r, u, unit_s(units->items[u], "forward"), unit_s(units->items[u], "backward"));
   return DP_OK;
 }
 

@@ -92,6 +92,18 @@ learn() {
   [ "$with" -lt "$without" ] || [ "$with" -lt 400 ] || { echo "off by $with / 1000 with the profile, $without without"; return 1; }
 }
 
+# a run that could not tell units apart, as on GPUs: they share a chunk's time as they were predicted
+as_one() {
+  cp -r run as-one && sed -i '/^  "units": \[/,/^  \]/c\  "units": []' as-one/comparison.json && grep -q '"units": \[\]' as-one/comparison.json &&
+    "$diffpipe" calibrate "$unet" --set data.path="$PWD/demo" --from as-one --out as-one.json --json >said.json 2>talk.txt || { cat talk.txt; return 1; }
+  local profile
+  for profile in learnt as-one; do
+    "$diffpipe" simulate "$unet" --profile $profile.json --json --out "answer-$profile" >$profile.txt 2>talk.txt || { cat talk.txt; return 1; }
+  done
+  ! cmp -s learnt.json as-one.json && awk -v a="$(number step_s learnt.txt)" -v b="$(number step_s as-one.txt)" \
+    'BEGIN { print "steps of", a, "and", b, "s"; exit !(a > 0 && a / b < 1.05 && b / a < 1.05) }'
+}
+
 # records of something else beside a run: no unit was recorded
 unrecorded() {
   mkdir run/records && "$BUILDDIR/tests/make_records" run/records CPU gemm 3 &&
@@ -116,6 +128,7 @@ one "a search takes it" search
 one "the line of a search's best plan repeats it" repeat
 one "a run corrects it" correct
 one "a profile comes of a run" learn
+one "a profile comes of a run that could not tell units apart" as_one
 one "a profile comes of a run whose units were not recorded" unrecorded
 one "a profile of a run needs its plan" refuses 'timeline.json:[0-9]+: calibrate: found instruction [0-9]+, which the scenario.s plan does not have so' calibrate "$unet" --from run --set plan.stages=1
 one "a profile of a run needs its scenario" refuses 'calibrate: found a run of small, allowed: of other' calibrate "$unet" --from run --set name=other
