@@ -171,6 +171,9 @@ static dp_status open_communicator(exec_nccl *n, const exec_nccl_how *how, dp_er
   ncclUniqueId id;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  /* no clusters of blocks: a cluster needs multiprocessors of one GPC at once, which most_sms of them may not be, and then
+   * a kernel waits for one that waits for its peer's; by default there are four in one on Hopper */
+  config.cgaClusterSize = 0;
   if (how->most_sms > 0) {
     config.minCTAs = 1;
     config.maxCTAs = how->most_sms;

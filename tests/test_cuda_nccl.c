@@ -55,6 +55,8 @@ static void go(struct ncclComm *c) { (void)atomic_fetch_sub(&c->inside, 1); }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
   (void)ranks, (void)id, (void)rank;
   ck_assert_int_eq(config->blocking, 0);
+  ck_assert_int_eq(config->cgaClusterSize,
+                   0); /* blocks that must be placed at once could wait for those that wait for them */
   *comm = &comms[comm_count++];
   return ncclInProgress;
 }
