@@ -93,6 +93,15 @@ static void make_noise(void) {
   for (int64_t i = 0; i < NOISE; i++) noise[i] = (float)(2 * dp_random_uniform(&random) - 1);
 }
 
+/* In runs: a remainder for each of billions takes seconds. */
+static void take_noise(int64_t from, float scale, int64_t n, float *out) {
+  for (int64_t run; n > 0; n -= run, from += run, out += run) {
+    const float *at = noise + from % NOISE;
+    run = n < NOISE - from % NOISE ? n : NOISE - from % NOISE;
+    for (int64_t i = 0; i < run; i++) out[i] = scale * at[i];
+  }
+}
+
 /* Drawn in the bounds that PyTorch draws them in; gains are 1. With wider ones gradients had norms of hundreds, and their
  * rounding made other ones by each plan. */
 static void load(exec_pipeline *pipeline, const sim_prediction *p) {
@@ -109,15 +118,19 @@ static void load(exec_pipeline *pipeline, const sim_prediction *p) {
     const graph_weight *weight = &g->weights.items[w];
     const bool gain = weight->rank == 1 && strstr(weight->name, "norm") && strstr(weight->name, ".weight");
     const float scale = weight->rank > 1 ? (float)sqrt((double)weight->dims[0] / (double)weight->parameters) : 0.02f;
-    for (int64_t i = 0; i < weight->parameters; i++)
-      file[i] = gain ? 1 : scale * noise[(size_t)(i + 7919 * (int64_t)w) % NOISE];
-    for (int k = 0; k < p->program.worker_count; k++)
-      if (exec_pipeline_has(pipeline, k) && exec_parameters_value(exec_pipeline_parameters(pipeline, k), (int)w))
-        must(exec_pipeline_write_weight(pipeline, k, EXEC_VALUES, (int)w, file, &error));
+    bool drawn = false; /* other processes have the others */
+    for (int k = 0; k < p->program.worker_count; k++) {
+      if (!exec_pipeline_has(pipeline, k) || !exec_parameters_value(exec_pipeline_parameters(pipeline, k), (int)w))
+        continue;
+      if (!drawn) take_noise(7919 * (int64_t)w, gain ? 0 : scale, weight->parameters, file);
+      for (int64_t i = 0; !drawn && gain && i < weight->parameters; i++) file[i] = 1;
+      drawn = true;
+      must(exec_pipeline_write_weight(pipeline, k, EXEC_VALUES, (int)w, file, &error));
+    }
   }
   for (size_t t = 0; t < g->tensors.count; t++) {
     if (!g->tensors.items[t].is_constant) continue;
-    for (int64_t i = 0; i < graph_tensor_elements(&g->tensors.items[t]); i++) file[i] = noise[(size_t)i % NOISE];
+    take_noise(0, 1, graph_tensor_elements(&g->tensors.items[t]), file);
     for (int k = 0; k < p->program.worker_count; k++)
       if (exec_pipeline_has(pipeline, k) && exec_pipeline_constant(pipeline, k, (int)t))
         must(exec_pipeline_write_constant(pipeline, k, (int)t, file, &error));
@@ -147,12 +160,7 @@ static void fill(void *data, int replica, int microbatch, int tensor, float *out
   const int64_t samples = t->dims[0], n = graph_tensor_elements(t) / samples;
   for (int64_t s = 0; s < samples; s++, out += n) {
     const int64_t sample = (replica * d->microbatches + microbatch) * samples + s;
-    const int64_t from = 104729 * (1 + tensor + 31 * sample);
-    for (int64_t i = 0, run; i < n; i += run) { /* a copy costs a millisecond less than value by value */
-      const int64_t at = (from + i) % NOISE;
-      run = n - i < NOISE - at ? n - i : NOISE - at;
-      memcpy(out + i, noise + at, (size_t)run * sizeof *out);
-    }
+    take_noise(104729 * (1 + tensor + 31 * sample), 1, n, out);
     for (int64_t i = 0; time && i < n; i++) out[i] = 500 + 400 * out[i];
   }
 }
