@@ -50,26 +50,6 @@ static dp_status receive_local(exec_pipeline *p, const exec_cuda_wire *w, uint32
 
 /* ---- host: piece by piece through pinned memory, one half filled while the other goes ---- */
 
-typedef struct cursor { /* of what is left of a message */
-  const exec_piece *pieces;
-  int count, piece;
-  size_t at;
-} cursor;
-
-/* The next piece's device memory and bytes, at most EXEC_CUDA_PIECE; false: there is none. */
-static bool next(cursor *c, char **at, size_t *bytes) {
-  while (c->piece < c->count && c->at == c->pieces[c->piece].bytes) {
-    c->piece++;
-    c->at = 0;
-  }
-  if (c->piece == c->count) return false;
-  const size_t left = c->pieces[c->piece].bytes - c->at;
-  *at = (char *)c->pieces[c->piece].at + c->at;
-  *bytes = left < EXEC_CUDA_PIECE ? left : EXEC_CUDA_PIECE;
-  c->at += *bytes;
-  return true;
-}
-
 static dp_status fetch(const exec_cuda_wire *w, int half, const char *from, size_t bytes, cudaStream_t stream,
                        dp_error *error) {
   EXEC_CUDA_TRY(cudaMemcpyAsync(w->pinned[half], from, bytes, cudaMemcpyDeviceToHost, stream), error);
@@ -89,17 +69,17 @@ static dp_status send_host(exec_pipeline *p, const exec_cuda_wire *w, cudaStream
                            const exec_piece *pieces, dp_error *error) {
   exec_transport *t = p->work.options.transport;
   const exec_cuda_link *link = &w->links[0];
-  cursor c = {.pieces = pieces, .count = count};
+  exec_cuda_cursor c = {.pieces = pieces, .count = count};
   char *at = NULL;
   size_t bytes[2];
-  if (!next(&c, &at, &bytes[0])) {
+  if (!exec_cuda_next(&c, EXEC_CUDA_PIECE, &at, &bytes[0])) {
     EXEC_CUDA_TRY(cudaEventRecord(w->copied[0], stream), error);
     DP_TRY(exec_cuda_wait(p, w->copied[0], error));
     return t->send(t, link->process, link->tag, "", 0, &p->stop, error);
   }
   DP_TRY(fetch(w, 0, at, bytes[0], stream, error));
   for (int half = 0;; half = 1 - half) {
-    const bool more = next(&c, &at, &bytes[1 - half]);
+    const bool more = exec_cuda_next(&c, EXEC_CUDA_PIECE, &at, &bytes[1 - half]);
     if (more) DP_TRY(fetch(w, 1 - half, at, bytes[1 - half], stream, error));
     DP_TRY(exec_cuda_wait(p, w->copied[half], error));
     DP_TRY(t->send(t, link->process, link->tag, w->pinned[half], bytes[half], &p->stop, error));
@@ -111,17 +91,18 @@ static dp_status receive_host(exec_pipeline *p, const exec_cuda_wire *w, cudaStr
                               const exec_piece *pieces, dp_error *error) {
   exec_transport *t = p->work.options.transport;
   const exec_cuda_link *link = &w->links[0];
-  cursor c = {.pieces = pieces, .count = count};
+  exec_cuda_cursor c = {.pieces = pieces, .count = count};
   char *at = NULL, token[1];
   size_t bytes = 0;
-  if (!next(&c, &at, &bytes)) return t->receive(t, link->process, link->tag, token, 0, &p->stop, error);
+  if (!exec_cuda_next(&c, EXEC_CUDA_PIECE, &at, &bytes))
+    return t->receive(t, link->process, link->tag, token, 0, &p->stop, error);
   int half = 0;
   do {
     DP_TRY(exec_cuda_wait(p, w->copied[half], error)); /* before it was ever recorded it has come */
     DP_TRY(t->receive(t, link->process, link->tag, w->pinned[half], bytes, &p->stop, error));
     DP_TRY(store(w, half, at, bytes, stream, error));
     half = 1 - half;
-  } while (next(&c, &at, &bytes));
+  } while (exec_cuda_next(&c, EXEC_CUDA_PIECE, &at, &bytes));
   return DP_OK;
 }
 
@@ -173,6 +154,9 @@ static dp_status exchange(exec_pipeline *p, uint32_t at, bool sends, int count, 
       return sends ? send_local(p, w, worker, stream, count, pieces, error)
                    : receive_local(p, w, at, stream, count, pieces, error);
     default:
+      if (w->ring)
+        return sends ? exec_cuda_ring_send(p, w->ring, stream, count, pieces, error)
+                     : exec_cuda_ring_receive(p, w->ring, stream, count, pieces, error);
       return sends ? send_host(p, w, stream, count, pieces, error) : receive_host(p, w, stream, count, pieces, error);
   }
 }
@@ -230,10 +214,10 @@ static dp_status reduce_host(exec_pipeline *p, const exec_cuda_wire *w, uint32_t
   const graph_dtype dtype = p->workers[exec_cuda_worker_of(p, lane)].parameters.gradient_dtype;
   const exec_piece all = {gradients, (size_t)n * (size_t)graph_dtype_bytes(dtype)};
   cudaStream_t stream = exec_cuda_lanes_of(p)->streams[lane];
-  cursor c = {.pieces = &all, .count = 1};
+  exec_cuda_cursor c = {.pieces = &all, .count = 1};
   char *at = NULL;
   size_t bytes = 0;
-  while (next(&c, &at, &bytes)) {
+  while (exec_cuda_next(&c, EXEC_CUDA_PIECE, &at, &bytes)) {
     DP_TRY(exec_cuda_wait(p, w->copied[1], error));
     DP_TRY(fetch(w, 0, at, bytes, stream, error));
     DP_TRY(exec_cuda_wait(p, w->copied[0], error));

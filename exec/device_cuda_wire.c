@@ -109,6 +109,29 @@ static dp_status make_pinned(exec_cuda_wire *w, dp_error *error) {
   return DP_OK;
 }
 
+/* Where both agree on one: the sender makes it, the receiver joins. */
+static dp_status open_ring(const exec_pipeline *p, exec_cuda_wire *w, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  const exec_cuda_link *link = &w->links[0];
+  exec_cuda_ring_name name = {.token = 0};
+  uint8_t joined = 0;
+  if (!exec_same_host(p->work.facts, exec_process(t), link->process)) return DP_OK;
+  if (w->rank > 0) {
+    DP_TRY(t->receive(t, link->process, EXEC_TAG_WIRES, &name, sizeof name, &p->stop, error));
+    w->ring = exec_cuda_ring_join(&name);
+    joined = w->ring != NULL;
+    return t->send(t, link->process, EXEC_TAG_WIRES, &joined, 1, &p->stop, error);
+  }
+  w->ring = exec_cuda_ring_make(&name);
+  dp_status status = t->send(t, link->process, EXEC_TAG_WIRES, &name, sizeof name, &p->stop, error);
+  if (status == DP_OK) status = t->receive(t, link->process, EXEC_TAG_WIRES, &joined, 1, &p->stop, error);
+  exec_cuda_ring_take_name(&name);
+  if (joined) return status;
+  exec_cuda_ring_close(w->ring);
+  w->ring = NULL;
+  return status;
+}
+
 /* The gradients' group of a collective lane; NULL: it has none. All on one lane have the same members. */
 static const plan_collective *group_of(const exec_pipeline *p, uint32_t lane) {
   const plan_program *program = p->work.program;
@@ -207,7 +230,10 @@ static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t w
   if (status != DP_OK) return status;
   if (says == VOTE_FAILED) return dp_fail(error, DP_RUN_FAILED, "process %d could not begin", w->links[0].process);
   if (says == VOTE_HOST) w->way = PLAN_TRANSPORT_HOST;
-  if (w->way == PLAN_TRANSPORT_HOST) return make_pinned(w, error);
+  if (w->way == PLAN_TRANSPORT_HOST) {
+    if (!parameters) DP_TRY(open_ring(p, w, error));
+    return w->ring ? DP_OK : make_pinned(w, error);
+  }
   return w->way == PLAN_TRANSPORT_NCCL ? open_nccl(p, w, id, error) : DP_OK;
 }
 
@@ -343,6 +369,7 @@ static void close_wire(exec_pipeline *p, uint32_t lane, exec_cuda_wire *w) {
   const exec_worker *worker = &p->workers[exec_cuda_worker_of(p, lane)];
   if (worker->device) (void)cudaSetDevice(exec_cuda_of(worker)->gpu);
   exec_nccl_close(w->nccl);
+  exec_cuda_ring_close(w->ring);
   for (int i = 0; i < w->link_count; i++) {
     if (w->links[i].memory) (void)cudaIpcCloseMemHandle(w->links[i].memory);
     if (w->links[i].event) (void)cudaEventDestroy(w->links[i].event);

@@ -10,14 +10,16 @@
  *           until that has been done. In a circle its first process adds the others' sums to its own, in their order,
  *           and the others copy the result: each process's own members first, then process by process.
  *   nccl    Its send and receive, a communicator a wire; its all-reduce, a communicator a circle, in NCCL's own order.
- *   host    Through two pieces of pinned memory in turns and the host's transport; a lane's thread waits for the copies
- *           (nobody else does). In a circle the first process adds on the host.
+ *   host    On one host through a ring of pinned memory that both have mapped (device_cuda_ring.h); else, and where there
+ *           is no such memory, through two pieces of pinned memory in turns and the host's transport. A lane's thread
+ *           waits for the copies (nobody else does). In a circle the first process adds on the host.
  */
 #ifndef DP_EXEC_DEVICE_CUDA_WIRE_H
 #define DP_EXEC_DEVICE_CUDA_WIRE_H
 
 #include "exec/device_cuda.h"
 #include "exec/device_cuda_nccl.h"
+#include "exec/device_cuda_ring.h"
 
 typedef struct exec_cuda_link { /* to another process */
   int process;
@@ -36,6 +38,7 @@ struct exec_cuda_wire {
   cudaEvent_t event; /* this end's */
   exec_nccl *nccl;
   uint32_t order;        /* the lane of the program for which it was opened: one number of all its ends */
+  exec_cuda_ring *ring;  /* host: in the place of pinned; NULL: there is none */
   char *pinned[2];       /* EXEC_CUDA_PIECE bytes each */
   cudaEvent_t copied[2]; /* the last copy to or from it */
   void *token;           /* a few bytes of the device */

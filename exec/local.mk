@@ -54,6 +54,7 @@ libexec_a_SOURCES += \
 	exec/device_cuda_place.c \
 	exec/device_cuda_probe.c \
 	exec/device_cuda_queues.c \
+	exec/device_cuda_ring.c exec/device_cuda_ring.h \
 	exec/device_cuda_stage.c exec/device_cuda_stage.h \
 	exec/device_cuda_start.c \
 	exec/device_cuda_step.c \
