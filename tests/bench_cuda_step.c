@@ -7,6 +7,7 @@
  *   model=sdxl_unet  of scenarios/models   height=1024 width=1024 tokens=77   pixels, text tokens
  *   batch=8   samples a step   precision=bf16   lora=0   rank of adapters; 0: all weights are trained
  *   deterministic=1   0: sums may have any order where that is faster
+ *   gradients=fp32   or model: in bf16, as PyTorch has them   clip=1   0: the norm is not asked for
  *   virtual=1   parts of one device, for the prediction; 1: eight whole ones   cluster=FILE   in their place
  *   plan="stages = 1"   lines of [plan], apart by semicolons   steps=7   measured, after two
  *   algorithms=FILE   what was timed by other runs, and is added to by this one
@@ -74,17 +75,18 @@ static void read_scenario(int argc, char **argv, plan_scenario *scenario) {
     if (*c == ';') *c = '\n';
   if (number_of(argc, argv, "lora", "0") > 0)
     (void)snprintf(lora, sizeof lora, "trainable = \"lora\"\nlora_rank = %ld\n", number_of(argc, argv, "lora", "0"));
-  (void)snprintf(text, sizeof text,
-                 "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"models/%s.json\"\nheight = %ld\n"
-                 "width = %ld\ntext_tokens = %ld\nprecision = \"%s\"\n[task]\nglobal_batch = %ld\n"
-                 "implementation = \"cuda\"\n%s" /* as diffpipe run has it, for the prediction */
-                 "[cluster]\n%s%s\n[plan]\n%s\n",
-                 value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "height", "1024"),
-                 number_of(argc, argv, "width", "1024"), number_of(argc, argv, "tokens", "77"),
-                 value_of(argc, argv, "precision", "bf16"), number_of(argc, argv, "batch", "8"), lora, profile, devices,
-                 plan);
+  (void)snprintf(
+      text, sizeof text,
+      "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"models/%s.json\"\nheight = %ld\n"
+      "width = %ld\ntext_tokens = %ld\nprecision = \"%s\"\n[task]\nglobal_batch = %ld\n"
+      "gradient_precision = \"%s\"\nimplementation = \"cuda\"\n%s" /* as diffpipe run has it, for the prediction */
+      "[cluster]\n%s%s\n[plan]\n%s\n",
+      value_of(argc, argv, "model", "sdxl_unet"), number_of(argc, argv, "height", "1024"),
+      number_of(argc, argv, "width", "1024"), number_of(argc, argv, "tokens", "77"),
+      value_of(argc, argv, "precision", "bf16"), number_of(argc, argv, "batch", "8"),
+      value_of(argc, argv, "gradients", "fp32"), lora, profile, devices, plan);
   must(plan_scenario_parse(text, strlen(text), "bench.toml", scenario, &error));
-  scenario->global_norm = true;
+  scenario->global_norm = number_of(argc, argv, "clip", "1") != 0;
 }
 
 static void make_noise(void) {
@@ -250,7 +252,7 @@ int main(int argc, char **argv) {
     load(pipeline, &p);
   const double loaded_s = dp_clock_s();
   must(plan_timeline_init(&p.program, &timeline, &error));
-  exec_step step = {.clip_norm = 1,
+  exec_step step = {.clip_norm = number_of(argc, argv, "clip", "1") != 0,
                     .adamw = {.lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.01}};
   exec_step_result result = {.squares = NULL};
   double busy_s = 0;

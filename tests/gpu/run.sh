@@ -75,6 +75,8 @@ steps() {
   local plan workers
   step sdxl-train-8 "${sdxl[@]}" batch=8 plan="$one = 8"
   step sdxl-train-8-any-order "${sdxl[@]}" batch=8 deterministic=0 plan="$one = 8"
+  # as PyTorch trains it, but for masters and moments
+  step sdxl-train-8-like "${sdxl[@]}" batch=8 deterministic=0 gradients=model clip=0 plan="$one = 8"
   step sdxl-train-1 "${sdxl[@]}" batch=1 plan="$one = 1"
   step sdxl-train-4 "${sdxl[@]}" batch=4 plan="$one = 4"
   step sd15-train-8 "${sd15[@]}" batch=8 plan="$one = 8"
