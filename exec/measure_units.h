@@ -13,7 +13,7 @@
  * the queue between them (exec_marks), which take time themselves: the same steps are played with two to an instruction,
  * which its units share. What the first instruction in a queue takes is counted between these alone: it lasts until the
  * host has issued it. A program whose workers share a device is made twice, and what was faster with all computing is
- * kept.
+ * kept, with its errors alone.
  */
 #ifndef DP_EXEC_MEASURE_UNITS_H
 #define DP_EXEC_MEASURE_UNITS_H

@@ -54,10 +54,10 @@ static dp_status look(exec_units_job *r, uint32_t at, const exec_units_slowness 
       const double beside[2] = {s->beside[0][i], s->beside[1][i]};
       const double foretold_s = alone_s * exec_units_slowed(slowness, beside);
       if (s->seconds[i] <= 0) continue;
-      if (is_aside(s, i) && !dp_array_push(&r->units->errors, fabs(foretold_s / s->seconds[i] - 1)))
-        return dp_fail_memory(r->error);
-      if (i > 0 && !dp_array_push(&r->units->repeats, fabs(s->seconds[i - 1] / s->seconds[i] - 1)))
-        return dp_fail_memory(r->error);
+      const exec_units_error error = {fabs(foretold_s / s->seconds[i] - 1), r->making};
+      if (is_aside(s, i) && !dp_array_push(&r->units->errors, error)) return dp_fail_memory(r->error);
+      const exec_units_error repeat = {i > 0 ? fabs(s->seconds[i - 1] / s->seconds[i] - 1) : 0, r->making};
+      if (i > 0 && !dp_array_push(&r->units->repeats, repeat)) return dp_fail_memory(r->error);
     }
   }
   return DP_OK;

@@ -51,7 +51,16 @@ dp_status exec_units_keep(exec_units *u, size_t row, bool first, const exec_unit
   return dp_array_push(&u->rows.items[row].samples[first], *sample) ? DP_OK : dp_fail_memory(error);
 }
 
+static void drop_errors(exec_units_errors *errors, int making) {
+  size_t kept = 0;
+  for (size_t i = 0; i < errors->count; i++)
+    if (errors->items[i].making != making) errors->items[kept++] = errors->items[i];
+  errors->count = kept;
+}
+
 void exec_units_drop(exec_units *u, int making) {
+  drop_errors(&u->errors, making);
+  drop_errors(&u->repeats, making);
   for (size_t i = 0; i < u->rows.count; i++)
     for (int f = 0; f < 2; f++) {
       exec_units_samples *samples = &u->rows.items[i].samples[f];
@@ -245,6 +254,11 @@ static void drop_known(const exec_units *u, plan_profile *profile) {
   profile->parts.count = kept;
 }
 
+static double middle_error(const exec_units_errors *errors, double *scratch) {
+  for (size_t i = 0; i < errors->count; i++) scratch[i] = errors->items[i].value;
+  return dp_median(scratch, errors->count);
+}
+
 static dp_status add_all(const exec_units *u, double *scratch, plan_profile *profile, dp_error *error) {
   for (size_t i = 0; i < u->rows.count; i++) DP_TRY(add_unit(&u->rows.items[i], scratch, profile, error));
   for (size_t i = 0; i < u->parts.count; i++) {
@@ -261,19 +275,19 @@ static dp_status add_all(const exec_units *u, double *scratch, plan_profile *pro
     if (!dp_array_push(&profile->parts, part)) return dp_fail_memory(error);
   }
   if (u->clock_hz > 0) profile->clock_hz = u->clock_hz;
-  profile->repeat_error = dp_median(u->repeats.items, u->repeats.count);
-  profile->held_out_error = dp_median(u->errors.items, u->errors.count);
+  profile->repeat_error = middle_error(&u->repeats, scratch);
+  profile->held_out_error = middle_error(&u->errors, scratch);
   profile->held_out = (int64_t)u->errors.count;
   if (u->links.measured) DP_TRY(exec_units_add_links(&u->links, profile, error));
   return plan_profile_finish_units(profile, error);
 }
 
 dp_status exec_units_profile(const exec_units *u, plan_profile *profile, dp_error *error) {
-  size_t most = 1;
+  size_t most = u->errors.count > u->repeats.count ? u->errors.count : u->repeats.count;
   for (size_t i = 0; i < u->rows.count; i++)
     for (int f = 0; f < 2; f++)
       if (u->rows.items[i].samples[f].count > most) most = u->rows.items[i].samples[f].count;
-  double *scratch = malloc(most * sizeof *scratch);
+  double *scratch = malloc((most + 1) * sizeof *scratch);
   if (!scratch) return dp_fail_memory(error);
   drop_known(u, profile);
   const dp_status status = add_all(u, scratch, profile, error);

@@ -46,6 +46,13 @@ typedef struct exec_units_optimizer {
 
 typedef DP_ARRAY(double) exec_units_series;
 
+/* A relative error, and of which making of a program. */
+typedef struct exec_units_error {
+  double value;
+  int making;
+} exec_units_error;
+typedef DP_ARRAY(exec_units_error) exec_units_errors;
+
 /* What an instruction does beside its units. */
 typedef enum exec_units_role {
   EXEC_UNITS_OTHER,
@@ -60,7 +67,7 @@ struct exec_units {
   DP_ARRAY(plan_profile_part) parts; /* their times and bytes are summed up over `programs` of them */
   DP_ARRAY(int) programs;
   DP_ARRAY(exec_units_optimizer) optimizers;
-  exec_units_series errors, repeats; /* relative, of what was kept aside, and of two runs of the same */
+  exec_units_errors errors, repeats; /* of what was kept aside, and of two runs of the same */
   double clock_hz;                   /* while all computed; 0: not known */
   const char *device;                /* in the arena; NULL: none yet */
   exec_units_links links;
@@ -82,7 +89,7 @@ dp_status exec_units_keep(exec_units *units, size_t row, bool first, const exec_
 /* A program begins, on parts of so many multiprocessors; and ends. */
 dp_status exec_units_part(exec_units *units, int64_t sms, int sharers, dp_error *error);
 dp_status exec_units_end_run(exec_units *units, dp_error *error);
-/* Forgets all samples of a making. */
+/* Forgets all samples of a making, and its errors. */
 void exec_units_drop(exec_units *units, int making);
 
 #endif

@@ -98,6 +98,28 @@ START_TEST(optimizers_share_memory) {
 }
 END_TEST
 
+/* Of two makings of a program one is kept: what the other took, and how far it was off, counts no more. */
+START_TEST(a_dropped_making_leaves_no_errors) {
+  static const double errors[] = {0.01, 0.5, 0.02, 0.6, 0.03}; /* the odd ones are of making 1 */
+  size_t row;
+  OK(exec_units_create(&units, &error));
+  OK(exec_units_row(units, "0123456789abcdef", "unit", 16, PLAN_PROFILE_FORWARD, &row, &error));
+  for (int i = 0; i < 5; i++) {
+    const exec_units_sample sample = {.seconds = 1 + errors[i], .making = i % 2};
+    const exec_units_error of = {errors[i], i % 2}, twice = {2 * errors[i], i % 2};
+    OK(exec_units_keep(units, row, false, &sample, &error));
+    ck_assert(dp_array_push(&units->errors, of) && dp_array_push(&units->repeats, twice));
+  }
+  exec_units_drop(units, 1);
+  OK(exec_units_profile(units, &profile, &error));
+  ck_assert_int_eq(profile.held_out, 3);
+  near(profile.held_out_error, 0.02);
+  near(profile.repeat_error, 0.04);
+  ck_assert_int_eq(profile.units.items[0].runs, 3);
+  near(profile.units.items[0].alone_s, 1.02);
+}
+END_TEST
+
 /* ---- a model ---- */
 
 static void predict(const char *cluster, const char *plan) {
@@ -139,12 +161,29 @@ static void write_profile(void) {
   OK(plan_profile_write(&profile, "profile.json", &error));
 }
 
+static bool has_samples_of(int making) {
+  for (size_t i = 0; i < units->rows.count; i++)
+    for (int first = 0; first < 2; first++)
+      for (size_t s = 0; s < units->rows.items[i].samples[first].count; s++)
+        if (units->rows.items[i].samples[first].items[s].making == making) return true;
+  return false;
+}
+
+static void errors_are_of_kept(const exec_units_errors *errors) {
+  ck_assert_uint_gt(errors->count, 0);
+  for (size_t i = 0; i < errors->count; i++)
+    ck_assert_msg(has_samples_of(errors->items[i].making), "making %d", errors->items[i].making);
+}
+
 /* Every unit of both programs, in all passes; the optimizer, too. */
 START_TEST(every_unit_is_measured) {
   int passes[PLAN_PROFILE_PASS_COUNT] = {0};
   OK(exec_units_create(&units, &error));
   measure("stages = 2\nmicrobatches = 2\nmicrobatch_size = 1", 2);
   measure("stages = 2\nmicrobatches = 2\nmicrobatch_size = 1\nschedule = \"zb-h1\"", 2);
+  ck_assert_int_eq(units->makings, 4);
+  errors_are_of_kept(&units->errors);
+  errors_are_of_kept(&units->repeats);
   write_profile();
   for (size_t i = 0; i < profile.units.count; i++) {
     const plan_profile_unit *unit = &profile.units.items[i];
@@ -321,6 +360,7 @@ int main(void) {
   tcase_add_test(tcase, what_was_not_told_apart_is_alike);
   tcase_add_test(tcase, others_never_help);
   tcase_add_test(tcase, optimizers_share_memory);
+  tcase_add_test(tcase, a_dropped_making_leaves_no_errors);
   tcase_add_test(tcase, every_unit_is_measured);
   tcase_add_test(tcase, a_step_is_the_sum_of_its_units);
   tcase_add_test(tcase, other_parts_are_predicted_as_before);
