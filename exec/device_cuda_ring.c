@@ -66,10 +66,16 @@ static exec_cuda_ring *open_ring(int file, bool sends) {
   return NULL;
 }
 
+static bool is_wanted(void) {
+  const char *text = getenv("DIFFPIPE_SHARED_MEMORY");
+  return !text || strcmp(text, "0") != 0;
+}
+
 exec_cuda_ring *exec_cuda_ring_make(exec_cuda_ring_name *name) {
   static atomic_uint made;
   int file = -1;
   memset(name, 0, sizeof *name); /* it travels as bytes */
+  if (!is_wanted()) return NULL;
   for (int tries = 0; file < 0 && tries < 100; tries++) {
     (void)snprintf(name->name, sizeof name->name, "/diffpipe-%ld-%u", (long)getpid(), atomic_fetch_add(&made, 1));
     file = shm_open(name->name, O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -90,7 +96,7 @@ exec_cuda_ring *exec_cuda_ring_make(exec_cuda_ring_name *name) {
 }
 
 exec_cuda_ring *exec_cuda_ring_join(const exec_cuda_ring_name *name) {
-  if (!name->name[0]) return NULL;
+  if (!name->name[0] || !is_wanted()) return NULL;
   const int file = shm_open(name->name, O_RDWR, 0);
   if (file < 0) return NULL;
   if (lseek(file, 0, SEEK_END) != (off_t)(head_bytes() + (size_t)SLOTS * PIECE)) {

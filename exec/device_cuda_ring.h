@@ -3,7 +3,8 @@
  * threads only watch the copies and count. Internal to exec/.
  *
  * The sender makes it, in shared memory (POSIX), and tells its name; once the other has joined, the name is taken away.
- * Where either fails, as in containers that share no memory or have little, there is none, and that is no error.
+ * Where either fails, as in containers that share no memory or have little, or is not wanted (DIFFPIPE_SHARED_MEMORY=0 in
+ * the environment of either), there is none, and that is no error.
  * One thread of each process uses it at a time.
  */
 #ifndef DP_EXEC_DEVICE_CUDA_RING_H

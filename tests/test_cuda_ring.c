@@ -205,6 +205,10 @@ START_TEST(who_cannot_join_is_told) {
   ck_assert_ptr_null(exec_cuda_ring_make(&other));
   ck_assert_int_eq(other.name[0], 0);
   refuses = false;
+  ck_assert_int_eq(setenv("DIFFPIPE_SHARED_MEMORY", "0", 1), 0);
+  ck_assert_ptr_null(exec_cuda_ring_make(&other));
+  ck_assert_int_eq(other.name[0], 0);
+  ck_assert_int_eq(unsetenv("DIFFPIPE_SHARED_MEMORY"), 0);
   ck_assert_int_eq(registered, 0);
 }
 END_TEST

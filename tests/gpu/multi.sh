@@ -271,7 +271,7 @@ for word in "$@"; do
       ;;
     faults | processes)
       which=(faults) limit=150
-      [ "$name" = faults ] || which=(local nccl host hosts) limit=300
+      [ "$name" = faults ] || which=(local nccl host messages hosts) limit=300
       program cuda_processes && for way in "${which[@]}"; do
         part "processes-$way" "$limit" env BUILDDIR="$build" bash "$top/tests/gpu/processes.sh" "$out/processes" "$way"
       done

@@ -3,8 +3,8 @@
 # worker, and what becomes of a run whose peer dies, hangs or never comes. On one GPU the processes share it; under MPS
 # they run side by side. The last line is `N parts passed, N failed`.
 #
-# usage: tests/gpu/processes.sh OUTDIR [PART...]     PART: local, nccl, host, hosts, faults, devices, mps; without: all
-#                                                    but mps
+# usage: tests/gpu/processes.sh OUTDIR [PART...]     PART: local, nccl, host, messages (host, with no memory that both have
+#                                                    mapped), hosts, faults, devices, mps; without: all but mps
 #   BUILDDIR=build/dev    where tests/cuda_processes was built
 #   PROCESSES="2 4"       how many of them
 #   MODEL=sd15            of the fixtures
@@ -15,7 +15,7 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$1" || exit 2
 out=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- local nccl host hosts faults devices
+[ $# -gt 0 ] || set -- local nccl host messages hosts faults devices
 program=${BUILDDIR:?the build folder}/tests/cuda_processes
 export SRCDIR=${SRCDIR:-$top} DIFFPIPE_DATA_DIR=${DIFFPIPE_DATA_DIR:-$top/scenarios}
 export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
@@ -62,6 +62,7 @@ for part in "$@"; do
     local | nccl | host)
       for n in ${PROCESSES:-2 4}; do same "$part-$n" -np "$n" -- "$part" "${plans[@]}" --model "$model"; done
       ;;
+    messages) same messages -np 2 -x DIFFPIPE_SHARED_MEMORY=0 -- host "${plans[@]}" --model "$model" ;;
     hosts) # as if each were on a host of its own: auto is NCCL
       # shellcheck disable=SC2016
       run hosts 150 -np 2 bash -c 'DIFFPIPE_HOSTID=h$OMPI_COMM_WORLD_RANK NCCL_HOSTID=h$OMPI_COMM_WORLD_RANK exec "$@"' bash -- auto 0 3 --model "$model"
@@ -91,7 +92,7 @@ for part in "$@"; do
       unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
       ;;
     *)
-      echo "$0: $part: no such part, allowed: local, nccl, host, hosts, faults, devices, mps" >&2
+      echo "$0: $part: no such part, allowed: local, nccl, host, messages, hosts, faults, devices, mps" >&2
       exit 2
       ;;
   esac
