@@ -194,13 +194,11 @@ bool run_whole_gradient(kern_cuda *c, const kern_group_norm *size, const void *x
   const int threads = few == 0 || few > 512 ? 512 : few;
   if (whole_threads(size, sizeof(T), N, INT64_MAX) == 0 || columns > threads) return false;
   const int64_t bytes = divide_up(size->positions, threads / columns) * 2 * threads * N * (int64_t)sizeof(T);
-  int most = 0;
-  if (!KERN_CUDA_TRY(c, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device)) ||
-      bytes > most - 1024)
-    return false;
+  const int most = (int)shared_bytes(c) - 1024;
+  if (bytes > most) return false;
   with_flag(silu, [&](auto of_silu) {
     const auto kernel = whole_gradient<T, N, decltype(of_silu)::value>;
-    (void)KERN_CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    allow_shared(c, kernel, most);
     kernel<<<(unsigned)(size->batch * size->groups), threads, (size_t)bytes, c->stream>>>(
         (int)size->positions, (int)size->channels, (int)size->groups, (int)columns, static_cast<const T *>(x),
         static_cast<const T *>(gain), static_cast<const T *>(offset), statistics, static_cast<const T *>(dy),

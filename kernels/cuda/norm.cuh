@@ -93,6 +93,19 @@ void with_flag(bool flag, F f) {
     f(std::false_type());
 }
 
+// That a block may have.
+inline size_t shared_bytes(kern_cuda *c) {
+  int most = 0;
+  (void)KERN_CUDA_TRY(c, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device));
+  return (size_t)std::max(most, 48 << 10);
+}
+// Launches of the kernel may ask for so much. It is the most that any will, not what the next one does: all threads of
+// the process share it, and one would take from another what that is about to launch, or has recorded, with.
+template <typename K>
+void allow_shared(kern_cuda *c, K *kernel, int most) {
+  (void)KERN_CUDA_TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+}
+
 inline bool is_wide(kern_dtype dtype, int64_t channels) { return channels % (16 / kern_dtype_bytes(dtype)) == 0; }
 
 // A block has `columns` threads along its chunk of the channels, N each, times `lanes` along positions. Blocks of a

@@ -343,13 +343,6 @@ sweep both_sweep(kern_cuda *c, const kern_row_norm *size, K kernel, int threads,
   return s;
 }
 
-// That a block may have.
-size_t shared_bytes(kern_cuda *c) {
-  int most = 0;
-  (void)KERN_CUDA_TRY(c, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device));
-  return (size_t)std::max(most, 48 << 10);
-}
-
 // False: rows are too long, or not of whole accesses.
 template <bool RMS>
 bool run_both_gradients(kern_cuda *c, const kern_row_norm *size, const void *x, const void *gain,
@@ -370,10 +363,10 @@ bool run_both_gradients(kern_cuda *c, const kern_row_norm *size, const void *x, 
     const bool by_ring = with_ring(packs, [&](auto each) {
       constexpr int V = decltype(each)::value;
       const auto kernel = both_gradients_ring<T, V, RMS>;
-      const ring_shape shape = ring_shape_of(size, sizeof(T), accumulate, RING_WARPS<T, V>, shared_bytes(c));
+      const size_t most = shared_bytes(c);
+      const ring_shape shape = ring_shape_of(size, sizeof(T), accumulate, RING_WARPS<T, V>, most);
       const int threads = shape.warps * 32;
-      (void)KERN_CUDA_TRY(c,
-                          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shape.shared));
+      allow_shared(c, kernel, (int)most);
       const sweep s = both_sweep(c, size, kernel, threads, shape.shared, 16, N, shape.warps);
       kernel<<<(unsigned)s.slabs, threads, shape.shared, c->stream>>>(job, shape.stages, x_t, gain_t, statistics, dy_t,
                                                                       accumulate, dx_t, partial);
