@@ -2,11 +2,14 @@
  * then what the table has no row for. Ends with a table of what failed and `N passed, N failed`; exits with 77 where
  * there is no device.
  *
- * usage: test_cuda_kernels [--only TEXT] [--mode fp32|bf16|bf16+fp32] [--small] [--seconds N] [--workers N] [--list]
+ * usage: test_cuda_kernels [--only TEXT] [--skip TEXT] [--mode fp32|bf16|bf16+fp32] [--small] [--seconds N]
+ *                          [--workers N] [--tell] [--list]
  *   --only TEXT    entries whose name contains it; may be given several times
+ *   --skip TEXT    not those whose name contains it; may be given several times
  *   --small        no sizes of real models
  *   --workers N    processes; 0: none, all in this one (for compute-sanitizer)
  *   --seconds N    no entry is begun after
+ *   --tell         each entry's name when it begins
  */
 #define _DEFAULT_SOURCE
 #include <errno.h>
@@ -25,7 +28,7 @@
 
 static const cuda_mode modes[] = {
     {"fp32", KERN_FP32, KERN_FP32}, {"bf16", KERN_BF16, KERN_BF16}, {"bf16+fp32", KERN_BF16, KERN_FP32}};
-enum { MODES = 3, MAX_JOBS = 1000, MAX_FAILURES = 400, MAX_ONLY = 16, PART_SMS = 16, JOB_S = 150, MAX_RESTARTS = 60 };
+enum { MODES = 3, MAX_JOBS = 1000, MAX_FAILURES = 400, MAX_TEXTS = 16, PART_SMS = 16, JOB_S = 150, MAX_RESTARTS = 60 };
 
 /* Sizes of SDXL, SD 1.5, SD3 and Flux; kind, terms of the longest sum (over all rows, for weights' gradients), 0, sizes
  */
@@ -96,6 +99,39 @@ static const ops_row few_rows[] = {
     {&cuda_ops_few_keys, 152, 0, {1, 2, 152, 99, 79, 0}},
 };
 
+/* Small sizes at which kernels go other ways than at the table's: accesses of 16 bytes, rings in shared memory and more
+ * than one turn of them, groups that a block keeps whole or that reach over blocks, rows of a part of a warp, of a warp
+ * and of a block, wide heads of our own attention. */
+static const ops_row edge_rows[] = {
+    {&ops_linear, 300, 0, {300, 64, 96, 1, 0}},
+    {&ops_attention, 300, 0, {1, 2, 100, 70, 90, 0}},
+    {&ops_attention, 300, 0, {1, 1, 150, 70, 90, 0}},
+    {&ops_attention, 300, 0, {1, 2, 200, 70, 90, 0}},
+    {&ops_attention, 300, 0, {1, 1, 250, 70, 90, 0}},
+    {&ops_attention, 96, 0, {1, 2, 96, 1, 1, 0}},
+    {&ops_group_norm, 1120, 0, {2, 70, 64, 4, 1}},
+    {&ops_group_norm, 1400, 0, {2, 70, 80, 4, 1}},
+    {&ops_group_norm, 500, 0, {1, 50, 40, 4, 1}},
+    {&ops_group_norm, 2367, 0, {1, 9, 2104, 8, 1}},
+    {&ops_group_norm, 72000, 0, {2, 9000, 64, 8, 1}},
+    {&ops_layer_norm, 333, 0, {333, 72, 1}},
+    {&ops_layer_norm, 333, 0, {333, 200, 1}},
+    {&ops_layer_norm, 400, 0, {333, 400, 1}},
+    {&ops_layer_norm, 1500, 0, {1500, 640, 1}},
+    {&ops_layer_norm, 888, 0, {300, 888, 1}},
+    {&ops_layer_norm, 1240, 0, {170, 1240, 1}},
+    {&ops_layer_norm, 1504, 0, {70, 1504, 1}},
+    {&ops_layer_norm, 1800, 0, {600, 1800, 1}},
+    {&ops_layer_norm, 8200, 0, {9, 8200, 1}},
+    {&ops_rms_norm, 333, 0, {333, 72, 1}},
+    {&ops_rms_norm, 1500, 0, {1500, 640, 1}},
+    {&ops_rms_norm, 1800, 0, {600, 1800, 1}},
+    {&ops_add_vector, 1000, 0, {2, 500, 48, 3}},
+    {&ops_modulate, 500, 0, {2, 500, 48, 3}},
+    {&ops_gate, 500, 0, {2, 500, 48, 3}},
+    {&ops_loss, 256, 0, {3, 4096, 1}},
+};
+
 /* ---- what is found, shared with the children ---- */
 
 typedef struct failure {
@@ -111,8 +147,9 @@ typedef struct board {
 static board *found;
 static cuda_job jobs[MAX_JOBS];
 static int job_count, worker_index, current;
+static bool alone, telling; /* without children; which entry begins */
 static const char *current_place = "whole";
-static double deadline_s;
+static double began_s, deadline_s;
 cuda_world cuda_suite_world;
 
 static double now_s(void) {
@@ -131,6 +168,11 @@ static void sizes_of(const cuda_job *job, size_t bytes, char *out) {
     const int wrote = snprintf(out + length, bytes - length, i ? ",%lld" : "%lld", (long long)job->z[i]);
     length += wrote > 0 ? (size_t)wrote : 0;
   }
+}
+static void print_entry(const char *before, const cuda_job *job) {
+  char sizes[72];
+  sizes_of(job, sizeof sizes, sizes);
+  printf("%s%s (%s) %s\n", before, job->name, sizes, job->mode.name);
 }
 static void tell(int job, const char *place, const char *what, const char *text) {
   atomic_fetch_add(&found->failed, 1);
@@ -173,7 +215,8 @@ void *cuda_suite_host(size_t bytes) {
 
 /* ---- contexts ---- */
 
-enum { BROKEN = 3 }; /* exit status of a child whose device context can do no more */
+enum { BROKEN = 3 }; /* exit status of a process whose device context can do no more */
+static int report(void);
 
 bool cuda_suite_went_well(kern_cuda *c, cudaStream_t stream, const char *what) {
   const cudaError_t result = cudaStreamSynchronize(stream);
@@ -185,8 +228,10 @@ bool cuda_suite_went_well(kern_cuda *c, cudaStream_t stream, const char *what) {
                   result != cudaSuccess ? cudaGetErrorString(result) : "");
   const cudaError_t still = cudaDeviceSynchronize();
   (void)cudaGetLastError();
-  if (still != cudaSuccess && still != cudaErrorStreamCaptureUnsupported) _exit(BROKEN);
-  return false;
+  if (still == cudaSuccess || still == cudaErrorStreamCaptureUnsupported) return false;
+  if (alone) (void)report(); /* else the parent tells */
+  (void)fflush(stdout);
+  _exit(BROKEN);
 }
 
 kern_cuda *cuda_suite_context(int place, kern_dtype dtype, kern_dtype gradient, size_t workspace_bytes) {
@@ -264,6 +309,7 @@ static void work(bool watched) {
     found->running[worker_index] = current;
     atomic_fetch_add(&found->begun, 1);
     cuda_suite_say_place(CUDA_WHOLE);
+    if (telling) print_entry("begins: ", &jobs[current]), (void)fflush(stdout);
     if (watched) (void)alarm(JOB_S);
     if (jobs[current].kind)
       cuda_trial_run(&jobs[current], (uint64_t)current + 1);
@@ -291,11 +337,19 @@ static void add_jobs(const ops_row *rows, size_t count, bool large) {
         }
 }
 
-static void choose(int only_count, char *const *only, const char *mode) {
+typedef struct texts {
+  char *text[MAX_TEXTS];
+  int count;
+} texts;
+static bool has_any(const char *name, const texts *of) {
+  for (int k = 0; k < of->count; k++)
+    if (strstr(name, of->text[k]) != NULL) return true;
+  return false;
+}
+static void choose(const texts *only, const texts *skip, const char *mode) {
   int kept = 0;
   for (int i = 0; i < job_count; i++) {
-    bool wanted = only_count == 0;
-    for (int k = 0; k < only_count; k++) wanted = wanted || strstr(jobs[i].name, only[k]) != NULL;
+    bool wanted = (only->count == 0 || has_any(jobs[i].name, only)) && !has_any(jobs[i].name, skip);
     if (mode != NULL && jobs[i].kind != NULL) wanted = wanted && strcmp(jobs[i].mode.name, mode) == 0;
     if (wanted) jobs[kept++] = jobs[i];
   }
@@ -346,7 +400,7 @@ static bool run_workers(int workers) {
   return any;
 }
 
-static int report(double seconds) {
+static int report(void) {
   const int failed = atomic_load(&found->failed), kept = atomic_load(&found->kept);
   for (int i = 0; i < kept && i < MAX_FAILURES; i++) {
     const failure *f = &found->failures[i];
@@ -364,15 +418,15 @@ static int report(double seconds) {
       printf("%4d of %s %s: (%s) %s %s: %.140s\n", count, f->name, f->mode, f->sizes, f->place, f->what, f->text);
   }
   if (found->libraries[0]) printf("libraries: %s\n", found->libraries);
-  printf("%d of %d entries in %.1f s; %s\n", atomic_load(&found->begun), job_count, seconds, found->part);
+  printf("%d of %d entries in %.1f s; %s\n", atomic_load(&found->begun), job_count, now_s() - began_s, found->part);
   tell_plans();
   printf("%d passed, %d failed\n", atomic_load(&found->passed), failed);
   return failed > 0 || atomic_load(&found->passed) == 0;
 }
 
 int main(int argc, char **argv) {
-  char *only[MAX_ONLY];
-  int only_count = 0, workers = 4;
+  texts only = {.count = 0}, skip = {.count = 0};
+  int workers = 4;
   const char *mode = NULL;
   bool list = false, small = false;
   double seconds = 1e9;
@@ -382,8 +436,12 @@ int main(int argc, char **argv) {
       list = true;
     else if (strcmp(argv[i], "--small") == 0)
       small = true;
-    else if (more && strcmp(argv[i], "--only") == 0 && only_count < MAX_ONLY)
-      only[only_count++] = argv[++i];
+    else if (strcmp(argv[i], "--tell") == 0)
+      telling = true;
+    else if (more && strcmp(argv[i], "--only") == 0 && only.count < MAX_TEXTS)
+      only.text[only.count++] = argv[++i];
+    else if (more && strcmp(argv[i], "--skip") == 0 && skip.count < MAX_TEXTS)
+      skip.text[skip.count++] = argv[++i];
     else if (more && strcmp(argv[i], "--mode") == 0)
       mode = argv[++i];
     else if (more && strcmp(argv[i], "--seconds") == 0)
@@ -392,36 +450,34 @@ int main(int argc, char **argv) {
       workers = (int)strtol(argv[++i], NULL, 10);
     else {
       (void)fprintf(stderr,
-                    "usage: %s [--only TEXT] [--mode fp32|bf16|bf16+fp32] [--small] [--seconds N] [--workers N] "
-                    "[--list]\n",
+                    "usage: %s [--only TEXT] [--skip TEXT] [--mode fp32|bf16|bf16+fp32] [--small] [--seconds N] "
+                    "[--workers N] [--tell] [--list]\n",
                     argv[0]);
       return 2;
     }
   }
   add_jobs(ops_rows, ops_row_count, false);
   add_jobs(few_rows, sizeof few_rows / sizeof *few_rows, false);
+  add_jobs(edge_rows, sizeof edge_rows / sizeof *edge_rows, false);
   for (const cuda_special *s = cuda_specials; s->name != NULL && job_count < MAX_JOBS; s++)
     jobs[job_count++] = (cuda_job){.special = s->run, .name = s->name, .mode = {.name = ""}};
   if (!small) add_jobs(large_rows, sizeof large_rows / sizeof *large_rows, true);
-  choose(only_count, only, mode);
+  choose(&only, &skip, mode);
   if (list) {
-    for (int i = 0; i < job_count; i++) {
-      char sizes[72];
-      sizes_of(&jobs[i], sizeof sizes, sizes);
-      printf("%s (%s) %s\n", jobs[i].name, sizes, jobs[i].mode.name);
-    }
+    for (int i = 0; i < job_count; i++) print_entry("", &jobs[i]);
     return 0;
   }
   found = mmap(NULL, sizeof *found, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (found == MAP_FAILED) return 1;
-  const double began_s = now_s();
+  began_s = now_s();
   deadline_s = began_s + seconds;
   if (workers > 64) workers = 64;
   if (workers > 0) {
-    if (!run_workers(workers)) return atomic_load(&found->failed) > 0 ? report(now_s() - began_s) : 77;
+    if (!run_workers(workers)) return atomic_load(&found->failed) > 0 ? report() : 77;
   } else {
+    alone = true;
     if (!make_world()) return 77;
     work(false);
   }
-  return report(now_s() - began_s);
+  return report();
 }
