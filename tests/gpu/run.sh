@@ -20,8 +20,9 @@
 #   peer        tests/gpu/torch_peer.py, eager, at the same batches           (200 s each)
 #   compile     the same with torch.compile, batch 8                          (500 s each)
 #   ops         single ops of PyTorch                                         (200 s)
-# Without PART: kernels, exec, state, fixtures, runs, steps, peer, bench. Parts `exec`, `runs`, `profile`, `steps`, `peer` and
-# `compile` may name one case, as in steps:sdxl-train-8 or exec:sd15: those that begin with that.
+# Without PART: kernels, exec, state, fixtures, runs, steps, peer, bench. Parts `exec`, `runs`, `sanitizer`, `profile`, `steps`,
+# `peer` and `compile` may name one case, as in steps:sdxl-train-8, exec:sd15 or sanitizer:racecheck-kernels: those that begin
+# with that.
 #   BUILDDIR=build/dev       where the programs were built: make diffpipe tests/test_cuda_kernels tests/test_cuda_exec
 #                            tests/test_cuda_state tests/test_cuda_fixtures tests/bench_cuda_kernels tests/bench_cuda_step
 #                            tests/cuda_libraries
@@ -113,6 +114,7 @@ sanitized=()
 sanitize() {
   local tool=$1 name=$2 which=(--kernel-name kns=N4kern)
   shift 2
+  wanted "$tool-$name" || return
   [ "$tool-$name" != memcheck-kernels ] || which=()
   if ! command -v compute-sanitizer >/dev/null; then
     echo "== $tool-$name: there is no compute-sanitizer" && skipped=$((skipped + 1))
@@ -173,10 +175,11 @@ for word in "$@"; do
     sanitizer)
       # the library's algorithms are timed once, by a run that nothing slows; who is checked takes them
       more EXEC_ARGS
-      remember=(--whole --steps 2 --algorithms "$out/sanitizer-algorithms.json" "${extra[@]}")
+      remember=(--whole --steps 2 --algorithms "$out/sanitizer-algorithms.json" "${extra[@]}") others=()
       if program test_cuda_exec; then
         for first in 0 14 18; do # two workers with larger microbatches, and with compressed skips
-          part "sanitizer-exec-$first" 100 "$build/tests/test_cuda_exec" sd15 $first 1 "${remember[@]}"
+          { wanted "memcheck-exec-$first" || wanted "racecheck-exec-$first"; } &&
+            part "sanitizer-exec-$first" 100 "$build/tests/test_cuda_exec" sd15 $first 1 "${remember[@]}"
         done
       fi
       for tool in memcheck racecheck; do
@@ -184,10 +187,18 @@ for word in "$@"; do
         [ -x "$build/tests/test_cuda_exec" ] && for first in 0 14 18; do
           sanitize $tool "exec-$first" "$build/tests/test_cuda_exec" sd15 $first 1 "${remember[@]}"
         done
-        more KERNELS_ARGS
-        program test_cuda_kernels &&
-          sanitize $tool kernels "$build/tests/test_cuda_kernels" --workers 0 --small --seconds 150 "${extra[@]}"
       done
+      more KERNELS_ARGS
+      single=("$build/tests/test_cuda_kernels" --workers 0 --small --seconds 240 --tell "${extra[@]}")
+      if program test_cuda_kernels; then
+        sanitize memcheck kernels "${single[@]}"
+        # by kinds: an entry that racecheck itself does not survive ends those after it; --tell says which it was
+        for kind in attention conv2d group_norm layer_norm rms_norm; do
+          sanitize racecheck "kernels-$kind" "${single[@]}" --only "$kind"
+          others+=(--skip "$kind")
+        done
+        sanitize racecheck kernels-others "${single[@]}" "${others[@]}"
+      fi
       count_sanitized
       ;;
     bench)
