@@ -91,7 +91,7 @@ __device__ __forceinline__ void add_product(const float *scores, const float *b,
   const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
 #pragma unroll 1
   for (int n = 0; n < S::TILE; n += 4) {
-    float of_scores[S::OWN][4];
+    alignas(16) float of_scores[S::OWN][4];
 #pragma unroll
     for (int i = 0; i < S::OWN; i++)
       *reinterpret_cast<float4 *>(of_scores[i]) =
