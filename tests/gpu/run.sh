@@ -11,7 +11,7 @@
 #   state       tests/test_cuda_state                                         (200 s)
 #   fixtures    tests/test_cuda_fixtures: diffusers' and PEFT's numbers       (200 s)
 #   runs        diffpipe run on the device with compressed skips              (200 s each)
-#   sanitizer   both under compute-sanitizer's memcheck and racecheck, small  (300 s, side by side)
+#   sanitizer   both under compute-sanitizer's memcheck and racecheck, kernels under synccheck, small  (300 s, side by side)
 #   resume      tests/test_cuda_resume.sh: resumed runs have the same bits    (300 s)
 #   monitor     tests/test_cuda_monitor.sh: a slow link is left for another plan (200 s)
 #   profile     diffpipe run --profile-steps: what it finds and costs, in pairs of runs (60 s each case: whole, parts, folded)
@@ -192,6 +192,7 @@ for word in "$@"; do
       single=("$build/tests/test_cuda_kernels" --workers 0 --small --seconds 240 --tell "${extra[@]}")
       if program test_cuda_kernels; then
         sanitize memcheck kernels "${single[@]}"
+        sanitize synccheck kernels "${single[@]}"
         # by kinds: an entry that racecheck itself does not survive ends those after it; --tell says which it was
         for kind in attention conv2d group_norm layer_norm rms_norm; do
           sanitize racecheck "kernels-$kind" "${single[@]}" --only "$kind"

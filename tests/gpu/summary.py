@@ -107,10 +107,12 @@ def state_of(out, name):
 
 def print_checks(out):
     rows = []
-    patterns = ("kernels.txt", "exec-*.txt", "memcheck-*.txt", "racecheck-*.txt")
+    patterns = ("kernels.txt", "exec-*.txt", "memcheck-*.txt", "racecheck-*.txt", "synccheck-*.txt")
     for path in [path for pattern in patterns for path in sorted(out.glob(pattern))]:
         text = path.read_text(errors="replace")
         said = re.findall(r"^\d+ passed, \d+ failed$|^=+ (?:ERROR|RACECHECK) SUMMARY.*$|^skipped:.*$", text, re.MULTILINE)
+        if not re.search(r"^\d+ passed", text, re.MULTILINE):  # ended before its end: in the entry that began last
+            said += re.findall(r"^begins: .*$", text, re.MULTILINE)[-1:]
         rows.append([path.stem, state_of(out, path.stem)[0], "; ".join(line.strip("= ") for line in said)])
     if rows:
         print("## Checks\n")
