@@ -270,14 +270,16 @@ static dp_status calibrate_gpu(calibration *c, const cli_values *values) {
       .nccl = values->slots[SLOT_NCCL].given,
       .seconds = values->slots[SLOT_SECONDS].given ? (double)values->slots[SLOT_SECONDS].integer : DEFAULT_SECONDS,
       .algorithms = values->slots[SLOT_ALGORITHMS].given ? values->slots[SLOT_ALGORITHMS].string : NULL};
+  exec_units_took took = {.programs = 0};
   dp_status status = DP_OK;
   if (values->slots[SLOT_LINKS].given)
     status = plan_profile_read_rows(values->slots[SLOT_LINKS].string, &c->scenario->cluster, profile, c->error);
-  if (status == DP_OK) status = cli_calibrate_units(&how, profile, c->error);
+  if (status == DP_OK) status = cli_calibrate_units(&how, profile, &took, c->error);
   if (status == DP_OK) status = plan_profile_write(profile, path, c->error);
   if (status == DP_OK && values->slots[SLOT_JSON].given)
-    status = cli_calibrate_tell_units_json(profile, path, c->error);
-  if (status == DP_OK && !values->slots[SLOT_JSON].given) cli_calibrate_tell_units(profile, path, values->arguments[0]);
+    status = cli_calibrate_tell_units_json(profile, &took, path, c->error);
+  if (status == DP_OK && !values->slots[SLOT_JSON].given)
+    cli_calibrate_tell_units(profile, &took, path, values->arguments[0]);
   plan_profile_free(&made);
   return status;
 }

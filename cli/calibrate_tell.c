@@ -73,9 +73,11 @@ static bool add_links(json_t *root, const plan_profile *profile) {
   return true;
 }
 
-dp_status cli_calibrate_tell_units_json(const plan_profile *profile, const char *path, dp_error *error) {
-  json_t *root = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:s, s:s, s:s, s:s, s:[]}", "profile", path, "measurements",
-                           (json_int_t)profile->units.count, "held_out", (json_int_t)profile->held_out,
+dp_status cli_calibrate_tell_units_json(const plan_profile *profile, const exec_units_took *took, const char *path,
+                                        dp_error *error) {
+  json_t *root = json_pack("{s:s, s:i, s:f, s:f, s:I, s:I, s:f, s:f, s:f, s:s, s:s, s:s, s:s, s:[]}", "profile", path,
+                           "programs", took->programs, "made_s", took->made_s, "measured_s", took->measured_s,
+                           "measurements", (json_int_t)profile->units.count, "held_out", (json_int_t)profile->held_out,
                            "held_out_error", profile->held_out_error, "repeat_error", profile->repeat_error,
                            "links_error", profile->links_error, "device", profile->device, "processor",
                            profile->processor, "driver", profile->driver, "libraries", profile->libraries, "parts");
@@ -141,10 +143,13 @@ static void print_links(const plan_profile *profile) {
          100 * profile->copy_slowdown);
 }
 
-void cli_calibrate_tell_units(const plan_profile *profile, const char *path, const char *scenario) {
+void cli_calibrate_tell_units(const plan_profile *profile, const exec_units_took *took, const char *path,
+                              const char *scenario) {
   char figure[32], other[32];
   printf("%s: %zu units measured on %s, at %.0f MHz\n", path, profile->units.count, profile->libraries,
          1e-6 * profile->clock_hz);
+  printf("  for %.0f s, after %d program%s had been made in %.0f s\n", took->measured_s, took->programs,
+         took->programs == 1 ? "" : "s", took->made_s);
   printf("  two runs of a unit differ by %.1f %% (median)\n", 100 * profile->repeat_error);
   printf("  beside others they are foretold to %.1f %% (median of %lld runs kept aside)\n",
          100 * profile->held_out_error, (long long)profile->held_out);

@@ -9,7 +9,6 @@
 #include "base/schema.h"
 #include "cli/run_algorithms.h"
 #include "exec/machine.h"
-#include "exec/measure_units.h"
 #include "sim/tune.h"
 
 enum { MICROBATCHES = 2, MOST_SCHEDULES = 2 };
@@ -184,7 +183,8 @@ static dp_status check(const calibration *c) {
   return exec_device_cuda_there(c->error);
 }
 
-dp_status cli_calibrate_units(const cli_calibrate_units_how *how, plan_profile *profile, dp_error *error) {
+dp_status cli_calibrate_units(const cli_calibrate_units_how *how, plan_profile *profile, exec_units_took *took,
+                              dp_error *error) {
   calibration c = {.how = how, .error = error};
   dp_str notes = {0};
   DP_TRY(check(&c));
@@ -203,6 +203,7 @@ dp_status cli_calibrate_units(const cli_calibrate_units_how *how, plan_profile *
   if (status == DP_OK) status = exec_units_profile(c.units, profile, error);
   if (status == DP_OK) status = compare_with_curves(&c, profile);
   if (status == DP_OK) status = name_profile(&c, profile);
+  if (status == DP_OK) *took = exec_units_has_taken(c.units);
   dp_str_free(&notes);
   exec_units_free(c.units);
   exec_algorithms_free(c.algorithms);

@@ -2,6 +2,7 @@
 #ifndef DP_CLI_CALIBRATE_UNITS_H
 #define DP_CLI_CALIBRATE_UNITS_H
 
+#include "exec/measure_units.h"
 #include "plan/scenario.h"
 #include "sim/cost.h"
 
@@ -16,6 +17,7 @@ typedef struct cli_calibrate_units_how {
 } cli_calibrate_units_how;
 
 /* Adds to the profile what is measured, in the place of what it has of the same; and says which device this is. */
-dp_status cli_calibrate_units(const cli_calibrate_units_how *how, plan_profile *profile, dp_error *error);
+dp_status cli_calibrate_units(const cli_calibrate_units_how *how, plan_profile *profile, exec_units_took *took,
+                              dp_error *error);
 
 #endif

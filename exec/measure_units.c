@@ -145,6 +145,7 @@ static dp_status find_places(exec_units_job *r, const exec_place **places) {
 
 static dp_status measure(exec_units_job *r) {
   const uint32_t n = r->program->instruction_count;
+  const double began_s = dp_clock_s();
   exec_pipeline_options options = r->how->options;
   options.feed = (exec_feed){.fill = fill, .data = r};
   DP_TRY(check(r));
@@ -168,11 +169,14 @@ static dp_status measure(exec_units_job *r) {
   exec_worker *worker = &r->pipeline->workers[0];
   DP_TRY(worker->kind->read_mark(r->pipeline, worker, r->marks[exec_units_compute_of(r, 0)->first], &at_s, r->error));
   r->began = true;
+  const double made_s = dp_clock_s();
+  r->units->made_s += made_s - began_s;
   DP_TRY(keep_runtime(r));
   DP_TRY(exec_units_take_units(r, r->how->seconds));
   DP_TRY(exec_units_take_optimizers(r));
   DP_TRY(exec_units_take_steps(r));
   DP_TRY(take_links(r));
+  r->units->measured_s += dp_clock_s() - made_s;
   return exec_units_end_run(r->units, r->error);
 }
 

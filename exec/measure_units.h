@@ -40,6 +40,11 @@ dp_status exec_units_run(exec_units *units, const exec_units_how *how, dp_error 
 
 /* Of the device and its libraries, once a program was run: "NVIDIA H200, 132 multiprocessors, ..."; "": the host. */
 const char *exec_units_device(const exec_units *units);
+typedef struct exec_units_took {
+  int programs;              /* that were made */
+  double made_s, measured_s; /* with their first steps, in which graphs are made; and after these */
+} exec_units_took;
+exec_units_took exec_units_has_taken(const exec_units *units);
 /* Adds units and parts of all that was run, in the place of those that are there, with repeat_error, held_out and
  * held_out_error: every fifth run of a unit is kept aside and predicted from the others. */
 dp_status exec_units_profile(const exec_units *units, plan_profile *profile, dp_error *error);

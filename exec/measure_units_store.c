@@ -32,6 +32,10 @@ void exec_units_free(exec_units *u) {
   free(u);
 }
 
+exec_units_took exec_units_has_taken(const exec_units *units) {
+  return (exec_units_took){.programs = units->makings, .made_s = units->made_s, .measured_s = units->measured_s};
+}
+
 const char *exec_units_device(const exec_units *u) { return u->device ? u->device : ""; }
 
 /* ---- keeping ---- */

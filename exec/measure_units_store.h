@@ -72,6 +72,7 @@ struct exec_units {
   const char *device;                /* in the arena; NULL: none yet */
   exec_units_links links;
   int makings;
+  double made_s, measured_s;
   int rounds; /* of optimizers */
   /* the program under way */
   size_t part;
