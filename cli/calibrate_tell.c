@@ -10,14 +10,14 @@
 /* ---- a processor ---- */
 
 dp_status cli_calibrate_tell_ops_json(const plan_profile *profile, const char *path, dp_error *error) {
-  json_t *root =
-      json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f}", "profile", path,
-                "measurements", (json_int_t)profile->ops.count, "held_out", (json_int_t)profile->held_out,
-                "held_out_error", profile->held_out_error, "repeat_error", profile->repeat_error, "device",
-                profile->device, "processor", profile->processor, "cores", (json_int_t)profile->cores, "threads",
-                (json_int_t)profile->threads, "workers", (json_int_t)profile->workers, "gemm", profile->gemm,
-                "optimizer_s_per_parameter", profile->optimizer_s_per_parameter, "instruction_s",
-                profile->instruction_s, "handover_s", profile->handover_s, "step_s", profile->step_s);
+  json_t *root = json_pack(
+      "{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f}", "profile", path,
+      "measurements", (json_int_t)profile->ops.count, "held_out", (json_int_t)profile->held_out, "held_out_error",
+      profile->held_out_error, "repeat_error", profile->repeat_error, "device", profile->device, "processor",
+      profile->processor, "cores", (json_int_t)profile->cores, "threads", (json_int_t)profile->threads, "workers",
+      (json_int_t)profile->workers, "gemm", profile->gemm, "optimizer_s_per_parameter",
+      profile->optimizer_s_per_parameter, "norm_s_per_parameter", profile->norm_s_per_parameter, "instruction_s",
+      profile->instruction_s, "handover_s", profile->handover_s, "step_s", profile->step_s);
   if (!root) return dp_fail_memory(error);
   const dp_status status = cli_json_print(root, error);
   json_decref(root);
@@ -39,14 +39,15 @@ static void print_classes(const plan_profile *profile) {
 }
 
 void cli_calibrate_tell_ops(const plan_profile *profile, const char *path, const char *scenario) {
-  char figure[32];
+  char figure[32], norm[32];
   printf("%s: %zu ops measured on %s, %lld cores, %lld thread%s a worker\n", path, profile->ops.count,
          profile->processor, (long long)profile->cores, (long long)profile->threads, profile->threads == 1 ? "" : "s");
   printf("  two halves of the measurements differ by %.1f %% (median)\n", 100 * profile->repeat_error);
   printf("  interpolation errs by %.1f %% (median of %lld ops kept aside)\n", 100 * profile->held_out_error,
          (long long)profile->held_out);
-  printf("  optimizer   %s a million parameters\n",
-         dp_format_seconds(1e6 * profile->optimizer_s_per_parameter, figure));
+  printf("  optimizer   %s a million parameters, and %s the norm of their gradients\n",
+         dp_format_seconds(1e6 * profile->optimizer_s_per_parameter, figure),
+         dp_format_seconds(1e6 * profile->norm_s_per_parameter, norm));
   printf("  instruction %s beside its ops\n", dp_format_seconds(profile->instruction_s, figure));
   printf("  hand-over   %s beside a transfer's copy\n", dp_format_seconds(profile->handover_s, figure));
   print_classes(profile);

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "exec/lanes.h"
 #include "exec/measure_store.h"
 #include "graph/op_table.h"
 
@@ -125,6 +126,15 @@ static double computed_s(void) {
   return clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) == 0 ? (double)now.tv_sec + 1e-9 * (double)now.tv_nsec : 0;
 }
 
+/* A lone worker has it in its optimizer's step; several take it before they meet over it, also in another thread than
+ * their instructions run in. */
+static dp_status time_norm(run *r) {
+  exec_worker *w = &r->pipeline->workers[0];
+  const double start_s = dp_clock_s();
+  w->kind->norm(w);
+  return exec_measure_keep_norm(r->measure, r->graph, dp_clock_s() - start_s, r->error);
+}
+
 /* Steps in turns: every op timed, or none. The first of all is not counted. */
 static dp_status take_steps(run *r, double seconds, exec_measure_tick tick, void *data) {
   exec_step step = {.adamw = {.lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}};
@@ -139,6 +149,7 @@ static dp_status take_steps(run *r, double seconds, exec_measure_tick tick, void
     if (i > 0 && !r->observer.on) {
       DP_TRY(exec_measure_keep_step(r->measure, &r->timeline, wall_s, own_s, r->error));
       DP_TRY(exec_measure_keep_optimizer(r->measure, &r->timeline, r->graph, r->error));
+      if (r->program->worker_count == 1) DP_TRY(time_norm(r));
     }
     if (tick) tick(data, dp_clock_s() - began_s);
   }

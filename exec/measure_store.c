@@ -28,6 +28,7 @@ void exec_measure_free(exec_measure *m) {
   free_sizes(&m->sums);
   free_sizes(&m->optimizer[0]);
   free_sizes(&m->optimizer[1]);
+  free_sizes(&m->norms);
   free_sizes(&m->loss);
   dp_array_free(&m->gaps_s);
   dp_array_free(&m->excess);
@@ -92,6 +93,7 @@ void exec_measure_begin_run(exec_measure *m, const plan_program *program) {
   m->program = program;
   m->pass_s = 0;
   m->owns.count = 0;
+  m->meets_for_norm = m->meets_for_norm || (program->plan->global_norm && program->worker_count > 1);
   if (program->plan->ranks == 1 && program->worker_count > m->workers) m->workers = program->worker_count;
 }
 
@@ -114,7 +116,7 @@ static dp_status keep_instruction(exec_measure *m, const plan_timeline *t, uint3
   if (instruction->opcode == PLAN_ALL_REDUCE) {
     const plan_collective *collective = &program->collectives[instruction->class_id];
     const bool leads = program->group_members[collective->first_member] == program->lanes[lane].worker;
-    if (!leads || collective->norm || collective->bytes == 0 || collective->member_count < 2) return DP_OK;
+    if (!leads || collective->bytes == 0 || collective->member_count < 2) return DP_OK;
     return keep_size(&m->sums, (double)collective->bytes, seconds / (collective->member_count - 1), error);
   }
   if (program->worker_count == 1 && by != PLAN_NO_PEER)
@@ -133,6 +135,10 @@ dp_status exec_measure_keep_step(exec_measure *m, const plan_timeline *t, double
   if (program->worker_count > 1) return DP_OK;
   return dp_array_push(&m->owns, own_s) && dp_array_push(&m->begin_s, wall_s - t->step_s) ? DP_OK
                                                                                           : dp_fail_memory(error);
+}
+
+dp_status exec_measure_keep_norm(exec_measure *m, const graph *g, double seconds, dp_error *error) {
+  return keep_size(&m->norms, trained_parameters(m->program, g, 0), seconds, error);
 }
 
 dp_status exec_measure_keep_optimizer(exec_measure *m, const plan_timeline *t, const graph *g, dp_error *error) {
@@ -195,13 +201,14 @@ static dp_status add_points(const exec_sizes *sizes, plan_profile_points *points
   return DP_OK;
 }
 
-/* Through what each size typically takes. */
-static dp_status fit_line(const exec_sizes *sizes, double *constant, double *slope, dp_error *error) {
+/* Through what each size typically takes, less what the same size of another kind does. */
+static dp_status fit_line(const exec_sizes *sizes, const exec_sizes *less, double *constant, double *slope,
+                          dp_error *error) {
   double *points = malloc((2 * sizes->count + 1) * sizeof *points), *seconds = points + sizes->count;
   if (!points) return dp_fail_memory(error);
   for (size_t i = 0; i < sizes->count; i++) {
     points[i] = sizes->items[i].size;
-    seconds[i] = typical_of(&sizes->items[i].seconds);
+    seconds[i] = fmax(0, typical_of(&sizes->items[i].seconds) - (less ? typical_at(less, points[i]) : 0));
   }
   dp_fit_line(points, seconds, sizes->count, constant, slope);
   free(points);
@@ -236,7 +243,8 @@ static dp_status add_ops(const exec_measure *m, double factor, plan_profile *pro
 static double busy_factor(const exec_measure *m) {
   double factor = 1;
   for (size_t i = 0; i < m->optimizer[1].count; i++) {
-    const double alone = typical_at(&m->optimizer[0], m->optimizer[1].items[i].size);
+    const double size = m->optimizer[1].items[i].size;
+    const double alone = typical_at(&m->optimizer[0], size) - (m->meets_for_norm ? typical_at(&m->norms, size) : 0);
     if (alone > 0) factor = fmax(factor, typical_of(&m->optimizer[1].items[i].seconds) / alone);
   }
   return factor;
@@ -252,11 +260,14 @@ static double excess_of(const exec_measure *m) {
 static dp_status make_profile(const exec_measure *m, plan_profile *profile, dp_error *error) {
   profile->threads = m->threads;
   profile->workers = m->workers > 0 ? m->workers : 1;
-  DP_TRY(fit_line(&m->optimizer[0], &profile->optimizer_s, &profile->optimizer_s_per_parameter, error));
+  double constant_s;
+  DP_TRY(fit_line(&m->optimizer[0], &m->norms, &profile->optimizer_s, &profile->optimizer_s_per_parameter, error));
+  DP_TRY(fit_line(&m->norms, NULL, &constant_s, &profile->norm_s_per_parameter, error));
   profile->optimizer_busy_factor = busy_factor(m);
-  DP_TRY(fit_line(&m->loss, &profile->loss_s, &profile->loss_s_per_byte, error));
+  DP_TRY(fit_line(&m->loss, NULL, &profile->loss_s, &profile->loss_s_per_byte, error));
   profile->instruction_s = fmax(0, typical_of(&m->gaps_s));
-  profile->handover_s = fmax(0, typical_of(&m->before_s)) + fmax(0, typical_of(&m->after_s));
+  profile->handover_after_s = fmax(0, typical_of(&m->after_s));
+  profile->handover_s = fmax(0, typical_of(&m->before_s)) + profile->handover_after_s;
   profile->step_s = fmax(0, typical_of(&m->begin_s));
   DP_TRY(add_points(&m->copies, &profile->copies, error));
   DP_TRY(add_points(&m->sums, &profile->sums, error));

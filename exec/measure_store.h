@@ -34,13 +34,15 @@ struct exec_measure {
   dp_arena arena;
   DP_ARRAY(exec_measured_op) ops;
   exec_sizes copies, sums; /* by bytes */
-  exec_sizes optimizer[2]; /* by parameters */
+  exec_sizes optimizer[2]; /* by parameters; of a lone worker with the norm of its gradients */
+  exec_sizes norms;        /* by parameters; of a lone worker */
   exec_sizes loss;         /* by bytes of the prediction */
   exec_series gaps_s;      /* of one worker: from the end of an instruction to the start of the next */
   exec_series excess;   /* of one worker, by program: a step over its ops, the loss and the optimizer, without gaps */
   exec_series before_s; /* from the end of what a transfer waited for to its start */
   exec_series after_s;  /* from the end of a transfer to the start of what waited for it */
   exec_series begin_s;  /* of one worker: of a step, before its timeline */
+  bool meets_for_norm;  /* several workers took their norms before they met over them */
   int workers;          /* most that computed side by side */
   double *scratch;
   size_t scratch_count;
@@ -57,6 +59,8 @@ dp_status exec_measure_reserve(exec_measure *measure, size_t count, dp_error *er
 dp_status exec_measure_keep_op(exec_measure *measure, const exec_measure_sample *sample, bool busy, dp_error *error);
 dp_status exec_measure_keep_loss(exec_measure *measure, double bytes, double seconds, dp_error *error);
 void exec_measure_begin_run(exec_measure *measure, const plan_program *program);
+/* The norm of a lone worker's gradients, by itself. */
+dp_status exec_measure_keep_norm(exec_measure *measure, const graph *graph, double seconds, dp_error *error);
 /* A step in which ops were not timed. own_s: without what others had of the machine, where that is known. */
 dp_status exec_measure_keep_step(exec_measure *measure, const plan_timeline *timeline, double wall_s, double own_s,
                                  dp_error *error);

@@ -201,4 +201,5 @@ void plan_profile_scale(plan_profile *profile, const plan_profile_factors *facto
   }
   profile->optimizer_s *= factors->optimizer;
   profile->optimizer_s_per_parameter *= factors->optimizer;
+  profile->norm_s_per_parameter *= factors->optimizer;
 }

@@ -162,7 +162,11 @@ typedef struct plan_profile {
   double optimizer_s, optimizer_s_per_parameter, optimizer_busy_factor;
   double loss_s, loss_s_per_byte; /* and its gradient; bytes of the prediction */
   double instruction_s;           /* of an instruction, beside its ops */
-  double handover_s;              /* from the end of a transfer of `copies` to the start of what waits for it */
+  /* Of an optimizer without the norm of its gradients, which is apart: processors. 0: the optimizer has it, or `parts` */
+  double norm_s_per_parameter;
+  /* Beside a transfer of `copies` or `sums`: from the end of what it waits for to its start, and from its end to the
+   * start of what waits for it. handover_after_s: the second of these, where it is known apart */
+  double handover_s, handover_after_s;
   double step_s;                  /* of a step, beside its instructions */
   plan_profile_points copies;     /* ascending in bytes, of one message; of a GPU: between parts of it */
   plan_profile_points staged;     /* the same through the host's memory */
@@ -171,7 +175,9 @@ typedef struct plan_profile {
   double copy_slowdown;           /* compute on a GPU takes 1 + this times as long while such a copy is under way */
   double nccl_slowdown; /* the same beside NCCL's kernels, where no link of `links` says it; 0: not known */
   double launch_s; /* of the host of a recorded program, from a launch to the next; told alone. 0: not known */
-  plan_profile_points sums;       /* of a gradient of so many bytes, one worker adding another's and copying back */
+  /* Of a gradient of so many bytes, one worker adding another's and copying back; of 8 bytes: the squares of two
+   * workers' norms, each told to both. */
+  plan_profile_points sums;
   double repeat_error;            /* median relative difference of two halves of the measurements */
   double held_out_error;          /* median relative error of laws on ops kept aside */
   int64_t held_out;               /* how many these were */

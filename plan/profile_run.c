@@ -29,6 +29,7 @@ typedef struct fit {
   double *forward_s;       /* [unit] as recorded; 0: not */
   double passes_s, recorded_s;
   sizes messages, sums;
+  double norm_wait_s, norm_parameters; /* from the last one's gradients to the exchange of norms; of that one */
   dp_str *outliers;
   int told;
   dp_error *error;
@@ -210,10 +211,27 @@ static dp_status keep_message(fit *f, uint32_t lane, uint32_t i) {
   return bytes > 0 ? push_sized(f, &f->messages, bytes, span_s(f, i)) : DP_OK;
 }
 
+static bool is_on_processors(const fit *f) {
+  return f->run->cluster && plan_device_is_processor(f->run->cluster->devices.items[0].model);
+}
+
+/* Processors take the norm of their gradients before its exchange starts. */
+static void keep_norm(fit *f, uint32_t lane, uint32_t i) {
+  uint32_t by;
+  const double ready_s = plan_released_s(f->run->timeline, lane, i, &by);
+  const double wait_s = f->run->timeline->start_s[i] - ready_s;
+  const int rank = plan_worker_rank(f->program->plan, (int)f->program->lanes[lane].worker);
+  if (f->norm_parameters > 0 && wait_s >= f->norm_wait_s) return;
+  f->norm_wait_s = wait_s;
+  f->norm_parameters = (double)plan_trainable_parameters(f->program->plan, f->run->graph, rank);
+}
+
 static dp_status keep_sum(fit *f, uint32_t lane, uint32_t i) {
   const plan_collective *c = &f->program->collectives[f->program->instructions[i].class_id];
   const bool leads = f->program->group_members[c->first_member] == f->program->lanes[lane].worker;
-  if (!leads || c->norm || c->bytes == 0 || c->member_count < 2) return DP_OK;
+  if (c->norm && !is_on_processors(f)) return DP_OK;
+  if (c->norm) keep_norm(f, lane, i);
+  if (!leads || c->bytes == 0 || c->member_count < 2) return DP_OK;
   return push_sized(f, &f->sums, (double)c->bytes, span_s(f, i) / (c->member_count - 1));
 }
 
@@ -275,6 +293,8 @@ static dp_status add_part(fit *f) {
   dp_fit_line(f->parameters.items, f->optimizer_s.items, f->optimizer_s.count, &part.optimizer_s,
               &part.optimizer_s_per_parameter);
   take_none(f, &part);
+  if (f->norm_parameters > 0)
+    part.norm_s_per_parameter = fmax(0, f->norm_wait_s - fmax(0, middle(&f->before))) / f->norm_parameters;
   return dp_array_push(&f->profile->parts, part) ? DP_OK : dp_fail_memory(f->error);
 }
 
@@ -287,7 +307,8 @@ static dp_status fit_all(fit *f) {
   DP_TRY(add_points(f, &f->messages, f->run->staged ? &profile->staged : &profile->copies));
   DP_TRY(add_points(f, &f->sums, &profile->sums));
   if (f->run->cluster) DP_TRY(plan_profile_links_of_run(f->run->timeline, f->run->cluster, profile, f->error));
-  profile->handover_s = fmax(0, middle(&f->before)) + fmax(0, middle(&f->after));
+  profile->handover_after_s = fmax(0, middle(&f->after));
+  profile->handover_s = fmax(0, middle(&f->before)) + profile->handover_after_s;
   profile->optimizer_busy_factor = 1;
   profile->held_out = (int64_t)f->errors.count;
   profile->held_out_error = middle(&f->errors);

@@ -153,7 +153,13 @@ double sim_cost_forward_s(const sim_cost_context *context, bool feeds, bool has_
 
 double sim_cost_norm_s(const sim_cost_context *context, int64_t parameters) {
   const plan_profile_part *part = part_of(context);
-  return part ? part->norm_s_per_parameter * (double)parameters : 0;
+  if (part) return part->norm_s_per_parameter * (double)parameters;
+  return sim_cost_own_norm_s(context, parameters);
+}
+
+double sim_cost_own_norm_s(const sim_cost_context *context, int64_t parameters) {
+  const plan_profile *profile = measured_work(context);
+  return profile && profile->parts.count == 0 ? profile->norm_s_per_parameter * (double)parameters : 0;
 }
 
 /* Of a GPU only where its very part was measured. */

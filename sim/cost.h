@@ -102,6 +102,8 @@ double sim_cost_again_share(const sim_cost_context *context, const graph *model,
 double sim_cost_forward_s(const sim_cost_context *context, bool feeds, bool has_loss);
 /* Of a worker's gradients, before the workers meet over it; 0: it is part of the optimizer's step. */
 double sim_cost_norm_s(const sim_cost_context *context, int64_t parameters);
+/* The same where no others are met: what sim_cost_optimizer is without; 0: it has it. */
+double sim_cost_own_norm_s(const sim_cost_context *context, int64_t parameters);
 
 /* Seconds of the optimizer step over `parameters` trainable parameters: one fused pass over weights, gradients, states;
  * as measured for AdamW where there is a profile, with what a step takes beside its instructions. */

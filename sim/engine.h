@@ -40,6 +40,9 @@ typedef struct sim_transfer {
   double busy_latency_s, busy_cap_bytes_per_s; /* when a worker it touches computes as it starts */
   double compute_slowdown;                     /* of compute on the workers it touches while it lasts, >= 0 */
   double waiting_slowdown;                     /* of compute on one whose end is ready before the others', >= 0 */
+  /* Of the latency, what passes in a run before it starts, and after its end. The engine does not look at these: its
+   * spans have all of the latency, and the timeline of sim_predict is without them. */
+  double before_s, after_s;
 } sim_transfer;
 
 typedef struct sim_input {

@@ -17,6 +17,7 @@ libsim_a_SOURCES = \
 	sim/predict.c sim/predict.h sim/predictor.h \
 	sim/predict_bounds.c \
 	sim/predict_compile.c \
+	sim/predict_waits.c \
 	sim/predict_crowd.c \
 	sim/predict_links.c \
 	sim/predict_recompute.c \

@@ -60,9 +60,10 @@ void sim_predict_as_measured(const plan_profile *profile, plan_profile_point poi
 
 /* Messages between parts of a card share what they reached together; where that is not known, nothing. */
 static dp_status shared_message(sim_predictor *p, const plan_profile *profile, const plan_profile_points *points,
-                                const plan_route *route, sim_transfer *transfer) {
+                                const plan_route *route, bool processors, sim_transfer *transfer) {
   const double together = points == &profile->staged ? profile->staged_bytes_per_s : profile->copies_bytes_per_s;
   sim_predict_as_measured(profile, plan_profile_at(points->items, points->count, transfer->bytes), transfer);
+  if (processors) sim_predict_hand_over(profile, transfer);
   /* the slowdown is of copies within the card, by the memory that they take from it: through the host they take less */
   if (points == &profile->staged && profile->copies_bytes_per_s > 0)
     transfer->compute_slowdown *= fmin(1, profile->staged_bytes_per_s / profile->copies_bytes_per_s);
@@ -150,7 +151,8 @@ dp_status sim_predict_measured_message(sim_predictor *p, int from, int to, const
   const plan_profile_points *points = shared_points(p, profile, from, to);
   const plan_profile_link *link = points ? NULL : apart_link(p, profile, from, to, route);
   *measured = points || link;
-  if (points) return shared_message(p, profile, points, route, transfer);
+  if (points)
+    return shared_message(p, profile, points, route, plan_device_is_processor(device_of(p, from)->model), transfer);
   return link ? apart_message(p, link, from, to, route, transfer) : DP_OK;
 }
 

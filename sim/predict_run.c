@@ -115,6 +115,7 @@ static work_cost cost_one_work(const sim_predictor *p, const plan_work *work) {
     s += c.tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32, parameters);
     const double busy_s = sim_cost_optimizer_busy_s(&kind->context, out->plan.optimizer, parameters);
     for (int k = 0; k < 2; k++) c.beside_s[k] += busy_s;
+    if (!sim_predict_meets_for_norm(p)) s += sim_cost_own_norm_s(&kind->context, parameters);
   }
   c.device_s = s;
   return c;
@@ -304,17 +305,6 @@ static dp_status add_by_nccl(sim_predictor *p, const plan_collective *collective
   return DP_OK;
 }
 
-/* Of the worker that ends its last backward last: in most schedules that of the first chunk. What the others' take is
- * hidden. */
-static double norm_s(const sim_predictor *p, const plan_collective *collective) {
-  const plan_plan *plan = &p->out->plan;
-  const uint32_t worker = p->out->program.group_members[collective->first_member];
-  const int rank = plan_worker_rank(plan, (int)worker);
-  if (!collective->norm || p->scenario->synthetic) return 0;
-  return sim_cost_norm_s(&p->kinds[p->kind_of_worker[worker]].context,
-                         plan_trainable_parameters(plan, &p->out->graph, rank));
-}
-
 static dp_status cost_collective(sim_predictor *p, const plan_collective *collective, plan_transport transport,
                                  const ring *r, sim_transfer *transfer) {
   const plan_cluster *cluster = &p->scenario->cluster;
@@ -330,11 +320,15 @@ static dp_status cost_collective(sim_predictor *p, const plan_collective *collec
   add_in_memory(collective, r->limiting, r->slowest_bytes_per_s, transfer);
   if (!in_memory) slow_down(r->slow, transfer);
   const plan_profile *profile = p->kinds[p->kind_of_worker[members[0]]].context.profile;
-  if (profile && profile->sums.count && in_memory) {
+  /* the norm's few bytes take less than any gradient's: where they were not measured, they are the catalogue's */
+  const bool known = profile && profile->sums.count &&
+                     (!collective->norm || profile->sums.items[0].bytes <= (double)collective->bytes);
+  if (known && in_memory) {
     plan_profile_point point = plan_profile_at(profile->sums.items, profile->sums.count, (double)collective->bytes);
     point.alone_s *= r->count - 1;
     point.busy_s *= r->count - 1;
     sim_predict_as_measured(profile, point, transfer);
+    sim_predict_hand_over(profile, transfer);
   }
   return DP_OK;
 }
@@ -357,9 +351,6 @@ static dp_status route_collectives(sim_predictor *p) {
     DP_TRY(find_ring(p, collective, transport, &r));
     if (!r.limiting || collective->bytes == 0) continue;
     DP_TRY(cost_collective(p, collective, transport, &r, transfer));
-    const double before_s = norm_s(p, collective); /* whichever way they meet, and however slow that is */
-    transfer->latency_s += before_s;
-    transfer->busy_latency_s += before_s;
   }
   return DP_OK;
 }
@@ -383,7 +374,9 @@ static dp_status run_engine(sim_predictor *p) {
     memcpy(out->timeline.work_tensor_s, p->work_tensor_s, bytes);
   }
   DP_TRY(sim_run(&input, &out->timeline, &out->statistics, p->error));
+  if (sim_predict_norms(p)) DP_TRY(sim_run(&input, &out->timeline, &out->statistics, p->error));
   DP_TRY(sim_predict_crowd(p, &input));
+  sim_predict_tell_waits(p);
   return plan_metrics_of(&out->timeline, &out->metrics, p->error);
 }
 

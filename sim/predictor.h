@@ -93,6 +93,15 @@ bool sim_predict_measured_sum(sim_predictor *p, const plan_collective *collectiv
                               const plan_link_model *limiting, double ring_bytes_per_s, sim_transfer *transfer);
 /* In the memory of one machine or card: bound by its own time alone. */
 void sim_predict_as_measured(const plan_profile *profile, plan_profile_point point, sim_transfer *transfer);
+/* What of a measured transfer between processors of a machine is a hand-over (predict_waits.c). */
+void sim_predict_hand_over(const plan_profile *profile, sim_transfer *transfer);
+/* Whether workers take the norm of their gradients before they meet over it; else it is part of the optimizer's step. */
+bool sim_predict_meets_for_norm(const sim_predictor *p);
+/* Once the program has been played: all-reduces of the norm take as much longer as the last member needs for its own.
+ * False: none does. */
+bool sim_predict_norms(sim_predictor *p);
+/* At the end: in the timeline transfers start and end as in a run. */
+void sim_predict_tell_waits(sim_predictor *p);
 /* With a profile: plays the program again with what workers of one machine cost each other, once it has been played. */
 dp_status sim_predict_crowd(sim_predictor *p, const sim_input *input);
 /* What bounds the step. */

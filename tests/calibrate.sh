@@ -18,11 +18,14 @@ measure() {
   "$diffpipe" calibrate "$unet" --seconds 1 --out profile.json --json >said.json 2>talk.txt || { cat talk.txt; return 1; }
   [ ! -s talk.txt ] || { cat talk.txt; return 1; }
   positive measurements said.json && positive held_out said.json && positive optimizer_s_per_parameter said.json &&
+    positive norm_s_per_parameter said.json &&
     grep -q '"held_out_error": [0-9]' said.json && grep -q '"threads": 1,' said.json &&
     [ "$(grep -c '"op"' profile.json)" -eq "$(number measurements said.json)" ] || { cat said.json; return 1; }
   for key in device processor cores threads workers implementation precision gemm made copies sums laws ops; do
     grep -q "\"$key\"" profile.json || { echo "no $key"; return 1; }
   done
+  # the norm's exchange is no gradient's
+  grep -A1 '"sums": \[' profile.json | grep -q '"bytes": 8\.0,' || { grep -A2 '"sums"' profile.json; return 1; }
   [ "$(find . -name '*profile*' | wc -l)" -eq 1 ] || { echo "something is left beside it"; return 1; }
 }
 

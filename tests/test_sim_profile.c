@@ -125,6 +125,11 @@ static void near(double got, double expected) {
   ck_assert_msg(fabs(got - expected) <= 1e-9 * expected, "%.12g, expected %.12g", got, expected);
 }
 
+/* Of times that are taken from moments late in a step. */
+static void near_time(double got, double expected) {
+  ck_assert_msg(fabs(got - expected) <= 1e-6 * expected, "%.12g, expected %.12g", got, expected);
+}
+
 /* The first instruction of an opcode on a worker. */
 static uint32_t find(plan_opcode opcode, uint32_t worker) {
   const plan_program *program = &prediction.program;
@@ -132,6 +137,21 @@ static uint32_t find(plan_opcode opcode, uint32_t worker) {
     if (program->instructions[i].opcode == opcode && program->lanes[plan_instruction_lane(program, i)].worker == worker)
       return i;
   ck_abort_msg("no such instruction");
+}
+
+/* From the end of what a transfer waited for, at both its ends, to its start. */
+static double late_s(uint32_t i) {
+  const plan_program *program = &prediction.program;
+  uint32_t by;
+  double ready_s = 0;
+  for (uint32_t k = 0; k < program->instruction_count; k++) {
+    const bool group = program->instructions[i].opcode == PLAN_ALL_REDUCE;
+    const bool end = k == i || (group ? program->instructions[k].opcode == PLAN_ALL_REDUCE &&
+                                            program->instructions[k].peer == program->instructions[i].peer
+                                      : k == program->instructions[i].peer);
+    if (end) ready_s = fmax(ready_s, plan_released_s(&prediction.timeline, plan_instruction_lane(program, k), k, &by));
+  }
+  return prediction.timeline.start_s[i] - ready_s;
 }
 
 static double span_s(uint32_t i) { return prediction.timeline.end_s[i] - prediction.timeline.start_s[i]; }
@@ -166,11 +186,78 @@ START_TEST(copies_and_sums_are_as_measured) {
   predict("stages = 2\nschedule = \"gpipe\"\nmicrobatches = 3");
   const uint32_t recv = find(PLAN_RECV, 1);
   const plan_message *message = &prediction.program.messages[prediction.program.instructions[recv].class_id];
-  near(span_s(recv), 4e-5 + 1e-9 * (double)message->bytes);
+  near_time(span_s(recv), 1e-9 * (double)message->bytes);
+  near_time(late_s(recv), 4e-5);
   predict("stages = 1\ndata_parallel = 3\nmicrobatches = 3\ngradient_buckets = 1");
   const uint32_t reduce = find(PLAN_ALL_REDUCE, 0);
   const plan_collective *sum = &prediction.program.collectives[prediction.program.instructions[reduce].class_id];
-  near(span_s(reduce), 4e-5 + 2e-9 * (double)sum->bytes);
+  near_time(span_s(reduce), 2e-9 * (double)sum->bytes);
+  near_time(late_s(reduce), 4e-5);
+}
+END_TEST
+
+/* 4e-5 s of hand-over, of which `after_s` follow a transfer; norms of gradients 2 ns a parameter; and their exchange. */
+static void write_norm_profile(double after_s, double exchange_s) {
+  double sums[PLAN_DIRECTION_COUNT];
+  plan_profile profile;
+  write_profile(0, sums);
+  OK(plan_profile_read("profile.json", &profile, &error));
+  const plan_profile_point exchange = {8, exchange_s, exchange_s}, gradient = {1e6, 1e-3, 1e-3};
+  profile.norm_s_per_parameter = 2e-9;
+  profile.handover_after_s = after_s;
+  profile.sums.items[0] = exchange_s > 0 ? exchange : gradient;
+  if (exchange_s > 0) ck_assert(dp_array_push(&profile.sums, gradient));
+  OK(plan_profile_write(&profile, "profile.json", &error));
+  plan_profile_free(&profile);
+}
+
+/* The norm of the worker that is last to have it: taken before they meet, whose exchange is as short as it was measured. */
+START_TEST(workers_meet_over_norms_as_measured) {
+  write_norm_profile(1e-5, 5e-7);
+  predict("stages = 2\nschedule = \"gpipe\"\nmicrobatches = 3\n[train]\nclip_norm = 1\n");
+  const uint32_t meet = find(PLAN_ALL_REDUCE, 0), optimizer = find(PLAN_OPTIMIZER_STEP, 0);
+  const plan_timeline *t = &prediction.timeline;
+  double ready_s = 0, normed_s = 0;
+  for (uint32_t w = 0; w < 2; w++) {
+    const double done_s = t->end_s[find(PLAN_OPTIMIZER_STEP, w) - 1];
+    ready_s = fmax(ready_s, done_s);
+    normed_s =
+        fmax(normed_s, done_s + 2e-9 * (double)plan_trainable_parameters(&prediction.plan, &prediction.graph, (int)w));
+  }
+  ck_assert(normed_s > ready_s);
+  near_time(span_s(meet), 5e-7);
+  near_time(late_s(meet), normed_s - ready_s + 3e-5);
+  near_time(t->start_s[optimizer] - t->end_s[meet], 1e-5);
+  const uint32_t recv = find(PLAN_RECV, 1);
+  near_time(late_s(recv), 3e-5);
+  near_time(t->start_s[find(PLAN_FORWARD, 1)] - t->end_s[recv], 1e-5);
+}
+END_TEST
+
+/* Whoever meets nobody takes it in the optimizer's step. */
+START_TEST(a_lone_workers_norm_is_in_its_step) {
+  double steps_s[2];
+  for (int k = 0; k < 2; k++) {
+    double sums[PLAN_DIRECTION_COUNT];
+    if (k == 0) write_profile(0, sums);
+    if (k == 1) write_norm_profile(0, 5e-7);
+    predict("stages = 1\nmicrobatches = 3\n[train]\nclip_norm = 1\n");
+    steps_s[k] = prediction.metrics.step_s;
+  }
+  near_time(steps_s[1] - steps_s[0], 2e-9 * (double)prediction.graph.trainable_parameters);
+}
+END_TEST
+
+/* A profile without the exchange of norms says nothing of it, whatever a gradient took: that is the catalogue's. */
+START_TEST(the_exchange_of_norms_is_no_gradients) {
+  static const char plan[] = "stages = 2\nmicrobatches = 3\n[train]\nclip_norm = 1\n";
+  write_norm_profile(0, 0);
+  predict(plan);
+  const double with_s = span_s(find(PLAN_ALL_REDUCE, 0));
+  sim_prediction_free(&prediction);
+  OK(read_scenario(plan, "", "fp32"));
+  OK(sim_predict(&scenario, efficiency, &prediction, &error));
+  near_time(with_s, span_s(find(PLAN_ALL_REDUCE, 0)));
 }
 END_TEST
 
@@ -222,8 +309,13 @@ START_TEST(a_profile_of_something_else_is_refused) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {a_measured_step_is_the_sum_of_what_was_measured, workers_side_by_side_slow_each_other,
-                                copies_and_sums_are_as_measured, what_was_not_measured_is_interpolated,
+  const TTest *const tests[] = {a_measured_step_is_the_sum_of_what_was_measured,
+                                workers_side_by_side_slow_each_other,
+                                copies_and_sums_are_as_measured,
+                                workers_meet_over_norms_as_measured,
+                                a_lone_workers_norm_is_in_its_step,
+                                the_exchange_of_norms_is_no_gradients,
+                                what_was_not_measured_is_interpolated,
                                 a_profile_of_something_else_is_refused};
   return suite_run("sim_profile", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }

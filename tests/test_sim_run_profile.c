@@ -132,6 +132,7 @@ static void learn(dp_str *outliers) {
   const plan_profile_run run = {.timeline = &prediction.timeline,
                                 .recorded = recorded,
                                 .graph = g,
+                                .cluster = &scenario.cluster,
                                 .forward_s = forward_s,
                                 .backward_s = backward_s,
                                 .again = again,
@@ -142,6 +143,35 @@ static void learn(dp_str *outliers) {
   name(&learnt);
   OK(plan_profile_write(&learnt, "learnt.json", &error));
 }
+
+static void close_to(double got, double expected) {
+  ck_assert_msg(fabs(got / expected - 1) < 1e-4, "%.9g, expected %.9g", got, expected);
+}
+
+/* Norms of gradients that processors took before they met over them, their exchange, and what hand-overs are made of. */
+START_TEST(norms_are_learnt) {
+  static const char plan[] = "stages = 2\nschedule = \"gpipe\"\n[train]\nclip_norm = 1\n";
+  plan_profile truth;
+  write_truth();
+  OK(plan_profile_read("truth.json", &truth, &error));
+  const plan_profile_point exchange = {8, 5e-7, 5e-7};
+  truth.parts.items[0].norm_s_per_parameter = 2e-9;
+  truth.handover_s = 4e-5;
+  truth.handover_after_s = 1e-5;
+  ck_assert(dp_array_push(&truth.sums, exchange));
+  OK(plan_profile_write(&truth, "truth.json", &error));
+  plan_profile_free(&truth);
+  const double step_s = predict("truth.json", plan);
+  learn(NULL);
+  close_to(learnt.parts.items[0].norm_s_per_parameter, 2e-9);
+  close_to(learnt.handover_after_s, 1e-5);
+  close_to(learnt.handover_s, 4e-5);
+  ck_assert_uint_eq(learnt.sums.count, 1);
+  close_to(learnt.sums.items[0].bytes, 8);
+  close_to(learnt.sums.items[0].alone_s, 5e-7);
+  close_to(predict("learnt.json", plan), step_s);
+}
+END_TEST
 
 /* One step of two stages tells of one worker, of four, of other schedules, and of recomputation. */
 START_TEST(other_plans_are_predicted_as_by_the_truth) {
@@ -400,6 +430,7 @@ int main(void) {
   TCase *tcase = suite_case(suite, "all", setup, teardown, 60);
   tcase_add_test(tcase, other_plans_are_predicted_as_by_the_truth);
   tcase_add_test(tcase, what_is_run_again_is_no_backward);
+  tcase_add_test(tcase, norms_are_learnt);
   tcase_add_test(tcase, recorded_units_have_their_own_times);
   tcase_add_test(tcase, what_was_held_up_does_not_count);
   tcase_add_test(tcase, units_are_corrected_by_pass);
