@@ -144,6 +144,26 @@ static void print_links(const plan_profile *profile) {
          100 * profile->copy_slowdown);
 }
 
+/* How many times as long as alone all units of a part take beside forwards of all others, and beside backwards. */
+static void find_beside(const plan_profile *profile, int64_t sms, double beside[2]) {
+  double alone_s = 0, forward_s = 0, backward_s = 0;
+  for (size_t u = 0; u < profile->units.count; u++)
+    if (profile->units.items[u].sms == sms) {
+      alone_s += profile->units.items[u].alone_s;
+      forward_s += profile->units.items[u].beside_forward_s;
+      backward_s += profile->units.items[u].beside_backward_s;
+    }
+  beside[0] = alone_s > 0 ? forward_s / alone_s : 1;
+  beside[1] = alone_s > 0 ? backward_s / alone_s : 1;
+}
+
+static void print_beside(const plan_profile *profile, int64_t sms, const char *indent) {
+  double beside[2];
+  find_beside(profile, sms, beside);
+  printf("%sunits take %.3f times as long beside forwards of all others, %.3f beside backwards\n", indent, beside[0],
+         beside[1]);
+}
+
 void cli_calibrate_tell_units(const plan_profile *profile, const exec_units_took *took, const char *path,
                               const char *scenario) {
   char figure[32], other[32];
@@ -156,17 +176,8 @@ void cli_calibrate_tell_units(const plan_profile *profile, const exec_units_took
          100 * profile->held_out_error, (long long)profile->held_out);
   for (size_t i = 0; i < profile->parts.count; i++) {
     const plan_profile_part *part = &profile->parts.items[i];
-    double alone_s = 0, forward_s = 0, backward_s = 0;
-    for (size_t u = 0; u < profile->units.count; u++)
-      if (profile->units.items[u].sms == part->sms) {
-        alone_s += profile->units.items[u].alone_s;
-        forward_s += profile->units.items[u].beside_forward_s;
-        backward_s += profile->units.items[u].beside_backward_s;
-      }
-    if (alone_s <= 0) alone_s = forward_s = backward_s = 1;
     printf("\n  %lld x %lld multiprocessors\n", (long long)part->workers, (long long)part->sms);
-    printf("    units take %.3f times as long beside forwards of all others, %.3f beside backwards\n",
-           forward_s / alone_s, backward_s / alone_s);
+    print_beside(profile, part->sms, "    ");
     printf("    optimizer   %s a million parameters, all at once %.2f times that\n",
            dp_format_seconds(1e6 * part->optimizer_s_per_parameter, figure), part->optimizer_busy_factor);
     printf("    instruction %s beside its units, %s of the host\n", dp_format_seconds(part->instruction_s, figure),
@@ -207,6 +218,7 @@ dp_status cli_calibrate_tell_run(const plan_profile *profile, const cli_run_told
     printf("  optimizer %s a million parameters, an instruction %s beside its units\n",
            dp_format_seconds(1e6 * part->optimizer_s_per_parameter, figure),
            dp_format_seconds(part->instruction_s, other));
+    if (profile->workers > 1) print_beside(profile, part->sms, "  ");
     if (told->recorded_share > 0)
       printf(
           "  of the passes' time %.0f %% is of units that were recorded one by one (off by %.1f %%, median of %llu "
@@ -220,12 +232,15 @@ dp_status cli_calibrate_tell_run(const plan_profile *profile, const cli_run_told
     if (told->outliers.length) printf("%s", dp_str_text(&told->outliers));
     return DP_OK;
   }
-  json_t *root = json_pack("{s:s, s:I, s:f, s:f, s:I, s:I, s:f, s:f, s:f, s:s}", "profile", path, "measurements",
-                           (json_int_t)profile->units.count, "recorded_share", told->recorded_share, "units_error",
-                           told->units_error, "units_kept_aside", (json_int_t)told->units_aside, "held_out",
-                           (json_int_t)profile->held_out, "held_out_error", profile->held_out_error,
-                           "optimizer_s_per_parameter", part->optimizer_s_per_parameter, "instruction_s",
-                           part->instruction_s, "outliers", dp_str_text(&told->outliers));
+  double beside[2];
+  find_beside(profile, part->sms, beside);
+  json_t *root =
+      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f, s:s}", "profile", path, "measurements",
+                (json_int_t)profile->units.count, "beside_forward_factor", beside[0], "beside_backward_factor",
+                beside[1], "recorded_share", told->recorded_share, "units_error", told->units_error, "units_kept_aside",
+                (json_int_t)told->units_aside, "held_out", (json_int_t)profile->held_out, "held_out_error",
+                profile->held_out_error, "optimizer_s_per_parameter", part->optimizer_s_per_parameter, "instruction_s",
+                part->instruction_s, "outliers", dp_str_text(&told->outliers));
   if (!root || !add_links(root, profile)) {
     json_decref(root);
     return dp_fail_memory(error);

@@ -51,4 +51,4 @@ libplan_a_SOURCES += \
 	plan/replay.c plan/replay.h \
 	plan/samples.c plan/samples.h \
 	plan/unit_times.c plan/unit_times.h
-libplan_a_SOURCES += plan/profile.c plan/profile.h plan/profile_file.c plan/profile_fit.c plan/profile_key.c plan/profile_run.c plan/profile_run.h plan/profile_run_links.c plan/profile_run_links.h plan/profile_exchanges.c plan/profile_exchanges.h plan/profile_links.c plan/profile_rows.c plan/profile_rows.h plan/profile_units.c
+libplan_a_SOURCES += plan/profile.c plan/profile.h plan/profile_file.c plan/profile_fit.c plan/profile_key.c plan/profile_run.c plan/profile_run.h plan/profile_run_beside.c plan/profile_run_beside.h plan/profile_run_links.c plan/profile_run_links.h plan/profile_exchanges.c plan/profile_exchanges.h plan/profile_links.c plan/profile_rows.c plan/profile_rows.h plan/profile_units.c

@@ -6,9 +6,8 @@
 
 #include "base/line.h"
 #include "base/median.h"
+#include "plan/profile_run_beside.h"
 #include "plan/profile_run_links.h"
-
-enum { ASIDE = 5 };
 
 typedef DP_ARRAY(double) series;
 
@@ -24,6 +23,7 @@ typedef struct fit {
   const plan_program *program;
   plan_profile *profile;
   plan_profile_keys keys;
+  plan_profile_beside beside;
   series gaps, before, after, errors, optimizer_s, parameters;
   series none, feed, loss; /* what of recorded passes is of no unit: of most, of those that have the inputs, the loss */
   double *forward_s;       /* [unit] as recorded; 0: not */
@@ -36,6 +36,11 @@ typedef struct fit {
 } fit;
 
 static double span_s(const fit *f, uint32_t i) { return f->run->timeline->end_s[i] - f->run->timeline->start_s[i]; }
+
+/* What it would have taken alone. */
+static double alone_s(const fit *f, uint32_t i) {
+  return span_s(f, i) / plan_profile_beside_stretch(&f->beside, f->program, i);
+}
 
 static double middle(series *s) { return dp_median(s->items, s->count); }
 
@@ -64,27 +69,34 @@ static plan_profile_pass pass_of(uint32_t opcode) {
                                          : PLAN_PROFILE_BACKWARD_WEIGHT;
 }
 
-/* The middle of an instruction's class on its lane, without every fifth; those are compared with it. */
+/* The middle of what an instruction's class on its lane takes alone, without every fifth; those are compared with it. */
 static dp_status middle_of_class(fit *f, const plan_lane *lane, uint32_t class_id, double *seconds) {
   series kept = {0}, aside = {0};
   dp_status status = DP_OK;
   uint32_t count = 0;
   for (uint32_t i = lane->first; status == DP_OK && i < lane->first + lane->count; i++)
     if (f->program->instructions[i].class_id == class_id)
-      status = push(f, ++count % ASIDE == 0 ? &aside : &kept, span_s(f, i));
+      status = push(f, ++count % PLAN_PROFILE_ASIDE == 0 ? &aside : &kept, alone_s(f, i));
   *seconds = middle(&kept);
   for (size_t i = 0; status == DP_OK && i < aside.count && aside.items[i] > 0; i++)
     status = push(f, &f->errors, fabs(*seconds / aside.items[i] - 1));
   char text[128];
   for (uint32_t i = lane->first; f->outliers && i < lane->first + lane->count; i++) {
-    if (f->program->instructions[i].class_id != class_id || span_s(f, i) <= PLAN_PROFILE_OUTLIER * *seconds) continue;
+    if (f->program->instructions[i].class_id != class_id || alone_s(f, i) <= PLAN_PROFILE_OUTLIER * *seconds) continue;
     if (f->told++ < PLAN_PROFILE_OUTLIERS)
       dp_str_addf(f->outliers, "%s took %.3g ms, the middle of its class %.3g\n",
-                  plan_instruction_show(f->program, i, text), 1e3 * span_s(f, i), 1e3 * *seconds);
+                  plan_instruction_show(f->program, i, text), 1e3 * span_s(f, i),
+                  1e3 * *seconds * plan_profile_beside_stretch(&f->beside, f->program, i));
   }
   dp_array_free(&kept);
   dp_array_free(&aside);
   return status;
+}
+
+static void stretch(const fit *f, plan_profile_unit *unit) {
+  const double *by = f->beside.by[unit->pass != PLAN_PROFILE_FORWARD];
+  unit->beside_forward_s = unit->alone_s * (1 + by[0]);
+  unit->beside_backward_s = unit->alone_s * (1 + by[1]);
 }
 
 /* Equal units of several chunks, or copies: their mean. */
@@ -96,18 +108,17 @@ static dp_status add_unit(fit *f, int unit, plan_profile_pass pass, double secon
     plan_profile_unit *known = &f->profile->units.items[i];
     if (known->pass != pass || strcmp(known->unit, key) != 0) continue;
     known->alone_s = (known->alone_s * (double)known->runs + seconds) / (double)(known->runs + 1);
-    known->beside_forward_s = known->beside_backward_s = known->alone_s;
+    stretch(f, known);
     known->runs++;
     return DP_OK;
   }
-  const plan_profile_unit made = {.unit = dp_arena_strdup(&f->profile->arena, key),
-                                  .name = dp_arena_strdup(&f->profile->arena, f->run->graph->units.items[unit].name),
-                                  .sms = f->run->sms,
-                                  .pass = pass,
-                                  .alone_s = seconds,
-                                  .beside_forward_s = seconds,
-                                  .beside_backward_s = seconds,
-                                  .runs = 1};
+  plan_profile_unit made = {.unit = dp_arena_strdup(&f->profile->arena, key),
+                            .name = dp_arena_strdup(&f->profile->arena, f->run->graph->units.items[unit].name),
+                            .sms = f->run->sms,
+                            .pass = pass,
+                            .alone_s = seconds,
+                            .runs = 1};
+  stretch(f, &made);
   return made.unit && made.name && dp_array_push(&f->profile->units, made) ? DP_OK : dp_fail_memory(f->error);
 }
 
@@ -301,6 +312,7 @@ static dp_status add_part(fit *f) {
 static dp_status fit_all(fit *f) {
   plan_profile *profile = f->profile;
   DP_TRY(plan_profile_keys_init(f->run->graph, &f->keys, f->error));
+  DP_TRY(plan_profile_beside_of_run(f->run, &f->beside, f->error));
   DP_TRY(add_units(f));
   DP_TRY(keep_all(f));
   DP_TRY(add_part(f));
@@ -327,6 +339,7 @@ dp_status plan_profile_of_run(const plan_profile_run *run, plan_profile *profile
   if (status == DP_OK && outliers && outliers->failed) status = dp_fail_memory(error);
   if (status == DP_OK && recorded_share) *recorded_share = f.passes_s > 0 ? f.recorded_s / f.passes_s : 0;
   plan_profile_keys_free(&f.keys);
+  plan_profile_beside_free(&f.beside);
   free(f.forward_s);
   series *const lists[] = {&f.gaps,       &f.before, &f.after, &f.errors, &f.optimizer_s,
                            &f.parameters, &f.none,   &f.feed,  &f.loss};

@@ -1,8 +1,8 @@
 /* A profile from one measured step of a run: what its units, optimizers, messages and hand-overs took, as other plans
  * of the same model may be predicted by.
  *
- * An instruction stands for all of its class, the same chunk and pass: the middle of these counts, and the units of the
- * chunk share it as they were recorded, else as is said. What lies between the instructions of a lane, of which the second waits for nothing else,
+ * An instruction stands for all of its class, the same chunk and pass: the middle of these counts, of what they would have
+ * taken alone (plan/profile_run_beside.h), and the units of the chunk share it as they were recorded, else as is said. What lies between the instructions of a lane, of which the second waits for nothing else,
  * is what one takes beside its units; what lies between the end of a message and what waited for it is a hand-over.
  * Every fifth instruction of a class is kept aside, and the middle of their errors told.
  */

@@ -20,6 +20,7 @@ static sim_prediction prediction;
 static plan_profile learnt;
 static const plan_recorded_units *recorded; /* with what is to be learnt; NULL */
 static double recorded_share;
+static int crowd; /* workers of the profiles' machine that slow each other down */
 #define OK(call) ck_assert_msg((call) == DP_OK, "%s", error.text)
 
 static void setup(void) {
@@ -27,6 +28,7 @@ static void setup(void) {
   read_efficiency();
   scratch_enter();
   recorded = NULL;
+  crowd = 1;
 }
 
 static void teardown(void) {
@@ -60,7 +62,8 @@ static void name(plan_profile *profile) {
   profile->device = "CPU-core";
   profile->processor = "none";
   profile->cores = 4;
-  profile->threads = profile->workers = 1;
+  profile->threads = 1;
+  profile->workers = crowd;
   profile->implementation = "cpu";
   profile->precision = GRAPH_FP32;
   profile->gemm = profile->made = "none";
@@ -137,7 +140,7 @@ static void learn(dp_str *outliers) {
                                 .backward_s = backward_s,
                                 .again = again,
                                 .sms = 1,
-                                .sharers = 2,
+                                .sharers = crowd > 1 ? crowd : 2,
                                 .step_s = prediction.timeline.step_s};
   OK(plan_profile_of_run(&run, &learnt, outliers, &recorded_share, &error));
   name(&learnt);
@@ -204,6 +207,66 @@ START_TEST(what_is_run_again_is_no_backward) {
   for (int i = 0; i < 3; i++) {
     const double truth = predict("truth.json", plans[i]), got = predict("learnt.json", plans[i]);
     ck_assert_msg(fabs(got / truth - 1) < 0.01, "%s: %g, expected %g", plans[i], got, truth);
+  }
+}
+END_TEST
+
+/* Of [a forward, a backward][while all others run forwards, backwards]. */
+static const double beside[2][2] = {{0.1, 0.15}, {0.25, 0.3}};
+
+static void write_crowded_truth(void) {
+  plan_profile truth;
+  crowd = 4;
+  write_truth();
+  OK(plan_profile_read("truth.json", &truth, &error));
+  for (size_t i = 0; i < truth.units.count; i++) {
+    plan_profile_unit *unit = &truth.units.items[i];
+    const double *by = beside[unit->pass != PLAN_PROFILE_FORWARD];
+    unit->beside_forward_s = unit->alone_s * (1 + by[0]);
+    unit->beside_backward_s = unit->alone_s * (1 + by[1]);
+  }
+  OK(plan_profile_write(&truth, "truth.json", &error));
+  plan_profile_free(&truth);
+}
+
+/* Every third of the instructions a little longer: what is no law. */
+static void add_noise(double most) {
+  plan_timeline *t = &prediction.timeline;
+  for (uint32_t i = 0; i < t->program->instruction_count; i++)
+    t->end_s[i] += most * (double)(i * 7 % 3) / 2 * (t->end_s[i] - t->start_s[i]);
+}
+
+/* A pipeline fills and drains with few beside, so one step tells what workers take from each other. */
+START_TEST(what_others_take_is_told_apart) {
+  static const char *const plans[] = {"stages = 1", "stages = 2", "stages = 4\nschedule = \"gpipe\"",
+                                      "stages = 4\nschedule = \"folded\"", "stages = 2\nrecompute = \"all\""};
+  write_crowded_truth();
+  (void)predict("truth.json", "stages = 4");
+  learn(NULL);
+  ck_assert_msg(learnt.held_out_error < 2e-3, "off by %g", learnt.held_out_error);
+  for (size_t i = 0; i < learnt.units.count; i++) {
+    const plan_profile_unit *unit = &learnt.units.items[i];
+    const double *by = beside[unit->pass != PLAN_PROFILE_FORWARD];
+    ck_assert_double_eq_tol(unit->beside_forward_s / unit->alone_s - 1, by[0], 0.03);
+    ck_assert_double_eq_tol(unit->beside_backward_s / unit->alone_s - 1, by[1], 0.03);
+  }
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    const double truth = predict("truth.json", plans[i]), got = predict("learnt.json", plans[i]);
+    ck_assert_msg(fabs(got / truth - 1) < 0.01, "%s: %g, expected %g", plans[i], got, truth);
+  }
+}
+END_TEST
+
+/* Where others explain little of how instructions differ, or nothing, none of it is laid on them. */
+START_TEST(noise_is_not_laid_on_others) {
+  write_truth();
+  crowd = 4;
+  (void)predict("truth.json", "stages = 4");
+  add_noise(0.2);
+  learn(NULL);
+  for (size_t i = 0; i < learnt.units.count; i++) {
+    ck_assert_double_eq(learnt.units.items[i].beside_forward_s, learnt.units.items[i].alone_s);
+    ck_assert_double_eq(learnt.units.items[i].beside_backward_s, learnt.units.items[i].alone_s);
   }
 }
 END_TEST
@@ -431,6 +494,8 @@ int main(void) {
   tcase_add_test(tcase, other_plans_are_predicted_as_by_the_truth);
   tcase_add_test(tcase, what_is_run_again_is_no_backward);
   tcase_add_test(tcase, norms_are_learnt);
+  tcase_add_test(tcase, what_others_take_is_told_apart);
+  tcase_add_test(tcase, noise_is_not_laid_on_others);
   tcase_add_test(tcase, recorded_units_have_their_own_times);
   tcase_add_test(tcase, what_was_held_up_does_not_count);
   tcase_add_test(tcase, units_are_corrected_by_pass);
