@@ -1,4 +1,4 @@
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* memfd_create */
 #include "exec/device_cuda_ring.h"
 
 #include <errno.h>
@@ -29,9 +29,10 @@ struct exec_cuda_ring {
   shared *shared;
   char *slots;
   size_t bytes;              /* mapped */
+  int file;                  /* the sender's, until it hides it; -1: closed */
   cudaEvent_t copied[SLOTS]; /* the last copy of this side */
   uint64_t begun, ended;     /* pieces whose copies are in the queue; that are known to be done, and counted */
-  bool sends;
+  bool sends, pinned;
 };
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock would be of one process");
@@ -43,21 +44,24 @@ static size_t head_bytes(void) {
   return (sizeof(shared) + page - 1) / page * page;
 }
 
-/* The file is closed. */
-static exec_cuda_ring *open_ring(int file, bool sends) {
+static size_t ring_bytes(void) { return head_bytes() + (size_t)SLOTS * PIECE; }
+
+/* Of a file; the receiver's has the sender's token. The file stays open. */
+static exec_cuda_ring *open_ring(int file, bool sends, uint64_t token) {
   exec_cuda_ring *r = calloc(1, sizeof *r);
-  const size_t bytes = head_bytes() + (size_t)SLOTS * PIECE;
-  void *memory = r ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-  (void)close(file);
+  void *memory = r ? mmap(NULL, ring_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
   if (memory == MAP_FAILED) {
     free(r);
     return NULL;
   }
   r->shared = memory;
   r->slots = (char *)memory + head_bytes();
-  r->bytes = bytes;
+  r->bytes = ring_bytes();
+  r->file = -1;
   r->sends = sends;
-  bool good = cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess;
+  if (sends) r->shared->token = token;
+  r->pinned = r->shared->token == token && cudaHostRegister(memory, r->bytes, cudaHostRegisterPortable) == cudaSuccess;
+  bool good = r->pinned;
   for (int i = 0; good && i < SLOTS; i++)
     good = cudaEventCreateWithFlags(&r->copied[i], cudaEventDisableTiming) == cudaSuccess;
   if (good) return r;
@@ -71,53 +75,61 @@ static bool is_wanted(void) {
   return !text || strcmp(text, "0") != 0;
 }
 
-exec_cuda_ring *exec_cuda_ring_make(exec_cuda_ring_name *name) {
-  static atomic_uint made;
-  int file = -1;
-  memset(name, 0, sizeof *name); /* it travels as bytes */
-  if (!is_wanted()) return NULL;
-  for (int tries = 0; file < 0 && tries < 100; tries++) {
-    (void)snprintf(name->name, sizeof name->name, "/diffpipe-%ld-%u", (long)getpid(), atomic_fetch_add(&made, 1));
-    file = shm_open(name->name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (file < 0 && errno != EEXIST) break; /* another's, which has the number of this process in its own container */
-  }
-  /* all of it now: what is not there when it is touched ends the process */
-  const bool there = file >= 0 && posix_fallocate(file, 0, (off_t)(head_bytes() + (size_t)SLOTS * PIECE)) == 0;
-  if (file >= 0 && !there) (void)close(file);
-  exec_cuda_ring *r = there ? open_ring(file, true) : NULL;
-  if (!r) {
-    if (file >= 0) (void)shm_unlink(name->name);
-    memset(name, 0, sizeof *name);
-    return NULL;
-  }
-  name->token = (uint64_t)(dp_clock_s() * 1e9) ^ (uint64_t)getpid() << 40;
-  r->shared->token = name->token;
-  return r;
+/* All of it now: what is not there when it is touched ends the process. */
+static bool allocate(int file) {
+  int code = 0;
+  do code = posix_fallocate(file, 0, (off_t)ring_bytes());
+  while (code == EINTR);
+  return code == 0;
 }
 
-exec_cuda_ring *exec_cuda_ring_join(const exec_cuda_ring_name *name) {
-  if (!name->name[0] || !is_wanted()) return NULL;
-  const int file = shm_open(name->name, O_RDWR, 0);
+#define FILE_NAME "diffpipe"
+
+exec_cuda_ring *exec_cuda_ring_make(exec_cuda_ring_name *name) {
+  memset(name, 0, sizeof *name); /* it travels as bytes */
+  const int file = is_wanted() ? memfd_create(FILE_NAME, MFD_CLOEXEC) : -1;
   if (file < 0) return NULL;
-  if (lseek(file, 0, SEEK_END) != (off_t)(head_bytes() + (size_t)SLOTS * PIECE)) {
+  const uint64_t token = (uint64_t)(dp_clock_s() * 1e9) ^ (uint64_t)getpid() << 40;
+  exec_cuda_ring *r = allocate(file) ? open_ring(file, true, token) : NULL;
+  if (!r) {
     (void)close(file);
     return NULL;
   }
-  exec_cuda_ring *r = open_ring(file, false);
-  if (r && r->shared->token == name->token) return r;
-  exec_cuda_ring_close(r);
-  return NULL;
+  r->file = file;
+  name->token = token;
+  (void)snprintf(name->path, sizeof name->path, "/proc/%ld/fd/%d", (long)getpid(), file);
+  return r;
 }
 
-void exec_cuda_ring_take_name(const exec_cuda_ring_name *name) {
-  if (name->name[0]) (void)shm_unlink(name->name);
+/* Whether a path leads to such memory. In a container of its own the number of the process is another's. */
+static bool is_ring(const char *path) {
+  static const char want[] = "/memfd:" FILE_NAME;
+  char text[sizeof want] = "";
+  return readlink(path, text, sizeof text) >= (ssize_t)sizeof want - 1 && memcmp(text, want, sizeof want - 1) == 0;
+}
+
+exec_cuda_ring *exec_cuda_ring_join(const exec_cuda_ring_name *name) {
+  if (!name->path[0] || !is_wanted() || !is_ring(name->path)) return NULL;
+  const int file = open(name->path, O_RDWR | O_CLOEXEC);
+  if (file < 0) return NULL;
+  const bool whole = lseek(file, 0, SEEK_END) == (off_t)ring_bytes();
+  exec_cuda_ring *r = whole ? open_ring(file, false, name->token) : NULL;
+  (void)close(file);
+  return r;
+}
+
+void exec_cuda_ring_hide(exec_cuda_ring *r) {
+  if (!r || r->file < 0) return;
+  (void)close(r->file);
+  r->file = -1;
 }
 
 void exec_cuda_ring_close(exec_cuda_ring *r) {
   if (!r) return;
+  exec_cuda_ring_hide(r);
   for (int i = 0; i < SLOTS; i++)
     if (r->copied[i]) (void)cudaEventDestroy(r->copied[i]);
-  (void)cudaHostUnregister(r->shared);
+  if (r->pinned) (void)cudaHostUnregister(r->shared);
   (void)munmap(r->shared, r->bytes);
   free(r);
 }

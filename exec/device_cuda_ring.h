@@ -2,9 +2,11 @@
  * device of one to a device of the other: the sender's queue copies into a slot, the receiver's out of it, and the host's
  * threads only watch the copies and count. Internal to exec/.
  *
- * The sender makes it, in shared memory (POSIX), and tells its name; once the other has joined, the name is taken away.
- * Where either fails, as in containers that share no memory or have little, or is not wanted (DIFFPIPE_SHARED_MEMORY=0 in
- * the environment of either), there is none, and that is no error.
+ * The sender makes it, as a file of memory without a name (memfd_create), and tells where among its own files in /proc the
+ * other finds it; once that has joined, the file is closed. So it is outside /dev/shm, whose size containers limit and
+ * which MPI and NCCL need, and nothing of it is left of a process that is killed at whatever time. Where either fails, as
+ * in containers that do not see each other's processes, or is not wanted (DIFFPIPE_SHARED_MEMORY=0 in the environment of
+ * either), there is none, and that is no error.
  * One thread of each process uses it at a time.
  */
 #ifndef DP_EXEC_DEVICE_CUDA_RING_H
@@ -19,7 +21,7 @@ enum {
 
 /* What the one tells the other. */
 typedef struct exec_cuda_ring_name {
-  char name[64]; /* empty: there is none */
+  char path[64]; /* empty: there is none */
   uint64_t token;
 } exec_cuda_ring_name;
 
@@ -28,7 +30,7 @@ typedef struct exec_cuda_ring exec_cuda_ring;
 /* Of the current device. NULL: it could not be made, or not joined. */
 exec_cuda_ring *exec_cuda_ring_make(exec_cuda_ring_name *name);
 exec_cuda_ring *exec_cuda_ring_join(const exec_cuda_ring_name *name);
-void exec_cuda_ring_take_name(const exec_cuda_ring_name *name); /* what has it mapped keeps it */
+void exec_cuda_ring_hide(exec_cuda_ring *ring);                 /* the sender: nobody joins any more; NULL is fine */
 void exec_cuda_ring_close(exec_cuda_ring *ring);                /* after all copies; NULL is fine */
 
 /* A message, in the order of both sides' calls; without bytes a word, when all before it in the queue has been done. The

@@ -125,7 +125,7 @@ static dp_status open_ring(const exec_pipeline *p, exec_cuda_wire *w, dp_error *
   w->ring = exec_cuda_ring_make(&name);
   dp_status status = t->send(t, link->process, EXEC_TAG_WIRES, &name, sizeof name, &p->stop, error);
   if (status == DP_OK) status = t->receive(t, link->process, EXEC_TAG_WIRES, &joined, 1, &p->stop, error);
-  exec_cuda_ring_take_name(&name);
+  exec_cuda_ring_hide(w->ring);
   if (joined) return status;
   exec_cuda_ring_close(w->ring);
   w->ring = NULL;

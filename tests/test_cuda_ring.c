@@ -3,6 +3,7 @@
  * before it was copied, or copied over before it was read, is seen in what arrives. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,8 +46,8 @@ cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned int flags) {
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void *at) {
-  ck_assert_ptr_nonnull(at);
-  registered -= !refuses;
+  ck_assert(at && registered > 0);
+  registered--;
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
@@ -166,7 +167,7 @@ START_TEST(what_is_sent_arrives) {
   dp_random_init(&chance, 1, 1);
   exec_cuda_ring *ring = exec_cuda_ring_make(&name);
   ck_assert_ptr_nonnull(ring);
-  ck_assert(name.name[0] == '/');
+  ck_assert(name.path[0] == '/');
   (void)fflush(NULL);
   const pid_t pid = fork();
   ck_assert_int_ge(pid, 0);
@@ -181,7 +182,7 @@ START_TEST(what_is_sent_arrives) {
   int status = -1;
   ck_assert_int_eq(waitpid(pid, &status, 0), pid);
   ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d: of the messages so many were wrong", status);
-  exec_cuda_ring_take_name(&name);
+  exec_cuda_ring_hide(ring);
   ck_assert_ptr_null(exec_cuda_ring_join(&name));
   exec_cuda_ring_close(ring);
   ck_assert_int_eq(registered, 0);
@@ -194,22 +195,46 @@ START_TEST(who_cannot_join_is_told) {
   exec_cuda_ring *ring = exec_cuda_ring_make(&name), *joined = exec_cuda_ring_join(&name);
   ck_assert(ring && joined);
   other = name;
-  other.token++; /* a name that an earlier run has left */
+  other.token++; /* a ring of another process that has this one's number, in a container of its own */
   ck_assert_ptr_null(exec_cuda_ring_join(&other));
-  other.name[0] = 0;
+  (void)snprintf(other.path, sizeof other.path, "/proc/%ld/fd/2", (long)getpid()); /* or another file of its */
+  other.token--;
+  ck_assert_ptr_null(exec_cuda_ring_join(&other));
+  other.path[0] = 0;
   ck_assert_ptr_null(exec_cuda_ring_join(&other));
   exec_cuda_ring_close(joined);
-  exec_cuda_ring_take_name(&name);
+  exec_cuda_ring_hide(ring);
   exec_cuda_ring_close(ring);
   refuses = true;
   ck_assert_ptr_null(exec_cuda_ring_make(&other));
-  ck_assert_int_eq(other.name[0], 0);
+  ck_assert_int_eq(other.path[0], 0);
   refuses = false;
   ck_assert_int_eq(setenv("DIFFPIPE_SHARED_MEMORY", "0", 1), 0);
   ck_assert_ptr_null(exec_cuda_ring_make(&other));
-  ck_assert_int_eq(other.name[0], 0);
+  ck_assert_int_eq(other.path[0], 0);
   ck_assert_int_eq(unsetenv("DIFFPIPE_SHARED_MEMORY"), 0);
   ck_assert_int_eq(registered, 0);
+}
+END_TEST
+
+/* A process that makes one, tells where, and ends before anybody has joined. */
+START_TEST(nothing_is_left_of_a_process_that_is_killed) {
+  exec_cuda_ring_name name;
+  int ends[2], status = 0;
+  ck_assert_int_eq(pipe(ends), 0);
+  (void)fflush(NULL);
+  const pid_t pid = fork();
+  ck_assert_int_ge(pid, 0);
+  if (pid == 0) {
+    if (!exec_cuda_ring_make(&name) || write(ends[1], &name, sizeof name) != (ssize_t)sizeof name) _exit(1);
+    (void)raise(SIGKILL);
+  }
+  ck_assert_int_eq(read(ends[0], &name, sizeof name), (int)sizeof name);
+  ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+  ck_assert(WIFSIGNALED(status) && name.path[0]);
+  ck_assert_int_ne(access(name.path, F_OK), 0);
+  ck_assert_ptr_null(exec_cuda_ring_join(&name));
+  for (int i = 0; i < 2; i++) (void)close(ends[i]);
 }
 END_TEST
 
@@ -231,20 +256,21 @@ START_TEST(a_stopped_step_is_not_waited_for) {
   ck_assert_int_eq(exec_cuda_ring_send(&p, ring, NULL, 1, &large, &error), DP_RUN_FAILED);
   ck_assert_int_eq(pthread_join(thread, NULL), 0);
   exec_cuda_ring_close(joined);
-  exec_cuda_ring_take_name(&name);
+  exec_cuda_ring_hide(ring);
   exec_cuda_ring_close(ring);
   ring = exec_cuda_ring_make(&name);
   joined = exec_cuda_ring_join(&name);
   error = (dp_error)DP_ERROR_INIT;
   ck_assert_int_eq(exec_cuda_ring_receive(&p, joined, NULL, 1, &small, &error), DP_RUN_FAILED);
   exec_cuda_ring_close(joined);
-  exec_cuda_ring_take_name(&name);
+  exec_cuda_ring_hide(ring);
   exec_cuda_ring_close(ring);
   free(much);
 }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {what_is_sent_arrives, who_cannot_join_is_told, a_stopped_step_is_not_waited_for};
+  const TTest *const tests[] = {what_is_sent_arrives, who_cannot_join_is_told,
+                                nothing_is_left_of_a_process_that_is_killed, a_stopped_step_is_not_waited_for};
   return suite_run("cuda_ring", tests, sizeof tests / sizeof *tests, NULL, NULL, 60);
 }
