@@ -129,6 +129,28 @@ bool dp_ends_with(const char *text, const char *ending) {
   return length >= tail && strcmp(text + length - tail, ending) == 0;
 }
 
+/* Length of the valid UTF-8 sequence at `text`, 0 when it is none (RFC 3629: no overlong forms, no surrogates). */
+static int sequence_length(const unsigned char *text) {
+  const unsigned char first = text[0];
+  const int length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  for (int i = 1; i < length; i++)
+    if ((text[i] & 0xc0) != 0x80) return 0;
+  if ((first == 0xe0 && text[1] < 0xa0) || (first == 0xed && text[1] >= 0xa0)) return 0;
+  if ((first == 0xf0 && text[1] < 0x90) || (first == 0xf4 && text[1] >= 0x90)) return 0;
+  return length;
+}
+
+void dp_text_clean(char *text) {
+  while (*text) {
+    const int length = sequence_length((const unsigned char *)text);
+    const bool control = length == 1 ? (unsigned char)*text < 0x20 || *text == 0x7f
+                                     : length == 2 && (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] < 0xa0;
+    const int taken = length ? length : 1;
+    if (length == 0 || control) memset(text, '?', (size_t)taken);
+    text += taken;
+  }
+}
+
 int dp_name_distance(const char *a, const char *b) {
   const size_t n = strlen(a), m = strlen(b);
   if (n > 40 || m > 40) return 3;

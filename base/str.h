@@ -35,6 +35,9 @@ const char *dp_format_bytes(double bytes, char out[32]);
 const char *dp_format_count(double count, char out[32]);
 const char *dp_format_seconds(double seconds, char out[32]);
 
+/* Puts ? in the place of control characters, which would break lines, and of bytes that are no UTF-8, which no JSON takes. */
+void dp_text_clean(char *text);
+
 bool dp_ends_with(const char *text, const char *ending);
 
 /* Levenshtein distance of two names, cut at 3: what is nearer is close enough to be suggested for a mistyped name. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/str.h"
 
 typedef struct pair {
   int64_t realtime_ns, clock_ns;
@@ -74,10 +75,11 @@ static dp_status read_strings(reader *r, const unsigned char *payload, uint32_t 
     if (number == 0 || number > 1u << 20) return wrong(r, "strings: number", number, "1 to 1048576");
     char *text = dp_arena_alloc(&r->session->arena, length + 1, 1);
     if (!text) return dp_fail_memory(r->error);
-    for (uint32_t i = 0; i < length; i++) { /* control characters would break lines of tables */
-      const unsigned char c = payload[used + 8 + i];
-      text[i] = (char)(c < 32 || c == 127 ? '?' : c);
-    }
+    memcpy(text, payload + used + 8, length);
+    for (uint32_t i = 0; i < length; i++)
+      if (!text[i]) text[i] = '?';
+    text[length] = 0;
+    dp_text_clean(text); /* long names are cut at a byte */
     const uint32_t mine = intern(r->session, text);
     if (mine == 0) return dp_fail_memory(r->error);
     while (r->names.count <= number)
@@ -240,10 +242,8 @@ static dp_status read_header(reader *r, prof_header *header) {
     return wrong(r, "clock", (unsigned long long)header->realtime_ns, "0 to 2^61 ns");
   memcpy(header->host, b + 56, PROF_HOST_BYTES - 1);
   memcpy(header->command, b + 56 + PROF_HOST_BYTES, PROF_COMMAND_BYTES - 1);
-  char *const texts[] = {header->host, header->command};
-  for (int t = 0; t < 2; t++)
-    for (char *c = texts[t]; *c; c++)
-      if ((unsigned char)*c < 32 || (unsigned char)*c > 126) *c = '?'; /* they go into JSON */
+  dp_text_clean(header->host);
+  dp_text_clean(header->command);
   return DP_OK;
 }
 

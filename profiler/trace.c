@@ -1,4 +1,3 @@
-#define _GNU_SOURCE /* strdup */
 #include "profiler/trace.h"
 
 #include <inttypes.h>
@@ -32,16 +31,8 @@ typedef struct tracer {
   char **texts; /* of the names, as JSON; [names] */
 } tracer;
 
-/* Valid UTF-8 as it is, of anything else the ASCII. */
 static char *as_json(const char *text) {
-  json_t *string = json_string(text);
-  if (!string) {
-    char *copy = strdup(text);
-    for (char *c = copy; c && *c; c++)
-      if ((unsigned char)*c > 126) *c = '?';
-    string = copy ? json_string(copy) : NULL;
-    free(copy);
-  }
+  json_t *string = json_string(text); /* the session has cleaned it */
   char *json = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
   json_decref(string);
   return json;

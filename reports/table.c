@@ -7,28 +7,9 @@
 
 enum { BAR_WIDTH = 30, INDENT = 2 };
 
-/* Length of the valid UTF-8 sequence at `text`, 0 when it is none (RFC 3629: no overlong forms, no surrogates). */
-static int sequence_length(const unsigned char *text) {
-  const unsigned char first = text[0];
-  const int length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
-  for (int i = 1; i < length; i++)
-    if ((text[i] & 0xc0) != 0x80) return 0;
-  if ((first == 0xe0 && text[1] < 0xa0) || (first == 0xed && text[1] >= 0xa0)) return 0;
-  if ((first == 0xf0 && text[1] < 0x90) || (first == 0xf4 && text[1] >= 0x90)) return 0;
-  return length;
-}
-
 const char *report_text_clean(dp_arena *arena, const char *text) {
   char *copy = dp_arena_strdup(arena, text);
-  for (char *at = copy; at && *at;) {
-    const int length = sequence_length((const unsigned char *)at);
-    const bool control = length == 1 ? (unsigned char)*at < 0x20 || *at == 0x7f
-                                     : length == 2 && (unsigned char)at[0] == 0xc2 && (unsigned char)at[1] < 0xa0;
-    if (length == 0 || control) {
-      for (int i = 0; i < (length ? length : 1); i++) at[i] = '?';
-    }
-    at += length ? length : 1;
-  }
+  if (copy) dp_text_clean(copy);
   return copy;
 }
 

@@ -265,6 +265,24 @@ static world made_file(void) {
   return w;
 }
 
+/* Names are cut at a byte, and a program may call its kernels and itself what it likes. */
+START_TEST(texts_are_clean) {
+  world w;
+  prof_header header = world_header(1, -1, 10000, 0);
+  prof_session s = {.slots = NULL};
+  dp_error error = DP_ERROR_INIT;
+  (void)snprintf(header.command, sizeof header.command, "\xc3\xa9 \xe2\x82");
+  world_begin(&w, &header);
+  world_work(&w, PROF_KERNEL, "k\xc3\xa9rnel\n\xe2\x82", 1, 1000, 2000, 0);
+  world_flush(&w);
+  world_read(&w, &s);
+  ck_assert_int_eq(prof_session_finish(&s, &error), DP_OK);
+  ck_assert_str_eq(s.names.items[s.records.items[0].name], "k\xc3\xa9rnel???");
+  ck_assert_str_eq(s.processes.items[0].header.command, "\xc3\xa9 ??");
+  prof_session_free(&s);
+}
+END_TEST
+
 START_TEST(clocks_are_joined) {
   world w = made_file();
   prof_session s = {.slots = NULL};
@@ -498,6 +516,7 @@ int main(void) {
                                 threads_lose_nothing,
                                 a_child_has_its_own,
                                 a_closed_descriptor_is_noticed,
+                                texts_are_clean,
                                 clocks_are_joined,
                                 processes_are_merged,
                                 any_cut_is_read,
