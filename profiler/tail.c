@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* strnlen */
+#define _GNU_SOURCE /* scandir */
 #include "profiler/tail.h"
 
 #include <dirent.h>
@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/str.h"
 #include "profiler/writer.h"
 
 enum { NEWEST_FILES = 2 };
@@ -18,7 +20,7 @@ typedef struct bytes {
 } bytes;
 
 typedef struct file {
-  char *name;
+  char *path;
   int process;         /* -1: its header was not read yet */
   uint32_t number;     /* of the process' files */
   uint64_t at;         /* behind the last whole block */
@@ -28,7 +30,7 @@ typedef struct file {
 
 typedef struct process {
   prof_header header;
-  uint32_t newest;
+  uint32_t newest, first; /* of its files; older ones than the first have no end that follows on another */
   int64_t memory[PROF_MAX_DEVICES];
 } process;
 
@@ -75,7 +77,7 @@ void prof_tail_free(prof_tail *t) {
   if (!t) return;
   for (size_t i = 0; i < t->files.count; i++) {
     forget(&t->files.items[i]);
-    free(t->files.items[i].name);
+    free(t->files.items[i].path);
   }
   dp_array_free(&t->files);
   dp_array_free(&t->processes);
@@ -113,7 +115,7 @@ static dp_status read_header(prof_tail *t, file *f, int from, dp_error *error) {
   unsigned char header[PROF_HEADER_BYTES];
   prof_session session = {.slots = NULL};
   if (!read_at(from, 0, header, sizeof header)) return DP_OK;
-  dp_status status = prof_session_add(&session, header, sizeof header, f->name, error);
+  dp_status status = prof_session_add(&session, header, sizeof header, f->path, error);
   if (status == DP_OK) {
     const prof_header *found = &session.processes.items[0].header;
     int p = find_process(t, found);
@@ -141,14 +143,15 @@ static void sum_memory(process *p, const unsigned char *payload, uint32_t count)
   }
 }
 
-/* Drops whole blocks from the front, but seldom, since what stays is moved. */
-static void trim(bytes *blocks, size_t keep_bytes) {
+/* Drops whole blocks from the front, but seldom, since what stays is moved; whether it did. */
+static bool trim(bytes *blocks, size_t keep_bytes) {
   size_t from = 0;
-  if (blocks->count <= keep_bytes + keep_bytes / 2) return;
+  if (blocks->count <= keep_bytes + keep_bytes / 2) return false;
   while (blocks->count - from > keep_bytes)
     from += PROF_BLOCK_HEAD_BYTES + prof_get_u32(blocks->items + from + 8); /* its head was checked */
   memmove(blocks->items, blocks->items + from, blocks->count - from);
   blocks->count -= from;
+  return true;
 }
 
 /* The next whole block, whose head is right; what is wrong with it otherwise is told when the session reads it. */
@@ -169,7 +172,8 @@ static dp_status read_file(prof_tail *t, file *f, int from, dp_error *error) {
       return dp_fail_memory(error);
     if (records)
       sum_memory(&t->processes.items[f->process], t->block + PROF_BLOCK_HEAD_BYTES, payload / PROF_RECORD_BYTES);
-    trim(&f->blocks, t->keep_bytes);
+    process *of = &t->processes.items[f->process];
+    if (trim(&f->blocks, t->keep_bytes) && f->number > of->first) of->first = f->number;
     f->at += PROF_BLOCK_HEAD_BYTES + payload;
   }
   return DP_OK;
@@ -183,12 +187,16 @@ static int is_records(const struct dirent *entry) {
 }
 
 static file *find_file(prof_tail *t, const char *name) {
-  for (size_t i = 0; i < t->files.count; i++)
-    if (strcmp(t->files.items[i].name, name) == 0) return &t->files.items[i];
-  char *copy = strdup(name);
-  if (copy && dp_array_push(&t->files, ((file){.name = copy, .process = -1})))
+  dp_str path = {0};
+  dp_str_addf(&path, "%s/%s", t->folder, name);
+  for (size_t i = 0; !path.failed && i < t->files.count; i++) {
+    if (strcmp(t->files.items[i].path, path.text) != 0) continue;
+    dp_str_free(&path);
+    return &t->files.items[i];
+  }
+  if (!path.failed && dp_array_push(&t->files, ((file){.path = path.text, .process = -1})))
     return &t->files.items[t->files.count - 1];
-  free(copy);
+  dp_str_free(&path);
   return NULL;
 }
 
@@ -196,9 +204,7 @@ static dp_status read_named(prof_tail *t, const char *name, dp_error *error) {
   file *f = find_file(t, name);
   if (!f) return dp_fail_memory(error);
   if (f->done) return DP_OK;
-  const int folder = open(t->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const int from = folder >= 0 ? openat(folder, name, O_RDONLY | O_CLOEXEC) : -1;
-  if (folder >= 0) (void)close(folder);
+  const int from = open(f->path, O_RDONLY | O_CLOEXEC);
   if (from < 0) return DP_OK; /* it was rotated away just now */
   const dp_status status = read_file(t, f, from, error);
   (void)close(from);
@@ -219,14 +225,26 @@ static dp_status scan(prof_tail *t, dp_error *error) {
   return status;
 }
 
+/* What was kept lies elsewhere than in the file: where that is wrong tells who reads all of it. */
+static dp_status find_fault(const char *path, dp_error *error) {
+  prof_session session = {.slots = NULL};
+  char *all = NULL;
+  size_t length = 0;
+  dp_status status = dp_file_read(path, (size_t)1 << 41, &all, &length, error);
+  if (status == DP_OK) status = prof_session_add(&session, all, length, path, error);
+  prof_session_free(&session);
+  free(all);
+  return status == DP_OK ? DP_BAD_INPUT : status;
+}
+
 static dp_status add_file(const file *f, prof_session *session, dp_error *error) {
   bytes all = {.items = NULL};
   const bool done = append(&all, f->fixed.items, f->fixed.count) &&
                     (f->blocks.count == 0 || append(&all, f->blocks.items, f->blocks.count));
   const dp_status status =
-      done ? prof_session_add(session, all.items, all.count, f->name, error) : dp_fail_memory(error);
+      done ? prof_session_add(session, all.items, all.count, f->path, error) : dp_fail_memory(error);
   free(all.items);
-  return status;
+  return status == DP_BAD_INPUT ? find_fault(f->path, error) : status;
 }
 
 dp_status prof_tail_read(prof_tail *t, prof_session *session, dp_error *error) {
@@ -235,10 +253,11 @@ dp_status prof_tail_read(prof_tail *t, prof_session *session, dp_error *error) {
   for (size_t i = 0; status == DP_OK && i < t->files.count; i++) {
     file *f = &t->files.items[i];
     if (f->process < 0 || f->done) continue;
-    f->done = f->number + NEWEST_FILES <= t->processes.items[f->process].newest;
+    const process *of = &t->processes.items[f->process];
+    f->done = f->number + NEWEST_FILES <= of->newest;
     if (f->done)
       forget(f);
-    else
+    else if (f->number >= of->first)
       status = add_file(f, &made, error);
   }
   if (status == DP_OK) status = prof_session_finish(&made, error);

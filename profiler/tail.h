@@ -1,9 +1,10 @@
 /* The end of records that are being written: what a live view reads again and again.
  *
  * Each reading goes on where the last one stopped, so a long run costs no more than what it wrote since. Of each
- * process the newest files' last records are kept, as many bytes as were asked for and at most half as many more;
- * strings, devices and clocks of these files all stay. Memory of devices is summed over all records that were read,
- * which are all but those in files that were removed before.
+ * process the newest files' last records are kept: of each file as many bytes as were asked for and at most half as many
+ * more, and of an older one only while nothing of the newer one was dropped, so that there is no hole. Strings, devices
+ * and clocks of these files all stay. Memory of devices is summed over all records that were read, which are all but
+ * those in files that were removed before.
  */
 #ifndef DP_PROFILER_TAIL_H
 #define DP_PROFILER_TAIL_H

@@ -94,11 +94,11 @@ START_TEST(waits_for_whole_blocks) {
 }
 END_TEST
 
-START_TEST(keeps_the_last_of_rotated_files) {
+static void follow_rotated_files(uint64_t file_bytes) {
   enum { COUNT = 60 * PROF_BLOCK_RECORDS };
   const prof_header header = world_header(10, 0, 1000, 1000);
   prof_tail *tail = open_tail();
-  prof_writer *w = open_writer(&(prof_writer_options){.folder = ".", .files = 3, .file_bytes = 300 << 10}, &header);
+  prof_writer *w = open_writer(&(prof_writer_options){.folder = ".", .files = 3, .file_bytes = file_bytes}, &header);
   int64_t allocated = 0;
   for (int i = 0; i < COUNT; i++) {
     const bool allocates = i % 100 == 0;
@@ -119,6 +119,11 @@ START_TEST(keeps_the_last_of_rotated_files) {
   prof_writer_free(w);
   prof_tail_free(tail);
 }
+
+START_TEST(keeps_the_last_of_rotated_files) { follow_rotated_files(300 << 10); }
+END_TEST
+
+START_TEST(leaves_no_hole_between_large_files) { follow_rotated_files(1 << 20); }
 END_TEST
 
 START_TEST(several_processes) {
@@ -153,7 +158,22 @@ START_TEST(what_is_wrong) {
   ck_assert_int_eq(dp_file_write("a.dpr", other, sizeof other, &error), DP_OK);
   tail = open_tail();
   ck_assert_int_eq(prof_tail_read(tail, &s, &error), DP_BAD_INPUT);
-  ck_assert_ptr_nonnull(strstr(error.text, "no file of records"));
+  ck_assert_str_eq(error.text, "./a.dpr: offset 0: no file of records, allowed: the format diffpipe-records");
+  prof_tail_free(tail);
+  world w; /* behind records, which lie elsewhere in what is kept */
+  const prof_header header = world_header(10, 0, 1000, 1000);
+  world_begin(&w, &header);
+  world_work(&w, PROF_MEMSET, NULL, 1, 2000, 2005, 0);
+  world_flush(&w);
+  const size_t at = w.length;
+  world_block(&w, PROF_BLOCK_END, NULL, 0, 0);
+  ck_assert_int_eq(dp_file_write("a.dpr", w.bytes, w.length, &error), DP_OK);
+  free(w.bytes);
+  tail = open_tail();
+  ck_assert_int_eq(prof_tail_read(tail, &s, &error), DP_BAD_INPUT);
+  char expected[128];
+  (void)snprintf(expected, sizeof expected, "./a.dpr: offset %zu: kind of a block: found 7, allowed: 1 to 6", at);
+  ck_assert_str_eq(error.text, expected);
   prof_tail_free(tail);
   prof_tail_free(NULL);
 }
@@ -165,7 +185,8 @@ static void clean(void) {
 }
 
 int main(void) {
-  const TTest *const tests[] = {goes_on_where_it_was, waits_for_whole_blocks, keeps_the_last_of_rotated_files,
-                                several_processes, what_is_wrong};
+  const TTest *const tests[] = {
+      goes_on_where_it_was, waits_for_whole_blocks, keeps_the_last_of_rotated_files, leaves_no_hole_between_large_files,
+      several_processes,    what_is_wrong};
   return suite_run("profiler_tail", tests, sizeof tests / sizeof tests[0], scratch_enter, clean, 0);
 }
