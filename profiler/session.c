@@ -21,6 +21,7 @@ typedef struct reader {
   uint16_t process;
   DP_ARRAY(uint32_t) names; /* numbers of the file to those of the session; 0: not said */
   DP_ARRAY(pair) pairs;
+  int64_t set_ns; /* by so much CLOCK_REALTIME was set since the first of them */
   size_t first_record;
   dp_error *error;
 } reader;
@@ -140,8 +141,9 @@ static dp_status read_records(reader *r, const unsigned char *payload, uint32_t 
       r->session->processes.items[r->process].counts.source++;
       continue;
     }
-    if (!is_time(record.start_ns) || !is_time(record.end_ns))
-      return wrong(r, "time of a record", (unsigned long long)record.start_ns, "0 to 2^61 ns");
+    if (!is_time(record.end_ns)) /* which is not before the start */
+      return wrong(r, "time of a record", (unsigned long long)record.end_ns, "below 2^61 ns");
+    if (!is_time(record.start_ns)) return wrong(r, "time of a record", (unsigned long long)record.start_ns, "from 0");
     DP_TRY(find_name(r, record.name, &record.name));
     record.process = r->process;
     r->session->records.items[r->session->records.count++] = record;
@@ -149,13 +151,25 @@ static dp_status read_records(reader *r, const unsigned char *payload, uint32_t 
   return DP_OK;
 }
 
+/* Clocks drift apart by less than 100 parts in a million. What is more was set by somebody, and is taken away again:
+ * nothing happened faster or slower by it. */
+static void follow_setting(reader *r, pair *found) {
+  const pair *last = &r->pairs.items[r->pairs.count - 1];
+  const int64_t change = found->realtime_ns - r->set_ns - found->clock_ns - (last->realtime_ns - last->clock_ns);
+  const int64_t drift = 1000000 + (found->clock_ns - last->clock_ns) / 10000;
+  if (change > drift || change < -drift) r->set_ns += change;
+  found->realtime_ns -= r->set_ns;
+}
+
 static dp_status read_clocks(reader *r, const unsigned char *payload, uint32_t bytes, uint32_t entries) {
   DP_TRY(check_entries(r, bytes, entries, PROF_CLOCK_BYTES));
   for (uint32_t e = 0; e < entries; e++, payload += PROF_CLOCK_BYTES) {
-    const pair found = {(int64_t)prof_get_u64(payload), (int64_t)prof_get_u64(payload + 8)};
+    pair found = {(int64_t)prof_get_u64(payload), (int64_t)prof_get_u64(payload + 8)};
     const pair *last = &r->pairs.items[r->pairs.count - 1];
-    if (!is_time(found.realtime_ns) || !is_time(found.clock_ns) || found.clock_ns < last->clock_ns)
-      return wrong(r, "clock", (unsigned long long)found.clock_ns, "a pair not before the last one, within 2^61 ns");
+    if (!is_time(found.realtime_ns)) return wrong(r, "clock", (unsigned long long)found.realtime_ns, "below 2^61 ns");
+    if (!is_time(found.clock_ns) || found.clock_ns < last->clock_ns)
+      return wrong(r, "clock", (unsigned long long)found.clock_ns, "not before the last one, below 2^61 ns");
+    follow_setting(r, &found);
     if (found.clock_ns > last->clock_ns && !dp_array_push(&r->pairs, found)) return dp_fail_memory(r->error);
   }
   return DP_OK;

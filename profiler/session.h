@@ -2,7 +2,8 @@
  *
  * The clock is CLOCK_REALTIME. Each process' records are moved by the difference of the two clocks of its header, and
  * where its files hold later pairs by the line through the two pairs around a record (outside of all of them by the
- * nearest pair). Hosts are as far apart as their CLOCK_REALTIME is.
+ * nearest pair). Where CLOCK_REALTIME was set in between, by more than clocks drift, a process keeps the time it had.
+ * Hosts are as far apart as their CLOCK_REALTIME is.
  *
  * A file that ends within a block (SIGKILL) is read up to that block and its process is `cut`. Anything else that is
  * not as profiler/record.h says is DP_BAD_INPUT: FILE: offset N: what is wrong, what was found, what is allowed.

@@ -298,6 +298,34 @@ START_TEST(clocks_are_joined) {
 }
 END_TEST
 
+/* By a second forward, and by five back: what lies between two records stays what it was. */
+START_TEST(clocks_that_are_set_move_nothing) {
+  enum { SECOND = 1000000000, COUNT = 30 };
+  static const int64_t set_ns[3] = {0, SECOND, -4 * (int64_t)SECOND};
+  const int64_t first_ns = 10 * (int64_t)SECOND, realtime_ns = 1000 * (int64_t)SECOND;
+  const prof_header header = world_header(1, -1, realtime_ns, first_ns);
+  prof_session s = {.slots = NULL};
+  dp_error error = DP_ERROR_INIT;
+  world w;
+  world_begin(&w, &header);
+  for (int i = 0; i < COUNT; i++) {
+    unsigned char clock[PROF_CLOCK_BYTES];
+    const int64_t at = first_ns + i * (int64_t)SECOND;
+    world_work(&w, PROF_MEMSET, NULL, 1, at + 1000, at + 2000, 0);
+    world_flush(&w);
+    prof_put_u64(clock, (uint64_t)(realtime_ns + (i + 1) * (int64_t)SECOND + set_ns[i / 10]));
+    prof_put_u64(clock + 8, (uint64_t)(at + SECOND));
+    world_block(&w, PROF_CLOCKS_BLOCK, clock, sizeof clock, 1);
+  }
+  world_read(&w, &s);
+  ck_assert_int_eq(prof_session_finish(&s, &error), DP_OK);
+  ck_assert_uint_eq(s.records.count, COUNT);
+  for (int i = 0; i < COUNT; i++)
+    ck_assert_int_eq(s.records.items[i].start_ns, realtime_ns + i * (int64_t)SECOND + 1000);
+  prof_session_free(&s);
+}
+END_TEST
+
 START_TEST(processes_are_merged) {
   dp_error error = DP_ERROR_INIT;
   prof_session s = {.slots = NULL};
@@ -387,7 +415,7 @@ START_TEST(wrong_contents_are_refused) {
   refuses(&w, "kind of a record: found 99");
   world_begin(&w, &header);
   world_add(&w, &(prof_record){.kind = PROF_KERNEL, .start_ns = 1, .end_ns = INT64_MAX});
-  refuses(&w, "time of a record");
+  refuses(&w, "time of a record: found 9223372036854775807, allowed: below 2^61 ns");
   world_begin(&w, &header);
   world_block(&w, PROF_STRINGS_BLOCK, payload, sizeof payload, 1);
   refuses(&w, "strings: bytes of one: found 9, allowed: what is left of the block");
@@ -518,6 +546,7 @@ int main(void) {
                                 a_closed_descriptor_is_noticed,
                                 texts_are_clean,
                                 clocks_are_joined,
+                                clocks_that_are_set_move_nothing,
                                 processes_are_merged,
                                 any_cut_is_read,
                                 any_change_is_noticed,
