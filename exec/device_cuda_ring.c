@@ -1,13 +1,19 @@
-#define _GNU_SOURCE /* memfd_create */
+#define _GNU_SOURCE /* memfd_create, syscall */
 #include "exec/device_cuda_ring.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,11 +24,18 @@ enum {
   APART = 128
 }; /* bytes: counters in lines of their own */
 
+/* What one side has done. */
+typedef struct progress {
+  _Alignas(APART) atomic_uint_least64_t pieces;
+  atomic_uint bell;   /* another number each time that `pieces` is: a futex */
+  atomic_uint asleep; /* the other side is at it */
+} progress;
+
 /* At the beginning of the memory; the slots begin at the next page. */
 typedef struct shared {
   uint64_t token;
-  _Alignas(APART) atomic_uint_least64_t filled;  /* pieces, by the sender */
-  _Alignas(APART) atomic_uint_least64_t emptied; /* by the receiver */
+  progress filled;  /* by the sender */
+  progress emptied; /* by the receiver */
 } shared;
 
 struct exec_cuda_ring {
@@ -31,11 +44,12 @@ struct exec_cuda_ring {
   size_t bytes;              /* mapped */
   int file;                  /* the sender's, until it hides it; -1: closed */
   cudaEvent_t copied[SLOTS]; /* the last copy of this side */
-  uint64_t begun, ended;     /* pieces whose copies are in the queue; that are known to be done, and counted */
+  uint64_t begun, ended;     /* pieces whose copies are in the queue; that are known to be done */
+  uint64_t told;             /* of them the other has been told */
   bool sends, pinned;
 };
 
-_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock would be of one process");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "a lock would be of one process");
 
 /* ---- making it ---- */
 
@@ -149,6 +163,31 @@ bool exec_cuda_next(exec_cuda_cursor *c, size_t most, char **at, size_t *bytes) 
   return true;
 }
 
+/* ---- sleeping until the other side has done something ---- */
+
+static const double LOOK_S = 20e-3; /* how often a sleeper looks whether the step goes on */
+
+static void ring_bell(progress *c) { (void)syscall(SYS_futex, &c->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }
+
+static void await_bell(progress *c, unsigned heard) {
+  const struct timespec most = {0, (long)(LOOK_S * 1e9)};
+  (void)syscall(SYS_futex, &c->bell, FUTEX_WAIT, heard, &most, NULL, 0);
+}
+
+/* All of these are in one order: who is not seen asleep here has yet to look at the pieces, or at the bell. */
+static void tell(progress *mine, uint64_t pieces) {
+  atomic_store(&mine->pieces, pieces);
+  (void)atomic_fetch_add(&mine->bell, 1);
+  if (atomic_load(&mine->asleep)) ring_bell(mine);
+}
+
+static void sleep_past(progress *others, uint64_t number) {
+  atomic_store(&others->asleep, 1);
+  const unsigned heard = atomic_load(&others->bell);
+  if (atomic_load(&others->pieces) <= number) await_bell(others, heard);
+  atomic_store(&others->asleep, 0);
+}
+
 /* ---- using it ---- */
 
 /* Tells the other of the copies that have been done. */
@@ -158,22 +197,34 @@ static dp_status look(exec_cuda_ring *r, dp_error *error) {
     if (result == cudaErrorNotReady) break;
     DP_TRY(exec_cuda_check(result, "cudaEventQuery", error));
   }
-  atomic_store(r->sends ? &r->shared->filled : &r->shared->emptied, r->ended);
+  if (r->told == r->ended) return DP_OK;
+  r->told = r->ended;
+  tell(r->sends ? &r->shared->filled : &r->shared->emptied, r->ended);
   return DP_OK;
 }
 
-/* Until a counter is past a number; looking at this side's copies meanwhile, for which the other may wait. */
-static dp_status wait_past(const exec_pipeline *p, exec_cuda_ring *r, const atomic_uint_least64_t *counter,
-                           uint64_t number, dp_error *error) {
+/* Linux may wake a thread 50 us late, to wake others with it: longer than a piece travels. */
+static void wake_in_time(void) { (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); }
+
+/* What comes late is noticed late in proportion. */
+static double pause_s(double waited_s) { return fmin(fmax(waited_s / 16, 5e-6), 200e-6); }
+
+/* Until a counter is past a number. This side's copies, for which the other may wait, tell nobody that they are done, so
+ * while there are some they are looked at; else, as a receiver's thread mostly is, asleep until the other side tells. */
+static dp_status wait_past(const exec_pipeline *p, exec_cuda_ring *r, progress *c, uint64_t number, dp_error *error) {
   const exec_transport *t = p->work.options.transport;
   const double began_s = dp_clock_s();
   for (;;) {
     DP_TRY(look(r, error));
-    if (atomic_load(counter) > number) return DP_OK;
+    if (atomic_load(&c->pieces) > number) return DP_OK;
     if (atomic_load(&p->stop) || (t && t->lost && atomic_load(t->lost)))
       return dp_fail(error, DP_RUN_FAILED, "a message was no longer waited for: the run cannot go on");
     const double waited_s = dp_clock_s() - began_s;
-    if (waited_s > 20e-6) dp_sleep_s(waited_s < 2e-3 ? 10e-6 : 100e-6);
+    if (waited_s < 20e-6) continue;
+    if (r->ended == r->begun)
+      sleep_past(c, number);
+    else
+      dp_sleep_s(pause_s(waited_s));
   }
 }
 
@@ -193,6 +244,7 @@ dp_status exec_cuda_ring_send(const exec_pipeline *p, exec_cuda_ring *r, cudaStr
   exec_cuda_cursor c = {.pieces = pieces, .count = count};
   char *at = NULL;
   size_t bytes = 0;
+  wake_in_time();
   for (bool more = exec_cuda_next(&c, PIECE, &at, &bytes), first = true; more || first; first = false) {
     if (r->begun >= SLOTS) DP_TRY(wait_past(p, r, &r->shared->emptied, r->begun - SLOTS, error));
     DP_TRY(copy(r, stream, more ? at : NULL, bytes, error));
@@ -206,6 +258,7 @@ dp_status exec_cuda_ring_receive(const exec_pipeline *p, exec_cuda_ring *r, cuda
   exec_cuda_cursor c = {.pieces = pieces, .count = count};
   char *at = NULL;
   size_t bytes = 0;
+  wake_in_time();
   for (bool more = exec_cuda_next(&c, PIECE, &at, &bytes), first = true; more || first; first = false) {
     DP_TRY(wait_past(p, r, &r->shared->filled, r->begun, error));
     DP_TRY(copy(r, stream, more ? at : NULL, bytes, error));
