@@ -9,9 +9,22 @@
 #include "cli/json.h"
 #include "reports/json.h"
 
-dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *error) {
+/* "VmHWM:  12345 kB" of Linux; elsewhere what getrusage says. On Linux that also counts what the program that started
+ * this one had resident at that moment. */
+static int64_t own_peak_rss(void) {
   struct rusage usage;
-  const int64_t own = getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+  char line[256];
+  long long kilobytes = 0;
+  FILE *stream = fopen("/proc/self/status", "r");
+  while (stream && kilobytes == 0 && fgets(line, sizeof line, stream))
+    if (strncmp(line, "VmHWM:", 6) == 0) kilobytes = strtoll(line + 6, NULL, 10);
+  if (stream) (void)fclose(stream);
+  if (kilobytes == 0 && getrusage(RUSAGE_SELF, &usage) == 0) kilobytes = usage.ru_maxrss;
+  return 1024 * (int64_t)kilobytes;
+}
+
+dp_status cli_run_peak_rss(exec_transport *transport, int64_t *bytes, dp_error *error) {
+  const int64_t own = own_peak_rss();
   const size_t processes = (size_t)exec_process_count(transport);
   int64_t *all = calloc(processes, sizeof *all);
   dp_status status = exec_agree(transport, all ? DP_OK : dp_fail_memory(error), error);
@@ -34,6 +47,26 @@ static dp_status take_skips(json_t *psnr, cli_run_report *report, dp_error *erro
   return DP_OK;
 }
 
+static bool are_all_here(const exec_pipeline *pipeline, int workers) {
+  for (int w = 0; w < workers; w++)
+    if (!exec_pipeline_has(pipeline, w)) return false;
+  return true;
+}
+
+/* What processes, or devices, have beside the layouts: contexts, libraries, the program itself. Whose it is nobody knows,
+ * so that each worker has as much. Of the devices of other processes nothing is known. */
+static void take_runtime(const exec_pipeline *pipeline, int64_t peak_rss_bytes, int64_t device_bytes,
+                         plan_memory *memory) {
+  if (device_bytes > 0 && !are_all_here(pipeline, memory->worker_count)) return;
+  int64_t rest_bytes = device_bytes > 0 ? device_bytes : peak_rss_bytes;
+  for (int w = 0; w < memory->worker_count; w++) rest_bytes -= memory->workers[w].layout_bytes;
+  for (int w = 0; rest_bytes > 0 && w < memory->worker_count; w++) {
+    plan_worker_memory *worker = &memory->workers[w];
+    worker->at_peak_bytes[PLAN_MEMORY_RUNTIME] = rest_bytes / memory->worker_count;
+    worker->peak_bytes = worker->layout_bytes + rest_bytes / memory->worker_count;
+  }
+}
+
 /* The layouts as the pipeline made them, which has the buffers. */
 static dp_status take_memory(const exec_pipeline *pipeline, int workers, plan_memory *memory, dp_error *error) {
   memory->workers = DP_ARENA_NEW(&memory->arena, plan_worker_memory, (size_t)workers);
@@ -54,6 +87,7 @@ dp_status cli_run_report_make(const cli_folder_view *predicted, const plan_timel
   dp_status status = plan_timeline_samples_spread(samples, &made.spread, error);
   if (status == DP_OK) status = take_skips(log->psnr, &made, error);
   if (status == DP_OK && pipeline) status = take_memory(pipeline, samples->program->worker_count, &made.memory, error);
+  if (status == DP_OK && pipeline) take_runtime(pipeline, peak_rss_bytes, made.device_bytes, &made.memory);
   if (status == DP_OK) status = plan_metrics_of(&made.timeline, &made.metrics, error);
   if (status != DP_OK) {
     plan_timeline_free(&made.timeline);

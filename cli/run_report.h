@@ -18,7 +18,7 @@ typedef struct cli_run_report {
   plan_step_spread spread;
   report_bound bounds[REPORT_MAX_BOUNDS];
   report_skip *skips;     /* malloc'ed; names are the log's */
-  plan_memory memory;     /* what the workers have allocated */
+  plan_memory memory;     /* what the workers have allocated, and in equal parts what is there beside it */
   int64_t peak_rss_bytes; /* of all processes */
   int64_t device_bytes;   /* taken of the memory of CUDA devices; 0: there are none */
 } cli_run_report;

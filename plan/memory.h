@@ -51,7 +51,7 @@ typedef enum plan_memory_class {
   PLAN_MEMORY_SKIPS,       /* skip tensors and their gradients: received, to be sent, or kept for another chunk here */
   PLAN_MEMORY_BOUNDARY,    /* the same of boundary tensors; graph inputs, output, latents */
   PLAN_MEMORY_WORKSPACE,   /* transients of the running unit and library workspace */
-  PLAN_MEMORY_RUNTIME,     /* CUDA context, communicators: outside the layout */
+  PLAN_MEMORY_RUNTIME,     /* CUDA context, communicators, a part of the process: outside the layout */
   PLAN_MEMORY_CLASS_COUNT
 } plan_memory_class;
 extern const char *const plan_memory_class_names[]; /* "weights", ..., NULL */
@@ -104,7 +104,7 @@ typedef struct plan_memory {
 typedef int64_t (*plan_library_workspace)(const plan_program *program, const graph *graph, int rank, int threads);
 
 typedef struct plan_memory_options {
-  int64_t runtime_bytes;   /* CUDA context and communicators, per worker */
+  int64_t runtime_bytes;   /* CUDA context, communicators, a part of the process: per worker */
   int64_t workspace_bytes; /* library workspace, per worker */
   plan_library_workspace library_workspace; /* and as much more; NULL: none */
   int threads;

@@ -150,12 +150,15 @@ static void add_implementation(collector *c) {
   const dp_node *list = dp_node_get(c->efficiency->document.root, "implementation");
   for (size_t i = 0; list && i < list->count; i++) {
     const char *name = string_of(list->items[i], "name");
+    const double process_bytes = c->implementation->process_bytes;
     if (strcmp(name, c->implementation->name) != 0) continue;
     add(c, dp_arena_printf(c->arena, "ops are run: %s", name),
         dp_arena_printf(
-            c->arena, "%s; %.2g GB of context, %.2g GB of workspace a device",
+            c->arena, "%s; %.2g GB of context, %.2g GB of workspace a device%s",
             c->implementation->measured ? "whole models were compared with it" : "no whole model was compared with it",
-            c->implementation->context_bytes / 1e9, c->implementation->workspace_bytes / 1e9),
+            c->implementation->context_bytes / 1e9, c->implementation->workspace_bytes / 1e9,
+            process_bytes > 0 ? dp_arena_printf(c->arena, ", %.2g GB of a machine's process", process_bytes / 1e9)
+                              : ""),
         string_of(list->items[i], "source"), c->implementation->measured ? 0 : c->efficiency->band_unmeasured);
   }
 }

@@ -209,13 +209,16 @@ double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, 
       bytes / bandwidth);
 }
 
-int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers) {
+int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers, int sharers) {
   const sim_implementation *implementation = context->implementation;
   const plan_profile_part *part = part_of(context);
   /* parts of a card exchange data without communicators */
   const int communicators = context->device->parts > 1 ? 0 : peers;
-  if (part) return part->runtime_bytes + (int64_t)(communicators * implementation->communicator_bytes);
-  return (int64_t)(implementation->context_bytes + peers * implementation->communicator_bytes);
+  /* a processor's part says what a run's workers had of their process, which is another share with more or fewer */
+  if (part && !plan_device_is_processor(context->device->model))
+    return part->runtime_bytes + (int64_t)(communicators * implementation->communicator_bytes);
+  return (int64_t)(implementation->context_bytes + implementation->process_bytes / sharers +
+                   peers * implementation->communicator_bytes);
 }
 
 int64_t sim_cost_workspace_bytes(const sim_cost_context *context) {
@@ -231,10 +234,10 @@ double sim_cost_source_band(const sim_cost_context *context, plan_source source)
   return source == PLAN_SOURCE_MEASURED ? measured : hypot(measured, profile->held_out_error);
 }
 
-plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int peers) {
+plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int peers, int sharers) {
   const bool unfused = !context->implementation->fuses;
   const plan_library_workspace library = context->implementation->library_workspace;
-  return (plan_memory_options){.runtime_bytes = sim_cost_runtime_bytes(context, peers),
+  return (plan_memory_options){.runtime_bytes = sim_cost_runtime_bytes(context, peers, sharers),
                                .workspace_bytes = library ? 0 : sim_cost_workspace_bytes(context),
                                .library_workspace = library,
                                .threads = (int)context->device->sm_count,

@@ -140,7 +140,7 @@ typedef struct implementation_row {
   bool measured, fuses, splits_masters, overwrites_gradients;
   double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, instruction_us,
       optimizer_efficiency;
-  double context_gb, communicator_gb, workspace_gb;
+  double context_gb, process_gb, communicator_gb, workspace_gb;
   const dp_node *kernel_share;
 } implementation_row;
 
@@ -170,6 +170,8 @@ static const dp_field implementation_fields[] = {
     {"optimizer_efficiency", DP_FIELD_REAL, offsetof(implementation_row, optimizer_efficiency), true, 0.001, 1, NULL,
      "share of memory bandwidth"},
     {"context_gb", DP_FIELD_REAL, offsetof(implementation_row, context_gb), true, 0, 1000, NULL, "per worker"},
+    {"process_gb", DP_FIELD_REAL, offsetof(implementation_row, process_gb), false, 0, 1000, NULL,
+     "of a machine's process, which its workers share; default 0"},
     {"communicator_gb", DP_FIELD_REAL, offsetof(implementation_row, communicator_gb), true, 0, 1000, NULL, "per peer"},
     {"workspace_gb", DP_FIELD_REAL, offsetof(implementation_row, workspace_gb), true, 0, 1000, NULL, "per worker"},
     {"source", DP_FIELD_STRING, offsetof(implementation_row, source), true, 0, 0, NULL, "who says so"},
@@ -212,6 +214,7 @@ static dp_status read_implementation(const dp_node *table, sim_efficiency *effic
       .instruction_s = row.instruction_us * 1e-6,
       .optimizer_efficiency = row.optimizer_efficiency,
       .context_bytes = row.context_gb * 1e9,
+      .process_bytes = row.process_gb * 1e9,
       .communicator_bytes = row.communicator_gb * 1e9,
       .workspace_bytes = row.workspace_gb * 1e9};
   DP_TRY(read_kernel_shares(row.kernel_share, &implementation, error));

@@ -37,6 +37,7 @@ struct sim_implementation {
   double instruction_s; /* of the device itself, beside its ops */
   double optimizer_efficiency;
   double context_bytes, communicator_bytes, workspace_bytes;
+  double process_bytes; /* of a machine's process, in equal parts its workers' */
   double kernel_share[GRAPH_OP_KIND_COUNT];
   plan_library_workspace library_workspace; /* instead of workspace_bytes; NULL: not known */
 };

@@ -66,13 +66,27 @@ static int64_t worker_limit_bytes(const sim_predictor *p, int worker) {
   return p->scenario->cluster.devices.items[sim_worker_device(&p->out->plan, worker)].memory_bytes;
 }
 
+/* Of the workers that are on one machine: the fewest of all machines that have any. counts: zeroed, [node]. */
+static int fewest_on_a_machine(const sim_predictor *p, int *counts) {
+  const plan_device *devices = p->scenario->cluster.devices.items;
+  const int workers = p->out->program.worker_count;
+  int fewest = workers;
+  for (int w = 0; w < workers; w++) counts[devices[sim_worker_device(&p->out->plan, w)].node]++;
+  for (int n = 0; n < p->scenario->cluster.node_count; n++)
+    if (counts[n] > 0 && counts[n] < fewest) fewest = counts[n];
+  return fewest;
+}
+
 /* `roughly`: ranks that cannot fit are not placed. */
 static dp_status lay_out_memory(sim_predictor *p, bool roughly) {
   sim_prediction *out = p->out;
   const plan_train *train = &p->scenario->train;
   plan_memory_options options = {.limit_bytes = NULL};
+  int *counts = SIM_SCRATCH(p, int, p->scenario->cluster.node_count);
+  if (!counts) return dp_fail_memory(p->error);
   if (!p->scenario->synthetic)
-    options = sim_cost_memory_options(&p->kinds[0].context, most_peers(&out->program) + (plan_tensor(&out->plan) > 1));
+    options = sim_cost_memory_options(&p->kinds[0].context, most_peers(&out->program) + (plan_tensor(&out->plan) > 1),
+                                      fewest_on_a_machine(p, counts));
   if (train->threads > 0) options.threads = (int)train->threads;
   options.means = out->plan.training && train->ema_decay > 0;
   const int ranks = out->plan.ranks, workers = out->program.worker_count;

@@ -215,8 +215,9 @@ static dp_status cost_size(const plan_scenario *scenario, const sim_efficiency *
         sim_fit_persistent_bytes(model, (int)u, scenario->training, scenario->optimizer, scenario->gradient_fp32,
                                  cost->prepared.implementation->splits_masters);
   if (!scenario->synthetic)
-    cost->fixed_bytes = sim_cost_runtime_bytes(&cost->prepared.kinds[0].context, 0) +
-                        sim_cost_workspace_bytes(&cost->prepared.kinds[0].context);
+    cost->fixed_bytes =
+        sim_cost_runtime_bytes(&cost->prepared.kinds[0].context, 0, (int)scenario->cluster.devices.count) +
+        sim_cost_workspace_bytes(&cost->prepared.kinds[0].context);
   double *const sums[] = {&cost->forward_s, &cost->input_s, &cost->weight_s};
   for (int d = SIM_FORWARD; d <= SIM_BACKWARD_WEIGHT; d++)
     for (size_t u = 0; u < cost->prepared.model.units.count; u++) {

@@ -28,6 +28,24 @@ whole() {
 }
 one 'a run of 40 steps has its log, checkpoints, report and JSON' whole
 
+measured_of() { sed '1,/^  "measured"/d' "$1" | sed -n "s/^ *\"$2\": \([0-9]*\),*\$/\1/p"; }
+
+# what the process had at most is what its workers are said to have, layouts and all; and not what started it had
+memory() {
+  local peak large sum
+  peak=$(measured_of whole.json peak_rss_bytes)
+  sum=$(measured_of whole.json peak_bytes | awk '{ s += $1 } END { printf "%d\n", s }')
+  [ $((peak - sum)) -ge 0 ] && [ $((peak - sum)) -le 8 ] || { echo "$sum of $peak bytes"; return 1; }
+  (
+    # shellcheck disable=SC2034 # it is there
+    room=$(head -c 100000000 /dev/zero | tr '\0' a)
+    "$diffpipe" run small.toml --steps 2 --no-plots --json --out large >large.json 2>err
+  ) || { cat err; return 1; }
+  large=$(measured_of large.json peak_rss_bytes)
+  [ "$large" -lt $((peak + 30000000)) ] || { echo "$large bytes, with less behind it $peak"; return 1; }
+}
+one 'its memory is all that the process had' memory
+
 compared() {
   "$diffpipe" compare whole --top 100 >told.txt && grep -q '^Why$' told.txt && grep -q '^By unit' told.txt && grep -q '^  conv_in ' told.txt &&
     [ "$(grep -c '^  -  A step takes ' told.txt)" -eq 1 ] || { cat told.txt; return 1; }

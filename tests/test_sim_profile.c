@@ -261,6 +261,37 @@ START_TEST(the_exchange_of_norms_is_no_gradients) {
 }
 END_TEST
 
+/* Of the process that they are in, workers of one machine have a part each, whatever they are; of two machines, those have
+ * the larger part that are fewer. */
+#define NIC "link = \"ethernet-100gbe\"\nfabric = \"lan\"\n"
+START_TEST(a_machines_workers_share_its_process) {
+  static const struct {
+    const char *plan, *more;
+    int workers, sharers;
+  } cases[] = {{"stages = 1", "", 1, 1},
+               {"stages = 2", "", 2, 2},
+               {"stages = 2\ndata_parallel = 2", "", 4, 4},
+               {"stages = 3\n[[cluster.node.nic]]\n" NIC,
+                "[[cluster.fabric]]\nname = \"lan\"\n[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"CPU-core\"\n"
+                "count = 2\n[[cluster.node.nic]]\n" NIC,
+                3, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    sim_prediction_free(&prediction);
+    OK(read_scenario(cases[i].plan, cases[i].more, "fp32"));
+    OK(sim_predict(&scenario, efficiency, &prediction, &error));
+    const sim_implementation *cpu = prediction.own.kinds[0].context.implementation;
+    ck_assert(cpu->process_bytes > 0 && cpu->context_bytes > 0);
+    ck_assert_int_eq(prediction.memory.worker_count, cases[i].workers);
+    for (int w = 0; w < cases[i].workers; w++) {
+      const plan_worker_memory *memory = &prediction.memory.workers[w];
+      const int64_t runtime = memory->peak_bytes - memory->layout_bytes;
+      ck_assert_int_eq(runtime, (int64_t)(cpu->context_bytes + cpu->process_bytes / cases[i].sharers));
+      ck_assert_int_eq(memory->at_peak_bytes[PLAN_MEMORY_RUNTIME], runtime);
+    }
+  }
+}
+END_TEST
+
 START_TEST(what_was_not_measured_is_interpolated) {
   double sums[PLAN_DIRECTION_COUNT];
   write_profile(4, sums);
@@ -315,6 +346,7 @@ int main(void) {
                                 workers_meet_over_norms_as_measured,
                                 a_lone_workers_norm_is_in_its_step,
                                 the_exchange_of_norms_is_no_gradients,
+                                a_machines_workers_share_its_process,
                                 what_was_not_measured_is_interpolated,
                                 a_profile_of_something_else_is_refused};
   return suite_run("sim_profile", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
