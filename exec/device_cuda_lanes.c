@@ -92,16 +92,36 @@ static dp_status make_queues(exec_pipeline *p, exec_cuda_lanes *l, dp_error *err
   return check_groups(p, error);
 }
 
+/* To process 0, which brings the clocks together: which way a message goes in the end only its two ends know. */
+static dp_status share_meets(exec_pipeline *p, uint8_t *all, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  const plan_program *program = p->work.program;
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
+    const exec_cuda_wire *w = exec_cuda_lanes_of(p)->wires[lane];
+    p->meets[lane] = program->lanes[lane].kind == PLAN_LANE_SEND && w && w->way == PLAN_TRANSPORT_LOCAL;
+  }
+  DP_TRY(exec_gather(t, p->meets, program->lane_count, all, error));
+  for (size_t i = 0; exec_process(t) == 0 && i < (size_t)exec_process_count(t) * program->lane_count; i++)
+    p->meets[i % program->lane_count] |= all[i];
+  return DP_OK;
+}
+
 dp_status exec_cuda_open_lanes(exec_pipeline *p, dp_error *error) {
+  exec_transport *t = p->work.options.transport;
+  const size_t lanes = p->work.program->lane_count;
+  uint8_t *all = DP_ARENA_NEW(&p->arena, uint8_t, lanes * (size_t)exec_process_count(t));
   exec_cuda_lanes *l = DP_ARENA_NEW(&p->arena, exec_cuda_lanes, 1);
-  dp_status status = l ? DP_OK : dp_fail_memory(error);
+  p->meets = DP_ARENA_NEW(&p->arena, uint8_t, lanes);
+  dp_status status = l && all && p->meets ? DP_OK : dp_fail_memory(error);
   if (status == DP_OK) {
     p->device = p->work.lanes = l;
     status = make_queues(p, l, error);
   }
   if (!p->work.facts) return status;
-  DP_TRY(exec_agree(p->work.options.transport, status, error));
-  return exec_cuda_open_wires(p, error);
+  DP_TRY(exec_agree(t, status, error));
+  status = exec_cuda_open_wires(p, error);
+  DP_TRY(exec_agree(t, status, error));
+  return share_meets(p, all, error);
 }
 
 void exec_cuda_close_lanes(exec_pipeline *p) {

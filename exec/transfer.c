@@ -115,8 +115,5 @@ dp_status exec_receive(exec_pipeline *p, uint32_t at, dp_error *error) {
 /* Where the receiver copies from the sender's memory; NCCL and pinned memory of the host have room for some of it. */
 bool exec_sends_meet(const void *pipeline, const plan_lane *sends) {
   const exec_pipeline *p = pipeline;
-  const int from = exec_process_of(p, (int)sends->worker), to = exec_process_of(p, (int)sends->peer);
-  return p->work.facts && exec_same_host(p->work.facts, from, to) &&
-         plan_transport_of(p->work.plan, p->work.options.cluster, (int)sends->worker, (int)sends->peer) ==
-             PLAN_TRANSPORT_LOCAL;
+  return p->meets && p->meets[sends - p->work.program->lanes];
 }

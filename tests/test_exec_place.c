@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "exec/align.h"
+#include "exec/lanes.h"
 #include "sim/predict.h"
 #include "tests/exec_fixture.h"
 #include "tests/suite.h"
@@ -169,12 +170,30 @@ START_TEST(sends_may_end_before_their_receivers_begin) {
 }
 END_TEST
 
+/* What the plan and the hosts have it counts for nothing: GPUs that cannot map each other's memory go another way. */
+START_TEST(sends_meet_where_the_receiver_copies) {
+  plan_lane lanes[] = {{.kind = PLAN_LANE_SEND, .worker = 0, .peer = 1},
+                       {.kind = PLAN_LANE_SEND, .worker = 1, .peer = 0}};
+  plan_plan plan = {.transport_wanted = PLAN_TRANSPORT_LOCAL};
+  plan_program program = {.plan = &plan, .lanes = lanes, .lane_count = 2, .worker_count = 2};
+  exec_host_facts facts[2] = {{.host = "a"}, {.host = "a"}};
+  uint8_t meets[] = {1, 0};
+  exec_transport transport = {.process_count = 2};
+  exec_pipeline p = {.work = {.program = &program, .plan = &plan, .facts = facts, .options = {.transport = &transport}},
+                     .meets = meets};
+  ck_assert(exec_sends_meet(&p, &lanes[0]) && !exec_sends_meet(&p, &lanes[1]));
+  p.meets = NULL;
+  ck_assert(!exec_sends_meet(&p, &lanes[0]));
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {processes_that_see_the_same_gpus_share_them_out,
                                 a_process_with_gpus_of_its_own_keeps_them,
                                 who_shares_a_gpu_is_told_by_its_name,
                                 processes_can_count_as_on_other_hosts,
                                 clocks_come_together,
-                                sends_may_end_before_their_receivers_begin};
+                                sends_may_end_before_their_receivers_begin,
+                                sends_meet_where_the_receiver_copies};
   return suite_run("exec place", tests, sizeof tests / sizeof tests[0], NULL, NULL, 60);
 }
