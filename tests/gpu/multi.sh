@@ -270,7 +270,7 @@ for word in "$@"; do
       done
       ;;
     faults | processes)
-      which=(faults) limit=150
+      which=(faults) limit=200
       [ "$name" = faults ] || which=(local nccl host messages hosts) limit=300
       program cuda_processes && for way in "${which[@]}"; do
         part "processes-$way" "$limit" env BUILDDIR="$build" bash "$top/tests/gpu/processes.sh" "$out/processes" "$way"

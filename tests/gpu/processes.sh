@@ -75,6 +75,8 @@ for part in "$@"; do
       fault hang "$hung"
       fault kill 'process 1|worker 1' nccl
       fault hang "$hung" nccl
+      fault kill 'process 1|worker 1' host
+      fault hang "$hung" host
       fault late 'have not started MPI within'
       ;;
     devices) # a device hangs under a process that lives
