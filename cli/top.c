@@ -1,6 +1,7 @@
 /* diffpipe top: what a recorded program does just now. */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,11 +131,11 @@ static void classes_table(report_table *table, const cli_recorded *p) {
   }
 }
 
-static void devices_table(report_table *table, const top *t, const cli_recorded *p) {
+static void devices_table(report_table *table, const top *t, const cli_recorded *p, size_t most) {
   static const char *const heads[] = {"device",     "compute", "NCCL alone", "copies alone",
                                       "host-bound", "data",    "other idle", "memory"};
   for (size_t i = 0; i < DP_COUNT_OF(heads); i++) report_table_column(table, heads[i], i ? REPORT_RIGHT : REPORT_LEFT);
-  for (size_t d = 0; d < p->summary.devices.count; d++) {
+  for (size_t d = 0; d < p->summary.devices.count && d < most; d++) {
     const prof_device_row *row = &p->summary.devices.items[d];
     const prof_device *device = prof_session_device(&p->session, row->process, row->device);
     char memory[32];
@@ -144,27 +145,49 @@ static void devices_table(report_table *table, const top *t, const cli_recorded 
       report_table_cell(table, "%.1f %%", part_of(row, (prof_part)part));
     report_table_cell(table, "%s", dp_format_bytes((double)memory_of(t, p, row), memory));
   }
+  if (p->summary.devices.count > most)
+    report_table_note(table, "and %zu more; diffpipe profile report shows all", p->summary.devices.count - most);
 }
 
-static int width_of_screen(void) {
+/* Of a terminal that does not say, what has room for all. */
+static struct winsize size_of_screen(void) {
   struct winsize size;
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20 ? size.ws_col : 100;
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
+    size = (struct winsize){.ws_col = 100, .ws_row = USHRT_MAX};
+  return size;
+}
+
+/* A line less than the screen has, which the last one's end would move. */
+static void cut_lines(dp_str *text, int rows) {
+  char *end = text->text;
+  for (int lines = 1; end && lines < rows; lines++) {
+    end = strchr(end, '\n');
+    if (end) end++;
+  }
+  if (!end) return;
+  *end = 0;
+  text->length = (size_t)(end - text->text);
 }
 
 static bool add_screen(dp_str *text, const top *t, const cli_recorded *p) {
+  enum { OTHER_ROWS = 8, LEAST_DEVICES = 2 }; /* all but devices and classes */
   report_table classes = {.title = NULL}, devices = {.title = NULL};
+  const struct winsize size = size_of_screen();
   size_t running = 0;
   for (size_t i = 0; i < p->session.processes.count; i++) running += !p->session.processes.items[i].ended;
-  dp_str_add(text, "\033[H\033[2J");
+  classes_table(&classes, p);
+  const int room = size.ws_row - OTHER_ROWS - report_table_rows(&classes);
+  devices_table(&devices, t, p, (size_t)(room > LEAST_DEVICES ? room : LEAST_DEVICES));
+  dp_str_add(text, "\033[H\033[2J\033[?7l"); /* what is wider is cut */
   add_time(text);
   dp_str_addf(text, "  %s: processes %zu, not ended %zu\n", t->folder, p->session.processes.count, running);
   add_steps(text, &p->summary);
   dp_str_add(text, "\n\n");
-  devices_table(&devices, t, p);
-  report_table_print(&devices, width_of_screen(), text);
+  report_table_print(&devices, size.ws_col, text);
   dp_str_add(text, "\n");
-  classes_table(&classes, p);
-  report_table_print(&classes, width_of_screen(), text);
+  report_table_print(&classes, size.ws_col, text);
+  cut_lines(text, size.ws_row);
+  dp_str_add(text, "\033[?7h");
   const bool failed = classes.failed || devices.failed;
   report_table_free(&classes);
   report_table_free(&devices);
@@ -261,10 +284,15 @@ static dp_status watch_all(top *t, const cli_values *values, dp_error *error) {
   return status;
 }
 
+static bool can_be_written_anew(void) {
+  const char *kind = getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && kind && *kind && strcmp(kind, "dumb") != 0;
+}
+
 static dp_status run(const cli_values *values, dp_error *error) {
   top t = {.folder = values->arguments[0],
            .how = {.classes = values->slots[SLOT_CLASSES].string},
-           .screen = isatty(STDOUT_FILENO) == 1};
+           .screen = can_be_written_anew()};
   char *folder = NULL;
   bool made = false;
   const bool program = values->before_dashes == 0;

@@ -108,12 +108,13 @@ static void add_spaces(dp_str *out, int count) {
   for (int i = 0; i < count; i++) dp_str_add(out, " ");
 }
 
-/* Eighths of a column, so that small shares differ visibly. */
-static void add_bar(dp_str *out, double share) {
+/* Eighths of a column, so that small shares differ visibly; then spaces up to the next column. */
+static void add_bar(dp_str *out, double share, int column_width) {
   static const char *const parts[] = {"", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b", "\u258a", "\u2589"};
   const int eighths = (int)(share * BAR_WIDTH * 8 + 0.5);
   for (int i = 0; i < eighths / 8; i++) dp_str_add(out, "\u2588");
   dp_str_add(out, parts[eighths % 8]);
+  add_spaces(out, column_width - (eighths + 7) / 8);
 }
 
 /* Words up to the width, further lines under the first. */
@@ -154,7 +155,7 @@ static void print_cell(const report_table *table, int column, const char *text, 
       dp_str_add(out, text);
       break;
     case REPORT_BAR:
-      add_bar(out, strtod(text, NULL));
+      add_bar(out, strtod(text, NULL), column_width);
       break;
     case REPORT_TEXT:
       add_wrapped(out, text, left, width);

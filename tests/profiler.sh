@@ -114,6 +114,15 @@ one "hosts without a link" of_made 'found the hosts first and second, allowed: o
 one "twice the matrix rate" takes 70.0 plain --cluster "$scratch/twice.toml"
 one "a precision that it lacks" refuses 'V100-SXM2-32GB: has no bf16, in which' whatif --from "$scratch/plain" --cluster "$scratch/v100.toml"
 one "a host that takes longer" takes 101.0 plain --cluster "$h200" --host-factor 2
+on_terminal() { # ROWS [TERM]: lines that a look at it takes, of such a terminal
+  TERM=${2:-xterm} script -qec "stty rows $1 cols 80; '$diffpipe' top '$kept' --count 1" /dev/null </dev/null >"$scratch/out" || return 1
+  wc -l <"$scratch/out"
+}
+fits() {
+  [ "$(on_terminal 10)" -eq 9 ] && grep -q 'attention' "$scratch/out" && ! grep -q 'nccl' "$scratch/out" && [ "$(on_terminal 40)" -eq 13 ] &&
+    grep -q 'nccl' "$scratch/out" && [ "$(on_terminal 40 dumb)" -eq 1 ] || { cat "$scratch/out"; return 1; }
+}
+one "a small terminal" fits
 one "a broken header" broken '\.dpr: offset 0: checksum of the header' 60
 one "a broken block" broken '\.dpr: offset [0-9]+: ' 300
 one "no rules" refuses 'none\.toml: ' profile report "$kept" --classes "$scratch/none.toml"

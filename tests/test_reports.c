@@ -118,6 +118,28 @@ START_TEST(table_wraps_and_aligns) {
 }
 END_TEST
 
+START_TEST(bars_end_where_the_next_column_begins) {
+  report_table table = {.title = NULL};
+  dp_str out = {0};
+  report_table_column(&table, "", REPORT_BAR);
+  report_table_column(&table, "n", REPORT_RIGHT);
+  for (int i = 0; i < 3; i++) {
+    report_table_row(&table, false);
+    report_table_cell(&table, "%.2f", 0.5 * i);
+    report_table_cell(&table, "%d", i);
+  }
+  report_table_print(&table, 80, &out);
+  for (const char *line = dp_str_text(&out), *end; *line; line = end + 1) {
+    int columns = 0;
+    end = strchr(line, '\n');
+    for (const char *c = line; c < end; c++) columns += ((unsigned char)*c & 0xc0) != 0x80;
+    ck_assert_int_eq(columns, 2 + 30 + 2 + 1);
+  }
+  dp_str_free(&out);
+  report_table_free(&table);
+}
+END_TEST
+
 START_TEST(texts_are_cleaned) {
   static const char *const cases[][2] = {{"plain", "plain"},
                                          {"a\nb\tc", "a?b?c"},
@@ -734,6 +756,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {table_wraps_and_aligns,
+                                bars_end_where_the_next_column_begins,
                                 texts_are_cleaned,
                                 summary_says_what_matters,
                                 summary_says_that_it_does_not_fit,
