@@ -1,5 +1,6 @@
 /* diffpipe profile: runs a program, records what it does with CUDA, and tells it. */
 #define _POSIX_C_SOURCE 200809L
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -70,17 +71,27 @@ static dp_status write_file(const cli_recorded *p, const char *folder, bool json
   return status;
 }
 
+static void say_what_lacks(const cli_recorded *p) {
+  uint64_t not_written = 0;
+  for (size_t i = 0; i < p->session.processes.count; i++)
+    not_written += p->session.processes.items[i].counts.not_written;
+  if (not_written > 0)
+    fprintf(stderr, "diffpipe: the system did not take %" PRIu64 " records: is the disk full?\n", not_written);
+  else if (!has_work(p))
+    fprintf(stderr, "diffpipe: no work of a device was recorded: nothing ran there, or see what was said above\n");
+}
+
 /* The tables, or JSON, of what was recorded, here and in the folder. */
 static dp_status tell(const char *folder, const cli_recorded_how *how, bool json, dp_error *error) {
   cli_recorded p = {.classes = NULL};
   dp_status status = cli_recorded_read(folder, how, &p, error);
-  if (status == DP_OK && !has_work(&p))
-    fprintf(stderr, "diffpipe: no work of a device was recorded: nothing ran there, or see what was said above\n");
+  if (status == DP_OK) say_what_lacks(&p);
   if (status == DP_OK) status = write_file(&p, folder, false, error);
   if (status == DP_OK) status = write_file(&p, folder, true, error);
   if (status == DP_OK) status = json ? cli_profile_print_json(&p, error) : cli_profile_print(&p, stdout, error);
   cli_recorded_free(&p);
-  if (status == DP_OK) fprintf(stderr, "diffpipe: the records, report.txt and summary.json are in %s\n", folder);
+  fprintf(stderr, "diffpipe: the records%s are in %s\n", status == DP_OK ? ", report.txt and summary.json" : "",
+          folder);
   return status;
 }
 
@@ -100,11 +111,13 @@ static dp_status run(const cli_values *values, dp_error *error) {
   int exit_status = 0;
   DP_TRY(cli_profile_steps_from("profile", values->slots[SLOT_STEPS].string, &how.range, error));
   if (values->slots[SLOT_AWAY].given) how.away_ns = values->slots[SLOT_AWAY].integer * 1000;
+  DP_TRY(cli_recorded_check(&how, error));
   DP_TRY(cli_traced_folder(values->slots[SLOT_OUT].string, &folder, &made, error));
   traced.folder = folder;
   dp_status status = record(values, &traced, &exit_status, error);
   if (status != DP_OK || !cli_traced_recorded(folder)) {
-    if (status == DP_OK) fprintf(stderr, "diffpipe: nothing that ran used CUDA: there are no records\n");
+    if (status == DP_OK)
+      fprintf(stderr, "diffpipe: there are no records: nothing that ran used CUDA, or see what was said above\n");
     if (made) (void)rmdir(folder);
   } else {
     status = tell(folder, &how, values->slots[SLOT_JSON].given, error);

@@ -232,6 +232,13 @@ dp_status cli_profile_steps_from(const char *command, const char *from, const ch
   return DP_OK;
 }
 
+dp_status cli_recorded_check(const cli_recorded_how *how, dp_error *error) {
+  prof_rules rules = {.items = NULL};
+  DP_TRY(prof_rules_read(how->classes, &rules, error));
+  prof_rules_free(&rules);
+  return DP_OK;
+}
+
 dp_status cli_recorded_find(cli_recorded *p, const cli_recorded_how *how, dp_error *error) {
   DP_TRY(prof_rules_read(how->classes, &p->rules, error));
   p->classes = prof_rules_classes(&p->rules, &p->session);

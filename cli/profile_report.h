@@ -51,6 +51,8 @@ typedef struct cli_recorded_how {
 /* nvtx:NAME gives the name; NULL and auto give NULL. */
 dp_status cli_profile_steps_from(const char *command, const char *from, const char **range, dp_error *error);
 
+/* Before a program is run, what reading its records will need. */
+dp_status cli_recorded_check(const cli_recorded_how *how, dp_error *error);
 /* `recorded` is zeroed before, and freed after a failure, too. */
 dp_status cli_recorded_read(const char *folder, const cli_recorded_how *how, cli_recorded *recorded, dp_error *error);
 /* The same of a session that is there already; no trace. */

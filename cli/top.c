@@ -304,14 +304,19 @@ static dp_status run(const cli_values *values, dp_error *error) {
   DP_TRY(cli_profile_steps_from("top", values->slots[SLOT_STEPS].string, &t.how.range, error));
   if (values->slots[SLOT_AWAY].given) t.how.away_ns = values->slots[SLOT_AWAY].integer * 1000;
   if (program) {
+    DP_TRY(cli_recorded_check(&t.how, error));
     DP_TRY(cli_traced_folder(values->slots[SLOT_OUT].string, &folder, &made, error));
     t.folder = folder;
   }
   const dp_status status = watch_all(&t, values, error);
-  if (program && cli_traced_recorded(folder))
-    fprintf(stderr, "diffpipe: the records are in %s: diffpipe profile report %s\n", folder, folder);
-  else if (made)
+  if (program && cli_traced_recorded(folder)) {
+    dp_str word = {0};
+    dp_str_add_word(&word, folder);
+    fprintf(stderr, "diffpipe: the records are in %s: diffpipe profile report %s\n", folder, dp_str_text(&word));
+    dp_str_free(&word);
+  } else if (made) {
     (void)rmdir(folder);
+  }
   free(folder);
   cli_traced_pass_on(t.exit_status, status, error);
   return status;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
+
 typedef struct span {
   int64_t begin_ns, end_ns; /* of the host */
   uint64_t number;
@@ -148,6 +150,35 @@ static dp_status find_of(const prof_session *session, const unsigned char *class
   return status == DP_OK && !about->why ? dp_fail_memory(error) : status;
 }
 
+/* Says what ranges there are. */
+static dp_status no_range(const prof_session *session, const char *range, dp_error *error) {
+  enum { TOLD = 8 };
+  dp_str names = {0};
+  size_t found = 0;
+  bool begun = false;
+  bool *known = calloc(session->names.count + 1, sizeof *known);
+  for (size_t i = 0; known && i < session->records.count; i++) {
+    const prof_record *r = &session->records.items[i];
+    if (r->kind != PROF_RANGE_BEGIN || !r->name) continue;
+    begun = begun || is_named(session, r, range);
+    if (!known[r->name] && found++ < TOLD)
+      dp_str_addf(&names, "%s\"%.60s\"", found > 1 ? ", " : ": ", session->names.items[r->name]);
+    known[r->name] = true;
+  }
+  if (found > TOLD) dp_str_addf(&names, " and %zu more", found - TOLD);
+  dp_status status = known && !names.failed ? DP_BAD_INPUT : dp_fail_memory(error);
+  if (status == DP_BAD_INPUT && begun)
+    (void)dp_fail(error, status,
+                  "steps: found no end of the NVTX range \"%.200s\", allowed: one that ended while it was recorded",
+                  range);
+  else if (status == DP_BAD_INPUT)
+    (void)dp_fail(error, status, "steps: found no NVTX range \"%.200s\", allowed: one that was recorded%s", range,
+                  found ? dp_str_text(&names) : ", and none was");
+  dp_str_free(&names);
+  free(known);
+  return status;
+}
+
 dp_status prof_steps_find(const prof_session *session, const unsigned char *classes, prof_steps_how how,
                           const char *range, prof_steps *steps, dp_error *error) {
   prof_steps made = {.processes = NULL};
@@ -155,9 +186,7 @@ dp_status prof_steps_find(const prof_session *session, const unsigned char *clas
   dp_status status = made.processes ? DP_OK : dp_fail_memory(error);
   for (size_t p = 0; status == DP_OK && p < session->processes.count; p++)
     status = find_of(session, classes, how, range, (uint16_t)p, &made, error);
-  if (status == DP_OK && how == PROF_STEPS_RANGE && made.items.count == 0)
-    status =
-        dp_fail(error, DP_BAD_INPUT, "steps: found no NVTX range \"%.200s\", allowed: one that was recorded", range);
+  if (status == DP_OK && how == PROF_STEPS_RANGE && made.items.count == 0) status = no_range(session, range, error);
   if (status == DP_OK)
     *steps = made;
   else

@@ -2,8 +2,10 @@
 #define _GNU_SOURCE /* O_CLOEXEC */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "profiler/writer_parts.h"
@@ -19,7 +21,7 @@ static void name_file(prof_writer *w, uint32_t number) {
   memcpy(at, ".dpr", sizeof ".dpr");
 }
 
-static bool write_all(int file, const unsigned char *bytes, size_t count) {
+static bool put_all(int file, const unsigned char *bytes, size_t count) {
   while (count > 0) {
     const ssize_t written = write(file, bytes, count);
     if (written < 0 && errno == EINTR) continue;
@@ -28,6 +30,21 @@ static bool write_all(int file, const unsigned char *bytes, size_t count) {
     count -= (size_t)written;
   }
   return true;
+}
+
+/* Where files may not grow that far (ulimit -f) the signal that says so would end the program that is recorded. */
+static bool write_all(int file, const unsigned char *bytes, size_t count) {
+  const struct timespec none = {0, 0};
+  sigset_t limit, before;
+  (void)sigemptyset(&limit);
+  (void)sigaddset(&limit, SIGXFSZ);
+  (void)pthread_sigmask(SIG_BLOCK, &limit, &before);
+  const bool done = put_all(file, bytes, count);
+  const int reason = errno;
+  if (!done && reason == EFBIG) (void)sigtimedwait(&limit, NULL, &none);
+  (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+  errno = reason;
+  return done;
 }
 
 void prof_writer_close_file(prof_writer *w) {

@@ -42,7 +42,7 @@ traced() { # every record of the kept run has its event
 one "Chrome trace" traced
 one "a trace that cannot be written" fails_to_write
 one "steps of a range" same diff ranges.txt --steps-from nvtx:step
-one "no such range" refuses 'steps: found no NVTX range "stepp", allowed: one that was recorded' profile report "$kept" --steps-from nvtx:stepp
+one "no such range" refuses 'steps: found no NVTX range "stepp", allowed: one that was recorded: "step"' profile report "$kept" --steps-from nvtx:stepp
 one "no way to find steps" refuses 'steps-from: found "marks", allowed: nvtx:NAME, auto' profile report "$kept" --steps-from marks
 one "two ways to print" refuses 'found --csv and --json' profile report "$kept" --csv --json
 one "no folder" refuses 'No such file or directory, allowed: a folder of records' profile report "$scratch/none"

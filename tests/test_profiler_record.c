@@ -3,6 +3,7 @@
 #include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "base/file.h"
@@ -148,6 +149,32 @@ START_TEST(names_are_bounded) {
   prof_writer_free(w);
   prof_session s = read_here();
   ck_assert_str_eq(s.names.items[s.records.items[0].name], "(more names)");
+  prof_session_free(&s);
+}
+END_TEST
+
+/* What does not fit is counted, and the program lives on. */
+START_TEST(files_may_not_grow) {
+  enum { COUNT = 10 * PROF_BLOCK_RECORDS };
+  struct rlimit before;
+  ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const struct rlimit limit = {.rlim_cur = 200000, .rlim_max = before.rlim_max};
+  ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  prof_writer *w = open_writer(&(prof_writer_options){.folder = "."}, 10);
+  bool added = true; /* Check writes a file, too */
+  for (int i = 0; i < COUNT; i++) {
+    const prof_record r = kernel(prof_writer_string(w, "name"), i + 1);
+    added = prof_writer_add(w, &r) && added;
+  }
+  prof_writer_close(w);
+  ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+  ck_assert(added);
+  ck_assert_uint_eq(prof_writer_counts(w).not_written, 7 * PROF_BLOCK_RECORDS);
+  prof_writer_free(w);
+  prof_session s = read_here();
+  ck_assert_uint_eq(s.records.count, 3 * PROF_BLOCK_RECORDS);
+  ck_assert(!s.processes.items[0].cut && s.processes.items[0].ended);
+  ck_assert_uint_eq(s.processes.items[0].counts.not_written, 7 * PROF_BLOCK_RECORDS);
   prof_session_free(&s);
 }
 END_TEST
@@ -541,6 +568,7 @@ int main(void) {
                                 full_buffers_drop_and_count,
                                 files_rotate,
                                 names_are_bounded,
+                                files_may_not_grow,
                                 threads_lose_nothing,
                                 a_child_has_its_own,
                                 a_closed_descriptor_is_noticed,
