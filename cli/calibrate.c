@@ -1,5 +1,6 @@
 /* diffpipe calibrate: measures what ops and links cost on this machine and writes a profile. */
 #define _POSIX_C_SOURCE 200809L
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -17,6 +18,7 @@
 #include "cli/traced.h"
 #include "exec/measure.h"
 #include "plan/profile_rows.h"
+#include "reports/read.h"
 #include "sim/tune.h"
 
 enum {
@@ -331,23 +333,67 @@ static dp_status learn_links(const calibration *c, const cli_values *values) {
   return status;
 }
 
+/* A run corrects once what it was predicted with: by another content of the same file, as of one that was corrected
+ * already, a step takes another time. */
+static void compare_step(calibration *c, const char *profile, double step_s) {
+  plan_scenario scenario = *c->scenario; /* a view */
+  sim_prediction prediction;
+  dp_error unsaid = DP_ERROR_INIT;
+  char now[32], then[32];
+  if (!plan_device_is_processor(scenario.cluster.devices.items[0].model)) scenario.implementation = "cuda";
+  if (cli_efficiency_read(&c->efficiency, &unsaid) != DP_OK ||
+      sim_predict(&scenario, c->efficiency, &prediction, &unsaid) != DP_OK)
+    return;
+  if (fabs(prediction.metrics.step_s - step_s) > 1e-3 * step_s)
+    fprintf(stderr,
+            "diffpipe: note: by %s a step takes %s, and %s were predicted of the run: the file was changed since, or "
+            "something else is --set\n",
+            profile, dp_format_seconds(prediction.metrics.step_s, now), dp_format_seconds(step_s, then));
+  sim_prediction_free(&prediction);
+}
+
 static dp_status correct(calibration *c, const cli_values *values) {
   plan_profile_factors factors;
   plan_profile *profile = c->scenario->profile;
-  if (cli_traced_recorded(values->slots[SLOT_FROM].string)) return learn_links(c, values);
+  const char *folder = values->slots[SLOT_FROM].string;
+  double step_s = 0;
+  if (cli_traced_recorded(folder)) return learn_links(c, values);
+  if (!report_there_is(folder, "setup.json"))
+    return dp_fail(c->error, DP_BAD_INPUT,
+                   "%s: found neither setup.json nor a file *.dpr, allowed: the folder of a run, or of records",
+                   folder);
   if (!profile) return learn(c, values);
-  DP_TRY(cli_recalibrate(c->scenario, values->slots[SLOT_FROM].string, &factors, c->error));
+  DP_TRY(cli_recalibrate(c->scenario, folder, &factors, &step_s, c->error));
+  compare_step(c, plan_scenario_node(c->scenario, "cluster", "profile")->string, step_s);
   plan_profile_scale(profile, &factors);
   DP_TRY(plan_profile_write(profile, path_of(values), c->error));
   return cli_calibrate_tell_factors(&factors, path_of(values), values->slots[SLOT_JSON].given, c->error);
 }
 
+/* What would have no effect. */
+static dp_status check_options(const cli_values *values, bool from, bool gpu, dp_error *error) {
+  static const struct {
+    int slot;
+    const char *name;
+    bool of_gpus; /* alone */
+  } rows[] = {{SLOT_LINKS, "links", true},
+              {SLOT_NCCL, "nccl", true},
+              {SLOT_ALGORITHMS, "algorithms", true},
+              {SLOT_SECONDS, "seconds", false},
+              {SLOT_THREADS, "threads", false}};
+  for (size_t i = 0; i < DP_COUNT_OF(rows); i++) {
+    if (!values->slots[rows[i].slot].given || !(from || (rows[i].of_gpus && !gpu))) continue;
+    return dp_fail(error, DP_BAD_INPUT, "calibrate: found --%s%s", rows[i].name,
+                   rows[i].of_gpus ? ", allowed: with --backend cuda alone"
+                                   : " with --from, allowed: without, for nothing is measured");
+  }
+  return DP_OK;
+}
+
 static dp_status run_command(const cli_values *values, dp_error *error) {
   const bool from = values->slots[SLOT_FROM].given;
   const bool gpu = values->slots[SLOT_BACKEND].integer == 1;
-  if ((from || !gpu) && (values->slots[SLOT_LINKS].given || values->slots[SLOT_NCCL].given))
-    return dp_fail(error, DP_BAD_INPUT, "calibrate: found --%s, allowed: with --backend cuda alone",
-                   values->slots[SLOT_LINKS].given ? "links" : "nccl");
+  DP_TRY(check_options(values, from, gpu, error));
   if (!from && !gpu && values->slots[SLOT_PROFILE].given)
     return dp_fail(error, DP_BAD_INPUT,
                    "calibrate: found --profile without --from, allowed: together, or with --backend cuda");

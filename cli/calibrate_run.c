@@ -45,6 +45,17 @@ static dp_status check_event(const reading *r, const dp_node *event, int64_t id)
                     (long long)id);
 }
 
+static dp_status read_time(const reading *r, const dp_node *event, const char *key, double *s) {
+  const dp_node *node = dp_node_get(event, key);
+  const double most = 1e15; /* us */
+  *s = 1e-6 * report_node_real(event, key);
+  if (node && (node->kind == DP_NODE_INTEGER || node->kind == DP_NODE_REAL) && *s >= 0 && *s <= 1e-6 * most)
+    return DP_OK;
+  char shown[80];
+  return dp_fail_at(r->error, node ? node : event, "calibrate: %s of an instruction: found %s, allowed: 0 to %g us",
+                    key, node ? dp_node_show(node, shown) : "none", most);
+}
+
 /* The first of each instruction is the measured one; the predicted follow. */
 static dp_status read_events(reading *r, const dp_node *events) {
   const uint32_t n = r->prediction->program.instruction_count;
@@ -60,8 +71,11 @@ static dp_status read_events(reading *r, const dp_node *events) {
     if (status != DP_OK || known[id->integer]) continue;
     known[id->integer] = 1;
     seen++;
-    r->timeline.start_s[id->integer] = 1e-6 * report_node_real(event, "ts");
-    r->timeline.end_s[id->integer] = 1e-6 * (report_node_real(event, "ts") + report_node_real(event, "dur"));
+    double start_s = 0, duration_s = 0;
+    status = read_time(r, event, "ts", &start_s);
+    if (status == DP_OK) status = read_time(r, event, "dur", &duration_s);
+    r->timeline.start_s[id->integer] = start_s;
+    r->timeline.end_s[id->integer] = start_s + duration_s;
     r->timeline.step_s = fmax(r->timeline.step_s, r->timeline.end_s[id->integer]);
   }
   free(known);
@@ -73,6 +87,7 @@ static dp_status read_events(reading *r, const dp_node *events) {
 static dp_status read_timeline(reading *r, const char *path) {
   DP_TRY(dp_document_read(path, &r->timeline_file, r->error));
   const dp_node *about = dp_node_get(r->timeline_file.root, "otherData");
+  DP_TRY(report_root_check(about ? about : r->timeline_file.root, "diffpipe-timeline", r->error));
   const char *origin = report_node_text(about, "origin"), *scenario = report_node_text(about, "scenario");
   if (!origin || strcmp(origin, "measured") != 0)
     return dp_fail_at(r->error, r->timeline_file.root, "calibrate: found a timeline that is %s, allowed: measured",
@@ -115,6 +130,7 @@ static dp_status predict_units(reading *r) {
 static dp_status read_units(reading *r, const char *path) {
   const size_t count = r->prediction->graph.units.count;
   DP_TRY(dp_document_read(path, &r->comparison_file, r->error));
+  DP_TRY(report_root_check(r->comparison_file.root, "diffpipe-comparison", r->error));
   const dp_node *units = dp_node_get(r->comparison_file.root, "units");
   if (units && units->kind == DP_NODE_ARRAY && units->count == 0) return predict_units(r);
   if (!units || units->kind != DP_NODE_ARRAY || units->count != count)

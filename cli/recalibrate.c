@@ -78,16 +78,19 @@ static dp_status check_scenario(const dp_document *comparison, const plan_scenar
 }
 
 dp_status cli_recalibrate(const plan_scenario *scenario, const char *folder, plan_profile_factors *factors,
-                          dp_error *error) {
+                          double *step_s, dp_error *error) {
   dp_arena arena = {0};
   dp_document comparison = {0}, setup = {0};
   const char *path = dp_arena_printf(&arena, "%s/comparison.json", folder);
   const char *setup_path = dp_arena_printf(&arena, "%s/setup.json", folder);
   dp_status status = path && setup_path ? dp_document_read(path, &comparison, error) : dp_fail_memory(error);
+  if (status == DP_OK) status = report_root_check(comparison.root, "diffpipe-comparison", error);
   if (status == DP_OK) status = dp_document_read(setup_path, &setup, error);
+  if (status == DP_OK) status = report_root_check(setup.root, "diffpipe-setup", error);
   if (status == DP_OK) status = check_scenario(&comparison, scenario, error);
   if (status == DP_OK) status = check_setup(&setup, scenario, error);
   if (status == DP_OK) status = read_factors(comparison.root, factors, error);
+  if (status == DP_OK) *step_s = report_node_real(dp_node_get(comparison.root, "step_s"), "predicted");
   dp_document_free(&setup);
   dp_document_free(&comparison);
   dp_arena_free(&arena);
@@ -100,8 +103,8 @@ dp_status cli_run_profile_of(const char *folder, dp_arena *arena, const char **a
   *assignment = NULL;
   if (!path) return dp_fail_memory(error);
   DP_TRY(dp_document_read(path, &setup, error));
+  dp_status status = report_root_check(setup.root, "diffpipe-setup", error);
   const dp_node *list = dp_node_get(setup.root, "assignments");
-  dp_status status = DP_OK;
   for (size_t i = 0; list && i < list->count && status == DP_OK; i++) {
     if (list->items[i]->kind != DP_NODE_STRING || strncmp(list->items[i]->string, "cluster.profile=", 16) != 0)
       continue;

@@ -63,7 +63,7 @@ correct() {
   make_data demo '--count 8 --height 64 --width 64' --for "$unet" || return 1
   "$diffpipe" run "$unet" --set data.path="$PWD/demo" --profile profile.json --steps 3 --out run --no-plots >talk.txt 2>&1 ||
     { cat talk.txt; return 1; }
-  "$diffpipe" calibrate "$unet" --from run --profile profile.json --out better.json --json >said.json 2>talk.txt ||
+  "$diffpipe" calibrate "$unet" --from run --profile profile.json --out better.json --json >said.json 2>talk.txt && [ ! -s talk.txt ] ||
     { cat talk.txt; return 1; }
   positive forward_factor said.json && positive backward_factor said.json && positive optimizer_factor said.json || return 1
   factor=$(number forward_factor said.json)
@@ -135,15 +135,31 @@ one "a profile comes of a run that could not tell units apart" as_one
 one "a profile comes of a run whose units were not recorded" unrecorded
 one "a profile of a run needs its plan" refuses 'timeline.json:[0-9]+: calibrate: found instruction [0-9]+, which the scenario.s plan does not have so' calibrate "$unet" --from run --set plan.stages=1
 one "a profile of a run needs its scenario" refuses 'calibrate: found a run of small, allowed: of other' calibrate "$unet" --from run --set name=other
-one "a profile of a run needs a run" refuses 'demo/setup.json: cannot be read' calibrate "$unet" --from demo
+one "a profile of a run needs a run" refuses 'demo: found neither setup.json nor a file \*.dpr, allowed: ' calibrate "$unet" --from demo
 one "a correction needs the run's profile" refuses 'setup.json:[0-9]+: calibrate: the run was predicted with another profile' calibrate "$unet" --from run --profile better.json
 one "a correction needs the run's scenario" refuses 'found a run of small, allowed: of other' calibrate "$unet" --set name=other --from run --profile profile.json
-one "a correction needs a run" refuses 'demo/comparison.json: cannot be read' calibrate "$unet" --from demo --profile profile.json
+one "a correction needs a run" refuses 'demo: found neither setup.json nor' calibrate "$unet" --from demo --profile profile.json
+changed() { # FILE COMMAND OF SED: the run with a file that says something else
+  rm -rf other && mkdir other && cp run/*.json other/ && sed -i "$2" "other/$1"
+}
+of_changed() { changed "$2" "$3" && refuses "$1" calibrate "$unet" --from other "${@:4}"; }
+one "a run of another version" of_changed 'other/setup.json:[0-9]+: version: found 2, allowed: 1' setup.json 's/"version": 1,/"version": 2,/'
+one "a comparison of another version" of_changed 'comparison.json:[0-9]+: version: found 2, allowed: 1' comparison.json 's/"version": 1,/"version": 2,/' \
+  --profile profile.json
+one "a timeline of another version" of_changed 'timeline.json:[0-9]+: version: found 2, allowed: 1' timeline.json 's/"version": 1,/"version": 2,/'
+one "a time before the step" of_changed 'timeline.json:[0-9]+: calibrate: dur of an instruction: found -1, allowed: 0 to' timeline.json 's/"dur":[0-9.]*/"dur":-1/'
+twice() { # a correction that was applied is not applied again in silence
+  changed setup.json s/x/x/ && cp better.json profile.json && "$diffpipe" calibrate "$unet" --from other --profile profile.json --out twice.json >said.txt 2>talk.txt &&
+    grep -q 'note: by profile.json a step takes .*, and .* were predicted of the run: the file was changed since' talk.txt || { cat talk.txt; return 1; }
+}
+one "a correction is not made twice in silence" twice
+one "nothing is measured of a run" refuses 'found --seconds with --from' calibrate "$unet" --from run --seconds 3
 one "a profile alone is refused" refuses 'found --profile without --from' calibrate "$unet" --profile profile.json
 one "without a GPU there is nothing to measure" no_gpu
 one "a processor is no GPU" refuses 'calibrate: found CPU-core, allowed with --backend cuda: a GPU' calibrate "$unet" --backend cuda
 one "links without GPUs are refused" refuses 'found --links, allowed: with --backend cuda alone' calibrate "$unet" --links links.jsonl
 printf '{"row": "nccl, one way", "gpus": 2}\n' >links.jsonl
+one "algorithms without GPUs are refused" refuses 'found --algorithms, allowed: with --backend cuda alone' calibrate "$unet" --algorithms a.json
 one "NCCL without GPUs is refused" refuses 'found --nccl, allowed: with --backend cuda alone' calibrate "$unet" --nccl
 one "links of processors are refused" refuses 'links.jsonl: found a cluster that begins with .*, allowed: one of two or more whole GPUs' calibrate "$unet" --backend cuda --links links.jsonl
 one "cards are refused" refuses 'calibrate: found RTX-3090, allowed with --backend cpu: a processor' calibrate "$top/scenarios/sd15-4xrtx3090.toml"

@@ -78,5 +78,5 @@ one "records of too little" refuses 'one: found no size that was copied 3 times,
 one "another card" refuses 'records: found records of "NVIDIA H200" \(H200-SXM-141GB\), allowed: of the scenario.s devices, A100-SXM4-80GB' calibrate a100.toml --from records
 one "a link that the cluster does not name" refuses 'records: found copies between GPUs, whose link the scenario.s cluster does not name' calibrate single.toml --from records
 one "parts of a card" refuses 'allowed: whole GPUs of one kind' calibrate parts.toml --from records
-one "no records" refuses 'none/setup.json: cannot be read' calibrate two.toml --from none
+one "no records" refuses 'none: found neither setup.json nor a file \*.dpr, allowed: ' calibrate two.toml --from none
 finish
