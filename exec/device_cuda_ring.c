@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <math.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,8 +207,10 @@ static dp_status look(exec_cuda_ring *r, dp_error *error) {
 /* Linux may wake a thread 50 us late, to wake others with it: longer than a piece travels. */
 static void wake_in_time(void) { (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); }
 
-/* What comes late is noticed late in proportion. */
-static double pause_s(double waited_s) { return fmin(fmax(waited_s / 16, 5e-6), 200e-6); }
+/* A piece travels 40 to 150 us, and the next follows: a thread that has slept wakes too late for it. Then what comes late
+ * is noticed late in proportion. */
+static const double TRAVELS_S = 100e-6;
+static double pause_s(double waited_s) { return fmin(waited_s / 16, 200e-6); }
 
 /* Until a counter is past a number. This side's copies, for which the other may wait, tell nobody that they are done, so
  * while there are some they are looked at; else, as a receiver's thread mostly is, asleep until the other side tells. */
@@ -220,8 +223,9 @@ static dp_status wait_past(const exec_pipeline *p, exec_cuda_ring *r, progress *
     if (atomic_load(&p->stop) || (t && t->lost && atomic_load(t->lost)))
       return dp_fail(error, DP_RUN_FAILED, "a message was no longer waited for: the run cannot go on");
     const double waited_s = dp_clock_s() - began_s;
-    if (waited_s < 20e-6) continue;
-    if (r->ended == r->begun)
+    if (waited_s < TRAVELS_S)
+      (void)sched_yield();
+    else if (r->ended == r->begun)
       sleep_past(c, number);
     else
       dp_sleep_s(pause_s(waited_s));

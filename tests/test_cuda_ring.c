@@ -170,7 +170,6 @@ static int receive_all(exec_cuda_ring *ring) {
 
 START_TEST(what_is_sent_arrives) {
   exec_cuda_ring_name name;
-  dp_random_init(&queue.chance, 1, 1);
   exec_cuda_ring *ring = exec_cuda_ring_make(&name);
   ck_assert_ptr_nonnull(ring);
   ck_assert(name.path[0] == '/');
@@ -347,7 +346,6 @@ START_TEST(who_waits_for_the_other_side_sleeps) {
   exec_cuda_ring *ring = exec_cuda_ring_make(&name);
   sleeper s = {.ring = exec_cuda_ring_join(&name)};
   ck_assert(ring && s.ring);
-  dp_random_init(&queue.chance, 1, 1);
   dp_random_init(&other.chance, 1, 2);
   ck_assert_int_eq(pthread_create(&thread, NULL, receive_late, &s), 0);
   dp_sleep_s(0.2);
@@ -452,6 +450,14 @@ START_TEST(a_stopped_step_is_not_waited_for) {
 }
 END_TEST
 
+/* Copies that a test has left, and what its steps came to, are nothing to the next. */
+static void begin_anew(void) {
+  memset(&queue, 0, sizeof queue);
+  dp_random_init(&queue.chance, 1, 1);
+  error = (dp_error)DP_ERROR_INIT;
+  atomic_store(&p.stop, false);
+}
+
 int main(void) {
   const TTest *const tests[] = {what_is_sent_arrives,
                                 many_go_both_ways_at_once,
@@ -460,5 +466,5 @@ int main(void) {
                                 nothing_is_left_of_a_process_that_is_killed,
                                 a_lost_process_is_not_waited_for,
                                 a_stopped_step_is_not_waited_for};
-  return suite_run("cuda_ring", tests, sizeof tests / sizeof *tests, NULL, NULL, 60);
+  return suite_run("cuda_ring", tests, sizeof tests / sizeof *tests, begin_anew, NULL, 60);
 }
