@@ -344,7 +344,7 @@ static void compare_step(calibration *c, const char *profile, double step_s) {
   if (cli_efficiency_read(&c->efficiency, &unsaid) != DP_OK ||
       sim_predict(&scenario, c->efficiency, &prediction, &unsaid) != DP_OK)
     return;
-  if (fabs(prediction.metrics.step_s - step_s) > 1e-3 * step_s)
+  if (fabs(prediction.metrics.step_s - step_s) > 1e-6 * step_s)
     fprintf(stderr,
             "diffpipe: note: by %s a step takes %s, and %s were predicted of the run: the file was changed since, or "
             "something else is --set\n",
