@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "exec/device_cuda.h"
+#include "exec/device_cuda_wire.h"
 #include "exec/transport_mpi.h"
 #include "exec/watch.h"
 #include "sim/predict.h"
@@ -44,7 +44,7 @@ static exec_transport *transport;
 static exec_watch *watch;
 static sim_efficiency *efficiency;
 static dp_error error = DP_ERROR_INIT;
-static int passed, failed, at_step, fault_process = -1, fault_step;
+static int passed, failed, rings, at_step, fault_process = -1, fault_step;
 static const char *fault = "", *model = "sd15";
 static exec_pipeline *running;
 
@@ -167,6 +167,16 @@ static void train(exec_pipeline *pipeline, const sim_prediction *p, exec_transpo
   plan_timeline_free(&timeline);
 }
 
+/* Wires here that go through memory that both ends have mapped. */
+static int count_rings(exec_pipeline *p) {
+  int count = 0;
+  for (uint32_t lane = p->first_lane; lane < p->end_lane; lane++) {
+    const exec_cuda_wire *wire = exec_cuda_lanes_of(p)->wires[lane];
+    count += wire && wire->ring;
+  }
+  return count;
+}
+
 /* t: NULL, the CPU's lone worker. False: these processes cannot share it. */
 static bool run(const char *plan, const char *precision, exec_transport *t, outcome *o) {
   const exec_fixture job = {.model = model,
@@ -197,6 +207,7 @@ static bool run(const char *plan, const char *precision, exec_transport *t, outc
     must(dp_document_read(fixture_path(model, "config.json"), &config, &error));
     must(exec_pipeline_create(&p.program, &p.graph, &options, &pipeline, &error));
     running = pipeline;
+    rings = t ? count_rings(pipeline) : 0;
     must(exec_fixture_load(pipeline, &p.program, &p.graph, &weights, config.root, &error));
     train(pipeline, &p, t, o);
     exec_pipeline_free(pipeline);
@@ -223,8 +234,8 @@ static void compare(const char *plan, const char *way, bool bf16, const outcome 
     check(worst < loss_bound[bf16], line, "losses off by", worst);
     if (speaks()) {
       const double off = distance(o.count, o.gradients, one->gradients);
-      printf("%s  loss %.2e  gradients %.2e  %.1f s  %s\n", bf16 ? "bf16" : "fp32", worst, off, dp_clock_s() - began_s,
-             line);
+      printf("%s  loss %.2e  gradients %.2e  %.1f s  %d rings  %s\n", bf16 ? "bf16" : "fp32", worst, off,
+             dp_clock_s() - began_s, rings, line);
       (void)fflush(stdout);
       check(off < gradient_bound[bf16], line, "gradients off by", off);
     }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Workers on CUDA devices in several processes, on however many GPUs there are: each transport against the CPU's lone
 # worker, and what becomes of a run whose peer dies, hangs or never comes. On one GPU the processes share it; under MPS
-# they run side by side. The last line is `N parts passed, N failed`.
+# they run side by side. Rings are what a plan's messages through the host went by in process 0 (exec/device_cuda_ring.h);
+# with none of them they went through MPI. The last line is `N parts passed, N failed`.
 #
 # usage: tests/gpu/processes.sh OUTDIR [PART...]     PART: local, nccl, host, messages (host, with no memory that both have
 #                                                    mapped), hosts, faults, devices, mps; without: all but mps
