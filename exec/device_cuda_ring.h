@@ -1,6 +1,7 @@
 /* A ring of pinned memory that two processes of one host have mapped, and through which pieces of messages go from a
  * device of one to a device of the other: the sender's queue copies into a slot, the receiver's out of it, and the host's
- * threads only watch the copies and count. Internal to exec/.
+ * threads only watch the copies and count; one that has none under way sleeps until the other side wakes it. Internal to
+ * exec/.
  *
  * The sender makes it, as a file of memory without a name (memfd_create), and tells where among its own files in /proc the
  * other finds it; once that has joined, the file is closed. So it is outside /dev/shm, whose size containers limit and
@@ -30,8 +31,8 @@ typedef struct exec_cuda_ring exec_cuda_ring;
 /* Of the current device. NULL: it could not be made, or not joined. */
 exec_cuda_ring *exec_cuda_ring_make(exec_cuda_ring_name *name);
 exec_cuda_ring *exec_cuda_ring_join(const exec_cuda_ring_name *name);
-void exec_cuda_ring_hide(exec_cuda_ring *ring);                 /* the sender: nobody joins any more; NULL is fine */
-void exec_cuda_ring_close(exec_cuda_ring *ring);                /* after all copies; NULL is fine */
+void exec_cuda_ring_hide(exec_cuda_ring *ring);  /* the sender: nobody joins any more; NULL is fine */
+void exec_cuda_ring_close(exec_cuda_ring *ring); /* after all copies; NULL is fine */
 
 /* A message, in the order of both sides' calls; without bytes a word, when all before it in the queue has been done. The
  * sender's comes back when all is in the ring, the receiver's when the last copy is in its queue. DP_RUN_FAILED when the
