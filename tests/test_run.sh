@@ -117,6 +117,7 @@ evaluated() {
   "$diffpipe" run small.toml --eval >out 2>err && grep -q '^evaluation after 0 steps' out && ! [ -e run-small ]
 }
 one '--eval gives what the run gave, and writes nothing' evaluated
+one 'no step of an evaluation is recorded' refuses 'found --profile-steps with --eval' run small.toml --eval --profile-steps 3
 
 plans() {
   "$diffpipe" simulate small.toml --set plan.schedule=1f1b --set plan.microbatch_size=2 --set train.evaluate_every=0 \
