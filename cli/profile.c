@@ -116,8 +116,7 @@ static dp_status run(const cli_values *values, dp_error *error) {
   traced.folder = folder;
   dp_status status = record(values, &traced, &exit_status, error);
   if (status != DP_OK || !cli_traced_recorded(folder)) {
-    if (status == DP_OK)
-      fprintf(stderr, "diffpipe: there are no records: nothing that ran used CUDA, or see what was said above\n");
+    if (status == DP_OK) cli_traced_say_none();
     if (made) (void)rmdir(folder);
   } else {
     status = tell(folder, &how, values->slots[SLOT_JSON].given, error);

@@ -314,8 +314,9 @@ static dp_status run(const cli_values *values, dp_error *error) {
     dp_str_add_word(&word, folder);
     fprintf(stderr, "diffpipe: the records are in %s: diffpipe profile report %s\n", folder, dp_str_text(&word));
     dp_str_free(&word);
-  } else if (made) {
-    (void)rmdir(folder);
+  } else if (program) {
+    if (status == DP_OK) cli_traced_say_none();
+    if (made) (void)rmdir(folder);
   }
   free(folder);
   cli_traced_pass_on(t.exit_status, status, error);

@@ -27,6 +27,10 @@ bool cli_traced_recorded(const char *folder) {
   return found;
 }
 
+void cli_traced_say_none(void) {
+  fprintf(stderr, "diffpipe: there are no records: nothing that ran used CUDA, or see what was said above\n");
+}
+
 static dp_status make_new(char *name, size_t size, dp_error *error) {
   for (int i = 1; i < 10000; i++) {
     (void)snprintf(name, size, "profile-%d", i);

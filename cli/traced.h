@@ -25,6 +25,7 @@ typedef struct cli_traced {
 dp_status cli_traced_folder(const char *given, char **folder, bool *made, dp_error *error);
 
 bool cli_traced_recorded(const char *folder); /* whether it holds records */
+void cli_traced_say_none(void);               /* on stderr: that it has none, and why that may be */
 
 /* `arguments`: the program, found by PATH, and its arguments. DP_BAD_INPUT where it cannot be run, DP_UNSUPPORTED where
  * the library to load is missing. Call it once in a process. */

@@ -205,7 +205,8 @@ static dp_status read_named(prof_tail *t, const char *name, dp_error *error) {
   if (!f) return dp_fail_memory(error);
   if (f->done) return DP_OK;
   const int from = open(f->path, O_RDONLY | O_CLOEXEC);
-  if (from < 0) return DP_OK; /* it was rotated away just now */
+  if (from < 0 && errno == ENOENT) return DP_OK; /* it was rotated away just now */
+  if (from < 0) return dp_fail(error, DP_BAD_INPUT, "%s: cannot be read: %s", f->path, strerror(errno));
   const dp_status status = read_file(t, f, from, error);
   (void)close(from);
   return status;

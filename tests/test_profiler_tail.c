@@ -175,6 +175,12 @@ START_TEST(what_is_wrong) {
   (void)snprintf(expected, sizeof expected, "./a.dpr: offset %zu: kind of a block: found 7, allowed: 1 to 6", at);
   ck_assert_str_eq(error.text, expected);
   prof_tail_free(tail);
+  ck_assert_int_eq(unlink("a.dpr"), 0);
+  ck_assert_int_eq(symlink("a.dpr", "a.dpr"), 0);
+  tail = open_tail();
+  ck_assert_int_eq(prof_tail_read(tail, &s, &error), DP_BAD_INPUT);
+  ck_assert_ptr_nonnull(strstr(error.text, "./a.dpr: cannot be read: "));
+  prof_tail_free(tail);
   prof_tail_free(NULL);
 }
 END_TEST

@@ -113,6 +113,7 @@ watched() { # its last look sees all, and its exit status comes back
   says 3 'the records are in .*/records: ' "$diffpipe" top -o records -- "$program" 30 _exit 1500 && grep -q 'of 30); 0:0 ' out
 }
 one "a program that is watched" watched
+one "one that does not use CUDA" says 0 'nothing that ran used CUDA' "$diffpipe" top -o none -- true
 
 # ---- a run that records itself ----
 
