@@ -83,6 +83,31 @@ static void add_steps(dp_str *text, const prof_summary *summary) {
                 summary->step_count);
 }
 
+static bool all_ended(const prof_session *session) {
+  for (size_t i = 0; i < session->processes.count; i++)
+    if (!session->processes.items[i].ended) return false;
+  return session->processes.count > 0;
+}
+
+/* A process that was killed closes no file, and one that hangs writes none. */
+static void add_age(dp_str *text, const prof_session *session) {
+  enum { PATIENCE_S = 10 }; /* records are written twice a second */
+  int64_t last_ns = 0;
+  if (all_ended(session)) return;
+  for (size_t i = 0; i < session->records.count; i++)
+    if (session->records.items[i].end_ns > last_ns) last_ns = session->records.items[i].end_ns;
+  const double age_s = difftime(time(NULL), (time_t)(last_ns / 1000000000));
+  if (last_ns == 0 || age_s <= PATIENCE_S) return;
+  const bool minutes = age_s >= 120, hours = age_s >= 7200;
+  dp_str_addf(text, "; nothing new for %.0f %s",
+              age_s / (hours     ? 3600
+                       : minutes ? 60
+                                 : 1),
+              hours     ? "h"
+              : minutes ? "min"
+                        : "s");
+}
+
 /* The largest of them that were not taken yet; PROF_CLASS_COUNT: none is left. */
 static int next_class(const prof_summary *summary, bool *taken) {
   int best = PROF_CLASS_COUNT;
@@ -112,6 +137,7 @@ static void add_line(dp_str *text, const top *t, const cli_recorded *p) {
     if (c == PROF_CLASS_COUNT) break;
     dp_str_addf(text, "%s %s %.0f %%", i ? "," : ";", prof_class_names[c], 100 * p->summary.classes[c].share);
   }
+  add_age(text, &p->session);
   dp_str_add(text, "\n");
 }
 
@@ -182,6 +208,7 @@ static bool add_screen(dp_str *text, const top *t, const cli_recorded *p) {
   add_time(text);
   dp_str_addf(text, "  %s: processes %zu, not ended %zu\n", t->folder, p->session.processes.count, running);
   add_steps(text, &p->summary);
+  add_age(text, &p->session);
   dp_str_add(text, "\n\n");
   report_table_print(&devices, size.ws_col, text);
   dp_str_add(text, "\n");
@@ -195,12 +222,6 @@ static bool add_screen(dp_str *text, const top *t, const cli_recorded *p) {
 }
 
 /* ---- one look ---- */
-
-static bool all_ended(const prof_session *session) {
-  for (size_t i = 0; i < session->processes.count; i++)
-    if (!session->processes.items[i].ended) return false;
-  return session->processes.count > 0;
-}
 
 static dp_status show(const top *t, const cli_recorded *p, dp_error *error) {
   dp_str text = {0};

@@ -123,6 +123,8 @@ fits() {
     grep -q 'nccl' "$scratch/out" && [ "$(on_terminal 40 dumb)" -eq 1 ] || { cat "$scratch/out"; return 1; }
 }
 one "a small terminal" fits
+aged() { "$diffpipe" top "$kept" --count 1 >"$scratch/out" && grep -qE '; nothing new for [0-9]+ h$' "$scratch/out" || { cat "$scratch/out"; return 1; }; }
+one "a process that closed no file and writes nothing" aged
 one "a broken header" broken '\.dpr: offset 0: checksum of the header' 60
 one "a broken block" broken '\.dpr: offset [0-9]+: ' 300
 one "no rules" refuses 'none\.toml: ' profile report "$kept" --classes "$scratch/none.toml"
