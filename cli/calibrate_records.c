@@ -128,9 +128,9 @@ static dp_status set_links(const reading *r, plan_profile *profile) {
   const prof_links *links = &r->found->links;
   for (int way = 0; way < PROF_WAY_NCCL; way++) {
     const plan_profile_points *points = &links->ways[way].points;
-    plan_profile_link link = link_of(r, (prof_way)way);
     dp_status status = DP_OK;
-    if (points->count == 0) continue;
+    if (points->count == 0) continue; /* of one GPU there is no way to another */
+    plan_profile_link link = link_of(r, (prof_way)way);
     for (size_t i = 0; i < points->count && status == DP_OK; i++)
       if (!dp_array_push(&link.points, points->items[i])) status = dp_fail_memory(r->error);
     if (status == DP_OK) status = plan_profile_set_link(profile, &link, r->error);

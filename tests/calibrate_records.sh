@@ -6,8 +6,9 @@ set -uo pipefail
 . "${SRCDIR:?the source tree}/tests/lib.sh" || exit 1
 cd "$scratch" || exit 1
 make=${BUILDDIR:?the build tree}/tests/make_records
-mkdir records one none
-"$make" records "NVIDIA H200" nvjet_hsh_128x256 100 first copies && "$make" one "NVIDIA H200" nvjet_hsh_128x256 3 || exit 1
+mkdir records uploads one none
+"$make" records "NVIDIA H200" nvjet_hsh_128x256 100 first copies && "$make" one "NVIDIA H200" nvjet_hsh_128x256 3 &&
+  "$make" uploads "NVIDIA H200" nvjet_hsh_128x256 30 first uploads || exit 1
 
 scenario() { # FILE MODEL COUNT STAGES
   printf 'format = "diffpipe-scenario"\nversion = 1\nname = "two cards"\n[model]\nconfig = "%s"\nheight = 64\nwidth = 64\ntext_tokens = 7\n' \
@@ -67,10 +68,17 @@ added() {
     grep -q '"way": "local"' more.json && cmp <(sed '1,/"sums"/d' links.json) <(sed '1,/"sums"/d' more.json)
 }
 
+# GPUs that copied nothing to each other: the cluster needs no second one
+alone() {
+  "$diffpipe" calibrate single.toml --from uploads --out uploads.json --json >said.json 2>talk.txt && [ ! -s talk.txt ] || { cat talk.txt; return 1; }
+  same_way "to the device" 10e-6 50e9 20e-6 40e9 && grep -q '"way": "to-device"' uploads.json && ! grep -q '"way": "local"' uploads.json
+}
+
 as_run() { "$diffpipe" calibrate two.toml --backend cuda --from records --out cuda.json >said.txt && grep -q '"implementation": "cuda"' cuda.json; }
 
 one "links come of records" learn
 one "links for runs of our own" as_run
+one "links of one GPU" alone
 one "and are told" told
 one "a profile of links alone is read" read_by_all
 one "links are added to a profile" added

@@ -1,14 +1,15 @@
 /* Records of a program that never was, for the commands that read them:
  *
- *   make_records FOLDER DEVICE KERNEL STEPS [HOST [copies]]
+ *   make_records FOLDER DEVICE KERNEL STEPS [HOST [copies|uploads]]
  *
  * A step: three launches ahead of a kernel of 20 us, of KERNEL of 50 us and of the optimizer of 10 us, for which the host
  * then waits. With HOST there is a second process of that host, and a collective of 30 us beside KERNEL in both. With
  * copies there are in each step, by themselves and beside a kernel of 100 us that they slow by a quarter, those to the
  * device (10 us and 50 GB/s, beside compute 20 us and 40 GB/s) and to the other GPU (20 us and 200 GB/s, 25 and 100) of 1,
- * 2, 4 or 8 MiB, and that kernel by itself. */
+ * 2, 4 or 8 MiB, and that kernel by itself; with uploads of these only those to the device. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "profiler/writer.h"
 
@@ -59,13 +60,13 @@ static void add_work(run *r, const char *name, prof_copy way, int64_t start_ns, 
                         .grid = {8, 1, 1}});
 }
 
-static void copies(run *r, int step) {
+static void copies(run *r, int step, int way_count) {
   static const struct {
     prof_copy way;
     double alone[2], beside[2];
   } ways[] = {{PROF_COPY_TO_DEVICE, {10e-6, 50e9}, {20e-6, 40e9}}, {PROF_COPY_PEER, {20e-6, 200e9}, {25e-6, 100e9}}};
   const double bytes = (double)(1 << (20 + step % 4));
-  for (int w = 0; w < 2; w++) {
+  for (int w = 0; w < way_count; w++) {
     add_work(r, NULL, ways[w].way, r->now_ns, ways[w].alone[0] + bytes / ways[w].alone[1], (uint64_t)bytes);
     add_work(r, "slowed_kernel", 0, r->now_ns + 1000000, 100e-6, 0);
     const double seconds = ways[w].beside[0] + bytes / ways[w].beside[1];
@@ -90,7 +91,7 @@ static void step(run *r, const char *kernel, bool communicates) {
   r->now_ns = t + 85000;
 }
 
-static int write_process(char **argv, const char *host, int rank, bool communicates, bool copying) {
+static int write_process(char **argv, const char *host, int rank, bool communicates, int ways) {
   const int64_t start_ns = 1000000000;
   prof_header header = {.pid = 5000 + rank, .rank = rank, .realtime_ns = start_ns, .clock_ns = start_ns};
   run r = {.now_ns = start_ns};
@@ -103,7 +104,7 @@ static int write_process(char **argv, const char *host, int rank, bool communica
   }
   prof_writer_device(r.writer, 0, argv[2], 132, 150109945856u);
   for (long i = strtol(argv[4], NULL, 10); i > 0; i--) {
-    if (copying) copies(&r, (int)i);
+    copies(&r, (int)i, ways);
     step(&r, argv[3], communicates);
   }
   prof_writer_close(r.writer);
@@ -113,10 +114,11 @@ static int write_process(char **argv, const char *host, int rank, bool communica
 
 int main(int argc, char **argv) {
   if (argc < 5) {
-    fprintf(stderr, "make_records FOLDER DEVICE KERNEL STEPS [HOST [copies]]\n");
+    fprintf(stderr, "make_records FOLDER DEVICE KERNEL STEPS [HOST [copies|uploads]]\n");
     return 2;
   }
   const bool two = argc > 5;
-  const int status = write_process(argv, "first", 0, two, argc > 6);
-  return status || !two ? status : write_process(argv, argv[5], 1, true, argc > 6);
+  const int ways = argc < 7 ? 0 : strcmp(argv[6], "uploads") == 0 ? 1 : 2;
+  const int status = write_process(argv, "first", 0, two, ways);
+  return status || !two ? status : write_process(argv, argv[5], 1, true, ways);
 }
