@@ -20,8 +20,8 @@ static const cli_option options[] = {
     {.name = "kernels",
      .type = CLI_INTEGER,
      .argument = "N",
-     .help = "so many of the kernels that took longest",
-     .fallback = "10",
+     .help = "list the N kernels that took longest",
+     .fallback = "default 10",
      .slot = SLOT_KERNELS,
      .min = 0,
      .max = 100000},
@@ -142,6 +142,27 @@ static dp_status print_kernels(const cli_recorded *p, FILE *out, dp_error *error
   return cli_table_finish(&table, out, error);
 }
 
+static dp_status print_copies(const cli_recorded *p, FILE *out, dp_error *error) {
+  static const char *const heads[] = {"copies", "count", "sum", "bytes", "GB/s", NULL};
+  report_table table = {.title = NULL};
+  report_table_title(&table, "Copies (GB = 10^9 bytes)");
+  cli_columns(&table, heads);
+  for (int c = 0; c < PROF_COPY_END; c++) {
+    const prof_copy_row *row = &p->summary.copies[c];
+    char text[32];
+    if (row->count == 0) continue;
+    report_table_row(&table, false);
+    report_table_cell(&table, "%s", prof_copy_name(c));
+    report_table_cell(&table, "%" PRIu64, row->count);
+    cli_cell_seconds(&table, row->sum_s);
+    report_table_cell(&table, "%s", dp_format_bytes((double)row->bytes, text));
+    report_table_cell(&table, "%.4g", row->sum_s > 0 ? 1e-9 * (double)row->bytes / row->sum_s : 0);
+  }
+  if (report_table_rows(&table) > 0) return cli_table_finish(&table, out, error);
+  report_table_free(&table);
+  return DP_OK;
+}
+
 static dp_status print_devices(const cli_recorded *p, FILE *out, dp_error *error) {
   static const char *const heads[] = {"device",     "time", "compute",    "NCCL alone", "copies alone",
                                       "host-bound", "data", "other idle", NULL};
@@ -205,6 +226,7 @@ dp_status cli_profile_print(const cli_recorded *p, FILE *out, dp_error *error) {
   DP_TRY(print_steps(p, out, error));
   DP_TRY(print_classes(p, out, error));
   DP_TRY(print_kernels(p, out, error));
+  DP_TRY(print_copies(p, out, error));
   DP_TRY(print_devices(p, out, error));
   return print_gaps(p, out, error);
 }

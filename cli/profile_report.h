@@ -11,20 +11,21 @@
 #include "reports/table.h"
 
 /* Rows that these commands share; `at`: the slot. */
-#define CLI_OPTION_STEPS_FROM(at)                                                                 \
-  {                                                                                               \
-    .name = "steps-from", .type = CLI_STRING, .argument = "nvtx:NAME",                            \
-    .help = "steps are that NVTX range; or auto: found", .fallback = "default auto", .slot = (at) \
+#define CLI_OPTION_STEPS_FROM(at)                                                                       \
+  {                                                                                                     \
+    .name = "steps-from", .type = CLI_STRING, .argument = "nvtx:NAME",                                  \
+    .help = "take that NVTX range for steps; auto: find them", .fallback = "default auto", .slot = (at) \
   }
 #define CLI_OPTION_CLASSES(at)                                                                             \
   {                                                                                                        \
     .name = "classes", .type = CLI_STRING, .argument = "FILE", .help = "rules for the classes of kernels", \
     .fallback = "default catalogue/kernels.toml", .slot = (at)                                             \
   }
-#define CLI_OPTION_AWAY(at)                                                                                         \
-  {                                                                                                                 \
-    .name = "away-us", .type = CLI_INTEGER, .argument = "N", .help = "idle is data's after so long without a call", \
-    .fallback = "default 1000", .slot = (at), .min = 1, .max = 1000000000                                           \
+#define CLI_OPTION_AWAY(at)                                                                                   \
+  {                                                                                                           \
+    .name = "away-us", .type = CLI_INTEGER, .argument = "N",                                                  \
+    .help = "idle counts as data's after N us without a CUDA call", .fallback = "default 1000", .slot = (at), \
+    .min = 1, .max = 1000000000                                                                               \
   }
 #define CLI_OPTION_TRACE(at)                                                     \
   {                                                                              \

@@ -127,5 +127,8 @@ aged() { "$diffpipe" top "$kept" --count 1 >"$scratch/out" && grep -qE '; nothin
 one "a process that closed no file and writes nothing" aged
 one "a broken header" broken '\.dpr: offset 0: checksum of the header' 60
 one "a broken block" broken '\.dpr: offset [0-9]+: ' 300
+made copied "NVIDIA H200" nvjet_sm90_tst_128x128 8 second copies
+copies_told() { "$diffpipe" profile report "$scratch/copied" >"$scratch/out" && grep -qE '^  peer +32 +[0-9.]+ ms +[0-9.]+ MB +[0-9.]+$' "$scratch/out" || { cat "$scratch/out"; return 1; }; }
+one "copies by direction" copies_told
 one "no rules" refuses 'none\.toml: ' profile report "$kept" --classes "$scratch/none.toml"
 finish
