@@ -201,6 +201,9 @@ static dp_status run_scenario(const cli_values *values, const cli_run_source *so
 static dp_status read_and_run(const cli_values *values, cli_processes *processes, dp_error *error) {
   if (values->slots[SLOT_OUT].given && !values->slots[SLOT_OUT].string[0])
     return dp_fail(error, DP_BAD_INPUT, "run: --out: found \"\", allowed: a folder");
+  if (given(values, SLOT_EVAL) && given(values, SLOT_PROFILE_STEPS))
+    return dp_fail(error, DP_BAD_INPUT,
+                   "run: found --profile-steps with --eval, allowed: without, for no step is trained");
   cli_run_source source;
   plan_scenario scenario;
   DP_TRY(cli_run_source_of(values, &source, error));
@@ -215,9 +218,6 @@ static dp_status read_and_run(const cli_values *values, cli_processes *processes
 
 static dp_status run_command(const cli_values *values, dp_error *error) {
   cli_processes processes;
-  if (given(values, SLOT_EVAL) && given(values, SLOT_PROFILE_STEPS))
-    return dp_fail(error, DP_BAD_INPUT,
-                   "run: found --profile-steps with --eval, allowed: without, for no step is trained");
   DP_TRY(cli_processes_begin(&processes, error));
   return cli_processes_end(&processes, read_and_run(values, &processes, error), error);
 }
