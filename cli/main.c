@@ -56,6 +56,7 @@ static int fail_in(const cli_command *family, const char *given) {
   int count = 0;
   for (; family->commands[count] && count < MOST; count++)
     names[count] = family->commands[count]->name + strlen(family->name) + 1;
+  if (family->run && count < MOST) names[count++] = family->arguments; /* what it is by itself */
   (void)snprintf(lead, sizeof lead, "%s: unknown command ", family->name);
   dp_error error = DP_ERROR_INIT;
   return fail(&error, cli_fail_name(lead, given, names, count, "", &error));

@@ -45,6 +45,7 @@ one "steps of a range" same diff ranges.txt --steps-from nvtx:step
 one "no such range" refuses 'steps: found no NVTX range "stepp", allowed: one that was recorded: "step"' profile report "$kept" --steps-from nvtx:stepp
 one "no way to find steps" refuses 'steps-from: found "marks", allowed: nvtx:NAME, auto' profile report "$kept" --steps-from marks
 one "two ways to print" refuses 'found --csv and --json' profile report "$kept" --csv --json
+one "a program without --" refuses 'profile: unknown command "python", allowed: report, \[OPTION\]\.\.\. -- PROGRAM' profile python train.py
 one "no folder" refuses 'No such file or directory, allowed: a folder of records' profile report "$scratch/none"
 one "a folder of something else" refuses 'found no file of records' profile report "$scratch"
 # the same run on other clusters: tests/profiler/whatif.*
