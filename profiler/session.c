@@ -272,6 +272,13 @@ static dp_status find_process(reader *r, const prof_header *header) {
   if (p == UINT16_MAX) return wrong(r, "processes", p, "65535 at most");
   if (p == session->processes.count && !dp_array_push(&session->processes, ((prof_process){.header = *header})))
     return dp_fail_memory(r->error);
+  const uint64_t file = (uint64_t)p << 32 | header->file;
+  for (size_t i = 0; i < session->files.count; i++)
+    if (session->files.items[i] == file)
+      return dp_fail(r->error, DP_BAD_INPUT,
+                     "%s: offset 0: found a copy of file %u of process %d on %s, allowed: each once", r->name,
+                     header->file, (int)header->pid, header->host);
+  if (!dp_array_push(&session->files, file)) return dp_fail_memory(r->error);
   session->processes.items[p].files++;
   r->process = (uint16_t)p;
   return DP_OK;
@@ -444,6 +451,7 @@ void prof_session_free(prof_session *session) {
   dp_array_free(&session->devices);
   dp_array_free(&session->records);
   dp_array_free(&session->names);
+  dp_array_free(&session->files);
   free(session->slots);
   *session = (prof_session){.slots = NULL};
 }

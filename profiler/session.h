@@ -40,6 +40,7 @@ typedef struct prof_session {
   DP_ARRAY(const char *) names;     /* [0] is "" */
   uint32_t *slots;                  /* of the names by their hash */
   size_t slot_count;
+  DP_ARRAY(uint64_t) files; /* that were added: process, as they came, and number */
 } prof_session;
 
 /* Adds the bytes of a file; `name` stands in for its path in errors. After a failure the session can only be freed. */

@@ -127,6 +127,9 @@ one "a small terminal" fits
 aged() { "$diffpipe" top "$kept" --count 1 >"$scratch/out" && grep -qE '; nothing new for [0-9]+ h$' "$scratch/out" || { cat "$scratch/out"; return 1; }; }
 one "a process that closed no file and writes nothing" aged
 one "a broken header" broken '\.dpr: offset 0: checksum of the header' 60
+copied() { mkdir "$scratch/twice" && cp "$kept"/*.dpr "$scratch/twice" && cp "$kept"/*4001*.dpr "$scratch/twice/again.dpr"; }
+copied
+one "the same file twice" refuses 'found a copy of file 0 of process 4001 on host, allowed: each once' profile report "$scratch/twice"
 one "a broken block" broken '\.dpr: offset [0-9]+: ' 300
 made copied "NVIDIA H200" nvjet_sm90_tst_128x128 8 second copies
 copies_told() { "$diffpipe" profile report "$scratch/copied" >"$scratch/out" && grep -qE '^  peer +32 +[0-9.]+ ms +[0-9.]+ MB +[0-9.]+$' "$scratch/out" || { cat "$scratch/out"; return 1; }; }
