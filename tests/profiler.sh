@@ -119,7 +119,8 @@ on_terminal() { # ROWS [TERM]: lines that a look at it takes, of such a terminal
   TERM=${2:-xterm} script -qec "stty rows $1 cols 80; '$diffpipe' top '$kept' --count 1" /dev/null </dev/null >"$scratch/out" || return 1
   wc -l <"$scratch/out"
 }
-fits() {
+fits() { # where there are terminals
+  script -qec true /dev/null </dev/null >/dev/null 2>&1 || return 0
   [ "$(on_terminal 10)" -eq 9 ] && grep -q 'attention' "$scratch/out" && ! grep -q 'nccl' "$scratch/out" && [ "$(on_terminal 40)" -eq 13 ] &&
     grep -q 'nccl' "$scratch/out" && [ "$(on_terminal 40 dumb)" -eq 1 ] || { cat "$scratch/out"; return 1; }
 }
