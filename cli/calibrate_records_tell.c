@@ -4,6 +4,7 @@
 
 #include "base/schema.h"
 #include "cli/calibrate_records.h"
+#include "cli/calibrate_tell.h"
 #include "cli/json.h"
 #include "cli/profile_report.h"
 
@@ -71,7 +72,7 @@ static dp_status print(const cli_records_found *found, const plan_profile *profi
          plan_profile_has_work(profile) ? "what work takes stays as the profile had it"
                                         : "there are no times of ops, and no efficiency; they are by the catalogue's "
                                           "curves");
-  printf("\n  diffpipe simulate %s --profile %s\n", scenario, path);
+  cli_calibrate_tell_next(path, scenario);
   return DP_OK;
 }
 
@@ -96,12 +97,13 @@ static json_t *way_json(const prof_link *link, const char *name) {
 static dp_status print_json(const cli_records_found *found, const plan_profile *profile, const char *path,
                             dp_error *error) {
   const prof_links *links = &found->links;
-  json_t *root = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:f, s:I, s:f, s:I, s:[]}", "profile", path,
-                           "device", profile->device, "processor", found->device, "devices", (json_int_t)found->devices,
-                           "processes", (json_int_t)found->processes, "lost", (json_int_t)found->lost, "peak_bytes",
-                           (json_int_t)found->peak_bytes, "has_work", (int)plan_profile_has_work(profile), "launch_s",
-                           links->launch_s, "launches", (json_int_t)links->launches, "launch_error",
-                           links->launch_error, "launches_aside", (json_int_t)links->launches_aside, "ways");
+  json_t *root =
+      json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:f, s:I, s:f, s:I, s:[]}", "profile", cli_json_text(path),
+                "device", profile->device, "processor", found->device, "devices", (json_int_t)found->devices,
+                "processes", (json_int_t)found->processes, "lost", (json_int_t)found->lost, "peak_bytes",
+                (json_int_t)found->peak_bytes, "has_work", (int)plan_profile_has_work(profile), "launch_s",
+                links->launch_s, "launches", (json_int_t)links->launches, "launch_error", links->launch_error,
+                "launches_aside", (json_int_t)links->launches_aside, "ways");
   bool done = root != NULL;
   for (int way = 0; done && way < PROF_WAY_COUNT; way++)
     if (links->ways[way].count)

@@ -7,15 +7,24 @@
 #include "base/schema.h"
 #include "cli/json.h"
 
+void cli_calibrate_tell_next(const char *path, const char *scenario) {
+  dp_str line = {0};
+  dp_str_add_word(&line, scenario);
+  dp_str_add(&line, " --profile ");
+  dp_str_add_word(&line, path);
+  if (!line.failed) printf("\n  diffpipe simulate %s\n", dp_str_text(&line));
+  dp_str_free(&line);
+}
+
 /* ---- a processor ---- */
 
 dp_status cli_calibrate_tell_ops_json(const plan_profile *profile, const char *path, dp_error *error) {
   json_t *root = json_pack(
-      "{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f}", "profile", path,
-      "measurements", (json_int_t)profile->ops.count, "held_out", (json_int_t)profile->held_out, "held_out_error",
-      profile->held_out_error, "repeat_error", profile->repeat_error, "device", profile->device, "processor",
-      profile->processor, "cores", (json_int_t)profile->cores, "threads", (json_int_t)profile->threads, "workers",
-      (json_int_t)profile->workers, "gemm", profile->gemm, "optimizer_s_per_parameter",
+      "{s:o, s:I, s:I, s:f, s:f, s:s, s:s, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f}", "profile",
+      cli_json_text(path), "measurements", (json_int_t)profile->ops.count, "held_out", (json_int_t)profile->held_out,
+      "held_out_error", profile->held_out_error, "repeat_error", profile->repeat_error, "device", profile->device,
+      "processor", profile->processor, "cores", (json_int_t)profile->cores, "threads", (json_int_t)profile->threads,
+      "workers", (json_int_t)profile->workers, "gemm", profile->gemm, "optimizer_s_per_parameter",
       profile->optimizer_s_per_parameter, "norm_s_per_parameter", profile->norm_s_per_parameter, "instruction_s",
       profile->instruction_s, "handover_s", profile->handover_s, "step_s", profile->step_s);
   if (!root) return dp_fail_memory(error);
@@ -51,7 +60,7 @@ void cli_calibrate_tell_ops(const plan_profile *profile, const char *path, const
   printf("  instruction %s beside its ops\n", dp_format_seconds(profile->instruction_s, figure));
   printf("  hand-over   %s beside a transfer's copy\n", dp_format_seconds(profile->handover_s, figure));
   print_classes(profile);
-  printf("\n  diffpipe simulate %s --profile %s\n", scenario, path);
+  cli_calibrate_tell_next(path, scenario);
 }
 
 /* ---- a GPU ---- */
@@ -76,12 +85,13 @@ static bool add_links(json_t *root, const plan_profile *profile) {
 
 dp_status cli_calibrate_tell_units_json(const plan_profile *profile, const exec_units_took *took, const char *path,
                                         dp_error *error) {
-  json_t *root = json_pack("{s:s, s:i, s:f, s:f, s:I, s:I, s:f, s:f, s:f, s:s, s:s, s:s, s:s, s:[]}", "profile", path,
-                           "programs", took->programs, "made_s", took->made_s, "measured_s", took->measured_s,
-                           "measurements", (json_int_t)profile->units.count, "held_out", (json_int_t)profile->held_out,
-                           "held_out_error", profile->held_out_error, "repeat_error", profile->repeat_error,
-                           "links_error", profile->links_error, "device", profile->device, "processor",
-                           profile->processor, "driver", profile->driver, "libraries", profile->libraries, "parts");
+  json_t *root =
+      json_pack("{s:o, s:i, s:f, s:f, s:I, s:I, s:f, s:f, s:f, s:s, s:s, s:s, s:s, s:[]}", "profile",
+                cli_json_text(path), "programs", took->programs, "made_s", took->made_s, "measured_s", took->measured_s,
+                "measurements", (json_int_t)profile->units.count, "held_out", (json_int_t)profile->held_out,
+                "held_out_error", profile->held_out_error, "repeat_error", profile->repeat_error, "links_error",
+                profile->links_error, "device", profile->device, "processor", profile->processor, "driver",
+                profile->driver, "libraries", profile->libraries, "parts");
   json_t *list = root ? json_object_get(root, "parts") : NULL;
   for (size_t i = 0; list && i < profile->parts.count; i++) {
     const plan_profile_part *part = &profile->parts.items[i];
@@ -186,7 +196,7 @@ void cli_calibrate_tell_units(const plan_profile *profile, const exec_units_took
   }
   print_links(profile);
   print_links_apart(profile);
-  printf("\n  diffpipe simulate %s --profile %s\n", scenario, path);
+  cli_calibrate_tell_next(path, scenario);
 }
 
 /* ---- a run ---- */
@@ -198,7 +208,7 @@ dp_status cli_calibrate_tell_factors(const plan_profile_factors *factors, const 
            factors->backward, factors->optimizer);
     return DP_OK;
   }
-  json_t *root = json_pack("{s:s, s:f, s:f, s:f}", "profile", path, "forward_factor", factors->forward,
+  json_t *root = json_pack("{s:o, s:f, s:f, s:f}", "profile", cli_json_text(path), "forward_factor", factors->forward,
                            "backward_factor", factors->backward, "optimizer_factor", factors->optimizer);
   if (!root) return dp_fail_memory(error);
   const dp_status status = cli_json_print(root, error);
@@ -234,13 +244,13 @@ dp_status cli_calibrate_tell_run(const plan_profile *profile, const cli_run_told
   }
   double beside[2];
   find_beside(profile, part->sms, beside);
-  json_t *root =
-      json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f, s:s}", "profile", path, "measurements",
-                (json_int_t)profile->units.count, "beside_forward_factor", beside[0], "beside_backward_factor",
-                beside[1], "recorded_share", told->recorded_share, "units_error", told->units_error, "units_kept_aside",
-                (json_int_t)told->units_aside, "held_out", (json_int_t)profile->held_out, "held_out_error",
-                profile->held_out_error, "optimizer_s_per_parameter", part->optimizer_s_per_parameter, "instruction_s",
-                part->instruction_s, "outliers", dp_str_text(&told->outliers));
+  json_t *root = json_pack("{s:o, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f, s:s}", "profile",
+                           cli_json_text(path), "measurements", (json_int_t)profile->units.count,
+                           "beside_forward_factor", beside[0], "beside_backward_factor", beside[1], "recorded_share",
+                           told->recorded_share, "units_error", told->units_error, "units_kept_aside",
+                           (json_int_t)told->units_aside, "held_out", (json_int_t)profile->held_out, "held_out_error",
+                           profile->held_out_error, "optimizer_s_per_parameter", part->optimizer_s_per_parameter,
+                           "instruction_s", part->instruction_s, "outliers", dp_str_text(&told->outliers));
   if (!root || !add_links(root, profile)) {
     json_decref(root);
     return dp_fail_memory(error);

@@ -16,5 +16,7 @@ void cli_calibrate_tell_units(const plan_profile *profile, const exec_units_took
 dp_status cli_calibrate_tell_factors(const plan_profile_factors *factors, const char *path, bool json, dp_error *error);
 dp_status cli_calibrate_tell_run(const plan_profile *profile, const cli_run_told *told, const char *path, bool json,
                                  dp_error *error);
+/* The command that predicts with it, as a shell takes it. */
+void cli_calibrate_tell_next(const char *path, const char *scenario);
 
 #endif

@@ -2,6 +2,18 @@
 
 #include <stdio.h>
 
+#include "base/arena.h"
+#include "base/str.h"
+
+json_t *cli_json_text(const char *text) {
+  dp_arena arena = {0};
+  char *copy = dp_arena_strdup(&arena, text);
+  if (copy) dp_text_clean(copy);
+  json_t *made = copy ? json_string(copy) : NULL;
+  dp_arena_free(&arena);
+  return made;
+}
+
 bool cli_json_put(json_t *object, const char *key, json_t *value) {
   return json_object_set_new(object, key, value) == 0;
 }

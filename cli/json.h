@@ -8,6 +8,8 @@
 #include "base/status.h"
 #include "sim/tune.h"
 
+/* Of a text that may be no UTF-8, as a folder's name: ? stands for each byte that is not. NULL: no memory. */
+json_t *cli_json_text(const char *text);
 /* Sets object.key and takes over `value`; false when there was no memory for either. */
 bool cli_json_put(json_t *object, const char *key, json_t *value);
 

@@ -155,7 +155,7 @@ dp_status cli_run_log_evaluation(cli_run_log *log, int64_t step, const exec_eval
 
 dp_status cli_run_log_event(cli_run_log *log, int64_t step, const char *event, const char *path, dp_error *error) {
   json_t *row = json_pack("{sI ss}", "step", (json_int_t)step, "event", event);
-  if (row && path && !cli_json_put(row, "path", json_string(path))) {
+  if (row && path && !cli_json_put(row, "path", cli_json_text(path))) {
     json_decref(row);
     row = NULL;
   }

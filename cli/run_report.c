@@ -193,8 +193,8 @@ dp_status cli_run_print_json(const cli_run_told *told, dp_error *error) {
   json_t *root = json_pack("{ss si ss sI sI sb}", "format", "diffpipe-run", "version", 1, "scenario", told->name,
                            "steps", (json_int_t)told->steps, "resumed_from", (json_int_t)told->first_step,
                            "interrupted", (int)told->interrupted);
-  bool done = root && cli_json_put(root, "folder", told->folder ? json_string(told->folder) : json_null()) &&
-              cli_json_put(root, "checkpoint", told->checkpoint[0] ? json_string(told->checkpoint) : json_null()) &&
+  bool done = root && cli_json_put(root, "folder", told->folder ? cli_json_text(told->folder) : json_null()) &&
+              cli_json_put(root, "checkpoint", told->checkpoint[0] ? cli_json_text(told->checkpoint) : json_null()) &&
               cli_json_put(root, "loss", report_json_numbers(told->log->losses.items, told->log->losses.count)) &&
               cli_json_put(root, "evaluations", json_incref(told->log->evaluations)) &&
               cli_json_put(root, "psnr", told->log->psnr ? json_incref(told->log->psnr) : json_null());

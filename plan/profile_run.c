@@ -84,7 +84,7 @@ static dp_status middle_of_class(fit *f, const plan_lane *lane, uint32_t class_i
   for (uint32_t i = lane->first; f->outliers && i < lane->first + lane->count; i++) {
     if (f->program->instructions[i].class_id != class_id || alone_s(f, i) <= PLAN_PROFILE_OUTLIER * *seconds) continue;
     if (f->told++ < PLAN_PROFILE_OUTLIERS)
-      dp_str_addf(f->outliers, "%s took %.3g ms, the middle of its class %.3g\n",
+      dp_str_addf(f->outliers, "%s took %.3g ms, the middle of its class %.3g ms\n",
                   plan_instruction_show(f->program, i, text), 1e3 * span_s(f, i),
                   1e3 * *seconds * plan_profile_beside_stretch(&f->beside, f->program, i));
   }

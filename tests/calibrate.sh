@@ -131,6 +131,12 @@ one "a search takes it" search
 one "the line of a search's best plan repeats it" repeat
 one "a run corrects it" correct
 one "a profile comes of a run" learn
+latin() { # names are bytes, and JSON is UTF-8
+  local name=$'\xe9.json'
+  "$diffpipe" calibrate "$unet" --set data.path="$PWD/demo" --from run --out "$name" --json >said.json 2>talk.txt && grep -q '"profile": "?.json"' said.json &&
+    mv "$name" latin.json || { cat talk.txt; return 1; }
+}
+one "a name that is no UTF-8" latin
 one "a profile comes of a run that could not tell units apart" as_one
 one "a profile comes of a run whose units were not recorded" unrecorded
 one "a profile of a run needs its plan" refuses 'timeline.json:[0-9]+: calibrate: found instruction [0-9]+, which the scenario.s plan does not have so' calibrate "$unet" --from run --set plan.stages=1

@@ -117,6 +117,11 @@ evaluated() {
   "$diffpipe" run small.toml --eval >out 2>err && grep -q '^evaluation after 0 steps' out && ! [ -e run-small ]
 }
 one '--eval gives what the run gave, and writes nothing' evaluated
+latin() { # a folder's name is bytes, and JSON is UTF-8
+  local name=$'\xe9t\xe9'
+  run --steps 2 --out "$name" --json >out 2>err && grep -q '"folder": "?t?",' out && grep -q '"path":"?t?/checkpoints/step-2"' "$name/log.jsonl" || { cat err; return 1; }
+}
+one "a folder's name that is no UTF-8" latin
 one 'no step of an evaluation is recorded' refuses 'found --profile-steps with --eval' run small.toml --eval --profile-steps 3
 
 plans() {
