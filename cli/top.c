@@ -43,7 +43,8 @@ static const cli_option options[] = {
 typedef struct top {
   const char *folder;
   cli_recorded_how how;
-  bool screen; /* a terminal, that is written anew each time */
+  bool screen;        /* a terminal, that is written anew each time */
+  bool without_range; /* that of the steps was not said yet */
   prof_tail *tail;
   pid_t child; /* 0: none was started */
   bool child_ended;
@@ -90,9 +91,10 @@ static bool all_ended(const prof_session *session) {
 }
 
 /* A process that was killed closes no file, and one that hangs writes none. */
-static void add_age(dp_str *text, const prof_session *session) {
+static void add_notes(dp_str *text, const top *t, const prof_session *session) {
   enum { PATIENCE_S = 10 }; /* records are written twice a second */
   int64_t last_ns = 0;
+  if (t->without_range) dp_str_addf(text, "; no NVTX range \"%s\" yet: steps are found", t->how.range);
   if (all_ended(session)) return;
   for (size_t i = 0; i < session->records.count; i++)
     if (session->records.items[i].end_ns > last_ns) last_ns = session->records.items[i].end_ns;
@@ -137,7 +139,7 @@ static void add_line(dp_str *text, const top *t, const cli_recorded *p) {
     if (c == PROF_CLASS_COUNT) break;
     dp_str_addf(text, "%s %s %.0f %%", i ? "," : ";", prof_class_names[c], 100 * p->summary.classes[c].share);
   }
-  add_age(text, &p->session);
+  add_notes(text, t, &p->session);
   dp_str_add(text, "\n");
 }
 
@@ -208,7 +210,7 @@ static bool add_screen(dp_str *text, const top *t, const cli_recorded *p) {
   add_time(text);
   dp_str_addf(text, "  %s: processes %zu, not ended %zu\n", t->folder, p->session.processes.count, running);
   add_steps(text, &p->summary);
-  add_age(text, &p->session);
+  add_notes(text, t, &p->session);
   dp_str_add(text, "\n\n");
   report_table_print(&devices, size.ws_col, text);
   dp_str_add(text, "\n");
@@ -239,14 +241,15 @@ static dp_status show(const top *t, const cli_recorded *p, dp_error *error) {
   return fflush(stdout) == 0 ? DP_OK : dp_fail(error, DP_IO_FAILED, "the output could not be written");
 }
 
-/* Where the range of the steps was not said yet there are none for the moment. */
+/* Where the range of the steps was not said yet they are found for the moment. */
 static dp_status look(top *t, bool *ended, dp_error *error) {
   cli_recorded p = {.classes = NULL};
   cli_recorded_how how = t->how;
   dp_status status = prof_tail_read(t->tail, &p.session, error);
   if (status == DP_OK && p.session.processes.count > 0) {
     status = cli_recorded_find(&p, &how, error);
-    if (status == DP_BAD_INPUT && how.range) {
+    t->without_range = status == DP_BAD_INPUT && how.range;
+    if (t->without_range) {
       const prof_session session = p.session;
       p.session = (prof_session){.slots = NULL};
       cli_recorded_free(&p);

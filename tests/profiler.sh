@@ -126,6 +126,8 @@ fits() { # where there are terminals
 }
 one "a small terminal" fits
 aged() { "$diffpipe" top "$kept" --count 1 >"$scratch/out" && grep -qE '; nothing new for [0-9]+ h$' "$scratch/out" || { cat "$scratch/out"; return 1; }; }
+named() { "$diffpipe" top "$kept" --count 1 --steps-from nvtx:other >"$scratch/out" && grep -q '; no NVTX range "other" yet: steps are found; ' "$scratch/out" || { cat "$scratch/out"; return 1; }; }
+one "a range that is not there" named
 one "a process that closed no file and writes nothing" aged
 one "a broken header" broken '\.dpr: offset 0: checksum of the header' 60
 copied() { mkdir "$scratch/twice" && cp "$kept"/*.dpr "$scratch/twice" && cp "$kept"/*4001*.dpr "$scratch/twice/again.dpr"; }

@@ -59,7 +59,7 @@ looks() { # PATTERN OPTION...: a line a look
 }
 one "a look at the end of it" looks '^[0-9:]{8} step .* of 10\); 0:0 compute [0-9]+ %, .* 2\.00 GB; gemm 25 %' --count 1 records
 one "at steps of a range" looks ' of 10\); 0:0 ' --steps-from nvtx:step records
-one "where the range is not there yet" looks ' of 10\); 0:0 ' --steps-from nvtx:other records
+one "where the range is not there yet" looks ' of 10\); 0:0 .*; no NVTX range "other" yet: steps are found$' --steps-from nvtx:other records
 one "no folder to look at" refuses 'none: No such file or directory' top none
 one "two folders" refuses 'top: found 2 arguments, allowed: a folder of records, or -- PROGRAM' top records records
 one "no such range, and the records stay" fresh 2 'found no NVTX range "other"' --steps-from nvtx:other -- "$program" 3 return
