@@ -135,7 +135,10 @@ build build/sanitize CC=clang CXX=clang++ --without-cuda --with-check \
 # The suites of the searches play thousands of plans; here the scripts search enough. What waits for killed processes
 # waits no other way here.
 long='tests/(test_sim_(choices|tune|grid|compiled|whatif|baseline|partition)|(test_mpi|mpi_namespaces)[.]sh)'
-tests=$(make -s -C build/sanitize print-tests | tr ' ' '\n' | { [ -n "${FULL_CHECK:-}" ] && cat || grep -vE "^$long\$"; } | tr '\n' ' ')
+# What only reads sources says the same of any build. What takes longest begins first, lest one core waits for it at the end.
+same='tests/check_(banned|formats|headers|includes)[.]sh' first='tests/(test_run_mpi|test_run|test_run_monitor|bad|scenarios)[.]sh'
+all=$(make -s -C build/sanitize print-tests | tr ' ' '\n' | grep -vE "^$same\$" | { [ -n "${FULL_CHECK:-}" ] && cat || grep -vE "^$long\$"; })
+tests=$({ grep -E "^$first\$" <<<"$all" && grep -vE "^$first\$" <<<"$all"; } | tr '\n' ' ')
 [ "$(wc -w <<<"$tests")" -gt 40 ] || bad "the list of tests is short: $tests"
 SHORT_TESTS=1 run_suites build/sanitize TESTS="$tests"
 
