@@ -2,6 +2,9 @@
 #include "base/clock.h"
 
 #include <time.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 double dp_clock_s(void) {
   struct timespec t;
@@ -12,4 +15,10 @@ double dp_clock_s(void) {
 void dp_sleep_s(double seconds) {
   const struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
   (void)nanosleep(&pause, NULL);
+}
+
+void dp_wake_in_time(void) {
+#ifdef __linux__
+  (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+#endif
 }

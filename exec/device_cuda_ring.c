@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -204,9 +203,6 @@ static dp_status look(exec_cuda_ring *r, dp_error *error) {
   return DP_OK;
 }
 
-/* Linux may wake a thread 50 us late, to wake others with it: longer than a piece travels. */
-static void wake_in_time(void) { (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); }
-
 /* A piece travels 40 to 150 us, and the next follows: a thread that has slept wakes too late for it. Then what comes late
  * is noticed late in proportion. */
 static const double TRAVELS_S = 100e-6;
@@ -243,30 +239,34 @@ static dp_status copy(exec_cuda_ring *r, cudaStream_t stream, char *at, size_t b
   return DP_OK;
 }
 
-dp_status exec_cuda_ring_send(const exec_pipeline *p, exec_cuda_ring *r, cudaStream_t stream, int count,
-                              const exec_piece *pieces, dp_error *error) {
+/* One that the other has filled, or emptied. */
+static dp_status wait_for_slot(const exec_pipeline *p, exec_cuda_ring *r, dp_error *error) {
+  if (!r->sends) return wait_past(p, r, &r->shared->filled, r->begun, error);
+  return r->begun < SLOTS ? DP_OK : wait_past(p, r, &r->shared->emptied, r->begun - SLOTS, error);
+}
+
+static dp_status copy_all(const exec_pipeline *p, exec_cuda_ring *r, cudaStream_t stream, int count,
+                          const exec_piece *pieces, dp_error *error) {
   exec_cuda_cursor c = {.pieces = pieces, .count = count};
   char *at = NULL;
   size_t bytes = 0;
-  wake_in_time();
+  dp_wake_in_time();
   for (bool more = exec_cuda_next(&c, PIECE, &at, &bytes), first = true; more || first; first = false) {
-    if (r->begun >= SLOTS) DP_TRY(wait_past(p, r, &r->shared->emptied, r->begun - SLOTS, error));
+    DP_TRY(wait_for_slot(p, r, error));
     DP_TRY(copy(r, stream, more ? at : NULL, bytes, error));
     more = more && exec_cuda_next(&c, PIECE, &at, &bytes);
   }
+  return DP_OK;
+}
+
+dp_status exec_cuda_ring_send(const exec_pipeline *p, exec_cuda_ring *r, cudaStream_t stream, int count,
+                              const exec_piece *pieces, dp_error *error) {
+  DP_TRY(copy_all(p, r, stream, count, pieces, error));
   return wait_past(p, r, &r->shared->filled, r->begun - 1, error);
 }
 
 dp_status exec_cuda_ring_receive(const exec_pipeline *p, exec_cuda_ring *r, cudaStream_t stream, int count,
                                  const exec_piece *pieces, dp_error *error) {
-  exec_cuda_cursor c = {.pieces = pieces, .count = count};
-  char *at = NULL;
-  size_t bytes = 0;
-  wake_in_time();
-  for (bool more = exec_cuda_next(&c, PIECE, &at, &bytes), first = true; more || first; first = false) {
-    DP_TRY(wait_past(p, r, &r->shared->filled, r->begun, error));
-    DP_TRY(copy(r, stream, more ? at : NULL, bytes, error));
-    more = more && exec_cuda_next(&c, PIECE, &at, &bytes);
-  }
+  DP_TRY(copy_all(p, r, stream, count, pieces, error));
   return look(r, error);
 }

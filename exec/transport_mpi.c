@@ -41,9 +41,6 @@ dp_status exec_transport_open_mpi(exec_transport **transport, exec_mpi_late *lat
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
 
 #include "base/clock.h"
 #include "base/condition.h"
@@ -133,13 +130,6 @@ static void test_all(mpi_transport *t) {
   t->quiet_s = dp_clock_s();
 }
 
-/* Linux may wake a thread 50 us late, to wake others with it: more than a short message takes. */
-static void wake_in_time(void) {
-#ifdef __linux__
-  (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-#endif
-}
-
 /* A sixteenth of the time that nothing has happened: what comes late is noticed late in proportion. */
 static void nap(mpi_transport *t, waiter *w) {
   const double pause_s = (dp_clock_s() - t->quiet_s) / 16;
@@ -175,7 +165,7 @@ static bool wait_for(mpi_transport *t, waiter *w, bool is_send, const atomic_boo
   while (!w->done && !given_up(t, stop)) {
     if (!t->tester) {
       t->tester = w;
-      wake_in_time();
+      dp_wake_in_time();
     }
     if (t->tester != w) {
       dp_condition_wait(&w->done_changed, &t->lock, LOOK_S);
