@@ -39,6 +39,8 @@ typedef struct plan_profile_run {
   int64_t runtime_bytes;
 } plan_profile_run;
 
+enum { PLAN_PROFILE_ASIDE = 5 }; /* every so many-th is kept aside, of messages between whole GPUs, too */
+
 /* A line for each instruction that took more than PLAN_PROFILE_OUTLIER times the middle of its class, at most so many.
  */
 #define PLAN_PROFILE_OUTLIER 1.5

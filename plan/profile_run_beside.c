@@ -19,8 +19,8 @@ typedef struct point {
 } point;
 typedef DP_ARRAY(point) points;
 
-static int kind_of(const plan_instruction *i) { return i->opcode != PLAN_FORWARD; }
-static bool is_pass(const plan_instruction *i) { return i->opcode <= PLAN_BACKWARD_WEIGHT; }
+static int kind_of(uint32_t opcode) { return opcode != PLAN_FORWARD; }
+static bool is_pass(uint32_t opcode) { return opcode <= PLAN_BACKWARD_WEIGHT; }
 
 static const plan_lane *compute_of(const plan_program *program, int w) {
   const plan_lane *lane = &program->lanes[program->worker_lane[w]];
@@ -47,7 +47,7 @@ static void add_other(const plan_profile_run *run, const plan_lane *mine, const 
     for (uint32_t j = from; j < other->first + other->count && t->start_s[j] < t->end_s[i]; j++) {
       const double together_s = fmin(t->end_s[i], t->end_s[j]) - fmax(t->start_s[i], t->start_s[j]);
       if (span_s > 0 && together_s > 0)
-        shares[i][kind_of(&t->program->instructions[j])] += together_s / span_s / (run->sharers - 1);
+        shares[i][kind_of(t->program->instructions[j].opcode)] += together_s / span_s / (run->sharers - 1);
     }
   }
 }
@@ -149,9 +149,9 @@ dp_status plan_profile_beside_of_run(const plan_profile_run *run, plan_profile_b
   for (int kind = 0; kind < 2 && status == DP_OK; kind++) {
     points all = {0};
     for (uint32_t w = 0; w < program->work_count && status == DP_OK; w++) {
-      const plan_instruction like = {.opcode = program->works[w].opcode};
-      const plan_lane *lane = compute_of(program, (int)program->works[w].worker);
-      if (lane && is_pass(&like) && kind_of(&like) == kind)
+      const plan_work *work = &program->works[w];
+      const plan_lane *lane = compute_of(program, (int)work->worker);
+      if (lane && is_pass(work->opcode) && kind_of(work->opcode) == kind)
         status = add_class(run, lane, w, beside->shares, &all, error);
     }
     if (status == DP_OK) fit(&all, beside->by[kind]);
@@ -166,7 +166,7 @@ void plan_profile_beside_free(plan_profile_beside *beside) {
 }
 
 double plan_profile_beside_stretch(const plan_profile_beside *b, const plan_program *program, uint32_t i) {
-  const plan_instruction *one = &program->instructions[i];
-  const double *by = b->by[kind_of(one)];
-  return is_pass(one) ? 1 + by[0] * b->shares[i][0] + by[1] * b->shares[i][1] : 1;
+  const uint32_t opcode = program->instructions[i].opcode;
+  const double *by = b->by[kind_of(opcode)];
+  return is_pass(opcode) ? 1 + by[0] * b->shares[i][0] + by[1] * b->shares[i][1] : 1;
 }

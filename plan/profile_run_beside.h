@@ -13,8 +13,6 @@
 
 #include "plan/profile_run.h"
 
-enum { PLAN_PROFILE_ASIDE = 5 };
-
 typedef struct plan_profile_beside {
   double by[2][2];     /* [0 forward, 1 any other pass][all others run forwards, or anything else] */
   double (*shares)[2]; /* [instruction] f, b of compute; malloc'ed */

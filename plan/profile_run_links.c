@@ -5,9 +5,9 @@
 
 #include "base/median.h"
 #include "plan/profile_exchanges.h"
+#include "plan/profile_run.h"
 #include "plan/transport.h"
 
-enum { ASIDE = 5 };
 static const double LONE = 0.05; /* of a message's time: so much compute is none */
 
 typedef DP_ARRAY(double) series;
@@ -45,7 +45,8 @@ static double computes(const finder *f, uint32_t worker, double from_s, double t
 static dp_status keep(finder *f, double bytes, uint32_t one, uint32_t other, double from_s, double to_s) {
   if (to_s <= from_s || bytes <= 0) return DP_OK;
   const double share = fmax(computes(f, one, from_s, to_s), computes(f, other, from_s, to_s));
-  const plan_exchange made = {bytes, to_s - from_s, share > LONE, f->all.count % ASIDE == ASIDE - 1};
+  const plan_exchange made = {bytes, to_s - from_s, share > LONE,
+                              f->all.count % PLAN_PROFILE_ASIDE == PLAN_PROFILE_ASIDE - 1};
   return dp_array_push(&f->all, made) ? DP_OK : dp_fail_memory(f->error);
 }
 
