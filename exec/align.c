@@ -1,5 +1,6 @@
 #include "exec/align.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static const double ROUNDING_S = 1e-9;
@@ -75,4 +76,32 @@ dp_status exec_align_clocks(const plan_program *program, const plan_groups *grou
   free(a.late);
   free(a.shift);
   return room ? DP_OK : dp_fail_memory(error);
+}
+
+static void join_sends(const plan_program *program, const plan_lane *sends, bool meet, plan_timeline *t) {
+  for (uint32_t send = sends->first; send < sends->first + sends->count; send++) {
+    const uint32_t recv = program->instructions[send].peer;
+    t->start_s[recv] = fmax(t->start_s[recv], t->start_s[send]);
+    t->end_s[recv] = fmax(t->end_s[recv], t->start_s[recv]);
+    if (!meet) continue;
+    t->start_s[send] = t->start_s[recv];
+    t->end_s[send] = fmax(t->end_s[send], t->start_s[send]);
+  }
+}
+
+void exec_join_ends(const plan_program *program, const plan_groups *groups, exec_align_meet meet, const void *data,
+                    plan_timeline *t) {
+  for (uint32_t l = 0; l < program->lane_count; l++)
+    if (program->lanes[l].kind == PLAN_LANE_SEND)
+      join_sends(program, &program->lanes[l], !meet || meet(data, &program->lanes[l]), t);
+  for (uint32_t g = 0; groups && g < program->group_count; g++) {
+    double start_s = 0;
+    for (uint32_t m = groups->first[g]; m < groups->first[g + 1]; m++)
+      start_s = fmax(start_s, t->start_s[groups->ids[m]]);
+    for (uint32_t m = groups->first[g]; m < groups->first[g + 1]; m++) {
+      const uint32_t id = groups->ids[m];
+      t->start_s[id] = start_s;
+      t->end_s[id] = fmax(t->end_s[id], start_s);
+    }
+  }
 }

@@ -61,7 +61,8 @@ struct exec_pipeline {
   exec_report *reports;
   double *squares;
   void *device; /* the kind's queues; NULL: it has none */
-  /* [lane] Of process 0: sends to another process end only after they have begun there. NULL: not on devices. */
+  /* [lane] Of process 0: sends to another process end only after they have begun there. NULL: not on devices,
+   * where all do. */
   uint8_t *meets;
   void *copies, *pair; /* the kind's, while copies, and NCCL, are timed */
   exec_throttle throttle;
@@ -97,7 +98,7 @@ void exec_transfer(struct exec_pipeline *pipeline, uint32_t recv);
 void exec_transfer_nothing(struct exec_pipeline *pipeline, uint32_t recv);
 dp_status exec_send(struct exec_pipeline *pipeline, uint32_t send, dp_error *error);
 dp_status exec_receive(struct exec_pipeline *pipeline, uint32_t recv, dp_error *error);
-/* exec_pipeline.meets, for exec_align_clocks. */
+/* Whether a lane's sends end only after they have begun at the other end, for exec/align.h. */
 bool exec_sends_meet(const void *pipeline, const plan_lane *sends);
 /* The whole all-reduce by the lane of the first member, all of this process's other members being ready; or, that being
  * elsewhere, one member's part. exec/reduce.c */

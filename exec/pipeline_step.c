@@ -119,29 +119,6 @@ static dp_status take_result(exec_pipeline *p, exec_step_result *result, dp_erro
 
 /* ---- the timeline ---- */
 
-/* The ends of a transfer or of a collective start together: when the last of them is ready. In an evaluation
- * there is nothing to reduce, and nobody waits for the others. */
-static void join(const exec_pipeline *p, plan_timeline *t) {
-  const plan_program *program = p->work.program;
-  for (uint32_t i = 0; i < program->instruction_count; i++) {
-    const uint32_t peer = program->instructions[i].peer;
-    if (program->instructions[i].opcode != PLAN_RECV) continue;
-    t->start_s[i] = t->start_s[peer] = fmax(t->start_s[i], t->start_s[peer]);
-    t->end_s[peer] = fmax(t->end_s[peer], t->start_s[peer]);
-    t->end_s[i] = fmax(t->end_s[i], t->start_s[i]);
-  }
-  for (uint32_t g = 0; g < program->group_count && !p->work.step->evaluate; g++) {
-    double start_s = 0;
-    for (uint32_t m = p->groups.first[g]; m < p->groups.first[g + 1]; m++)
-      start_s = fmax(start_s, t->start_s[p->groups.ids[m]]);
-    for (uint32_t m = p->groups.first[g]; m < p->groups.first[g + 1]; m++) {
-      const uint32_t id = p->groups.ids[m];
-      t->start_s[id] = start_s;
-      t->end_s[id] = fmax(t->end_s[id], start_s);
-    }
-  }
-}
-
 /* Instructions of one process are one run: starts, then ends. */
 static dp_status gather_times(exec_pipeline *p, plan_timeline *timeline, dp_error *error) {
   const plan_program *program = p->work.program;
@@ -162,10 +139,12 @@ static dp_status gather_times(exec_pipeline *p, plan_timeline *timeline, dp_erro
         DP_TRY(t->send(t, 0, EXEC_TAG_TIMES, arrays[a] + first, bytes, NULL, error));
     }
   }
-  if (t->process == 0 && p->work.kind->deferred)
-    DP_TRY(exec_align_clocks(program, p->work.step->evaluate ? NULL : &p->groups, t->process_count, exec_sends_meet, p,
-                             timeline, error));
-  if (t->process == 0) join(p, timeline);
+  if (t->process > 0) return DP_OK;
+  /* in an evaluation there is nothing to reduce, and nobody waits for the others */
+  const plan_groups *groups = p->work.step->evaluate ? NULL : &p->groups;
+  if (p->work.kind->deferred)
+    DP_TRY(exec_align_clocks(program, groups, t->process_count, exec_sends_meet, p, timeline, error));
+  exec_join_ends(program, groups, exec_sends_meet, p, timeline);
   return DP_OK;
 }
 

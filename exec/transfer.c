@@ -115,5 +115,6 @@ dp_status exec_receive(exec_pipeline *p, uint32_t at, dp_error *error) {
 /* Where the receiver copies from the sender's memory; NCCL and pinned memory of the host have room for some of it. */
 bool exec_sends_meet(const void *pipeline, const plan_lane *sends) {
   const exec_pipeline *p = pipeline;
-  return p->meets && p->meets[sends - p->work.program->lanes];
+  const bool here = exec_process_of(p, (int)sends->worker) == exec_process_of(p, (int)sends->peer);
+  return !p->meets || here || p->meets[sends - p->work.program->lanes];
 }

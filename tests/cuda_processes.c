@@ -156,7 +156,7 @@ static void train(exec_pipeline *pipeline, const sim_prediction *p, exec_transpo
     must(exec_pipeline_step(pipeline, &step, &result, &timeline, &error));
     o->loss[s] = result.loss;
     if (speaks())
-      check(timeline_is_ordered(&timeline) && transfers_meet(&timeline), "timeline", "has no order in step", s + 1);
+      check(timeline_is_ordered(&timeline) && transfers_follow(&timeline), "timeline", "has no order in step", s + 1);
   }
   at_step = 0;
   keep_gradients(pipeline, p, t, o);

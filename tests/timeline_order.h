@@ -21,6 +21,15 @@ static inline bool timeline_is_ordered(const plan_timeline *t) {
   return true;
 }
 
+/* Nothing is received before its sender has begun. Where messages may wait in buffers, a sender may have gone on. */
+static inline bool transfers_follow(const plan_timeline *t) {
+  for (uint32_t i = 0; i < t->program->instruction_count; i++) {
+    const plan_instruction *recv = &t->program->instructions[i];
+    if (recv->opcode == PLAN_RECV && t->start_s[i] < t->start_s[recv->peer]) return false;
+  }
+  return true;
+}
+
 /* A transfer starts at both ends together. */
 static inline bool transfers_meet(const plan_timeline *t) {
   for (uint32_t i = 0; i < t->program->instruction_count; i++) {
