@@ -6,7 +6,8 @@
 #
 # usage: tests/gpu/profile.sh OUTDIR [unet] [torchrun] [bench] [small]
 #   unet    also diffusers' UNet of Stable Diffusion 1.5: step times, kernels' sums, steps found, overhead (60 s)
-#   torchrun  also the transformer in two processes on two GPUs: both processes' steps, one clock, time in NCCL (30 s)
+#   torchrun  also the transformer in two processes on two GPUs: both processes' steps, one clock, time in NCCL (30 s); on one
+#           GPU a smaller one, in two processes that share it
 #   bench   also tests/bench_cuda_step, traced and not (BENCH_ARGS: its arguments; it is built by make tests/bench_cuda_step)
 #   small   also a model of short kernels, which the host launches slower than they run: figures without a check
 #   BUILDDIR=build/dev   where diffpipe and libdiffpipe-inject.so were built: make diffpipe libdiffpipe-inject.so
@@ -98,13 +99,11 @@ for word in "$@"; do
         train unet-profiler "${unet[@]}" --profiler
       ;;
     torchrun)
-      if [ "$(nvidia-smi -L | grep -c '^GPU')" -lt 2 ]; then
-        echo "-- torchrun: needs two GPUs"
-        continue
-      fi
+      both=()
+      [ "$(nvidia-smi -L | grep -c '^GPU')" -gt 1 ] || both=(--width 1024 --layers 6 --batch 16 --steps 30)
       run torchrun "$diffpipe" profile -o "$out/records-torchrun" --json -- "$python" -m torch.distributed.run --nnodes 1 \
         --nproc-per-node 2 --master-addr 127.0.0.1 --master-port 29518 "$top/tests/gpu/profile_train.py" \
-        --output "$out/torchrun-steps.json" "${more[@]}" &&
+        --output "$out/torchrun-steps.json" "${more[@]}" "${both[@]}" &&
         "$diffpipe" profile report "$out/records-torchrun" --steps-from nvtx:step --json >"$out/torchrun.json" &&
         "$diffpipe" profile report "$out/records-torchrun" --steps-from nvtx:step >"$out/torchrun-report.txt"
       ;;

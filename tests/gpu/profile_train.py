@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """A transformer that learns random tokens, or with --unet a denoiser of diffusers: what tests/gpu/profile.sh records.
 
-Under torchrun the processes share gradients by DistributedDataParallel. Each step is an NVTX range `step` and is timed by CUDA events of PyTorch's own. Writes JSON: the milliseconds of each step,
-and with --profiler the kernels' sum of a step as PyTorch's profiler has it (its own run: two tools cannot record at once).
+Under torchrun the processes share gradients by DistributedDataParallel; where there are fewer GPUs, several have one, and NCCL
+takes them for processes of several hosts. Each step is an NVTX range `step` and is timed by CUDA events of PyTorch's own. Writes
+JSON: the milliseconds of each step, and with --profiler the kernels' sum of a step as PyTorch's profiler has it (its own run: two
+tools cannot record at once).
 """
 import argparse
 import json
@@ -98,9 +100,12 @@ class Trainer:
         torch.manual_seed(1)
         self.on_gpu = options.device == "cuda"
         processes, mine = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
-        self.device = torch.device(options.device, mine) if self.on_gpu else torch.device(options.device)
+        self.device = torch.device(options.device)
         if self.on_gpu:
+            self.device = torch.device(options.device, mine % torch.cuda.device_count())
             torch.cuda.set_device(self.device)
+            if processes > torch.cuda.device_count():
+                os.environ.setdefault("NCCL_HOSTID", f"process-{mine}")
         self.work = (Denoiser if options.unet else Tokens)(options, self.device)
         self.model = self.work.model
         if processes > 1:
