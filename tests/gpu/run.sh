@@ -18,7 +18,7 @@
 #   bench       tests/bench_cuda_kernels: bench.txt, bench.jsonl              (300 s)
 #   steps       tests/bench_cuda_step: whole models, one worker and pipelines (200 s each)
 #   peer        tests/gpu/torch_peer.py, eager, at the same batches           (200 s each)
-#   compile     the same with torch.compile, batch 8                          (500 s each)
+#   compile     the same with torch.compile, batch 8; they compile side by side                (550 s)
 #   ops         single ops of PyTorch                                         (200 s)
 # Without PART: kernels, exec, state, fixtures, runs, steps, peer, bench. Parts `exec`, `runs`, `sanitizer`, `profile`, `steps`,
 # `peer` and `compile` may name one case, as in steps:sdxl-train-8, exec:sd15 or sanitizer:racecheck-kernels: those that begin
@@ -107,8 +107,45 @@ peers() {
   done
 }
 
-# Side by side, for each takes minutes on one core: counted by what they leave, once all have ended.
-sanitized=()
+# Parts that run side by side are counted by what they leave, once all have ended.
+beside=()
+count_beside() {
+  local name
+  wait
+  for name in "${beside[@]}"; do
+    case $(head -n 1 "$out/state/$name" 2>/dev/null) in
+      passed) passed=$((passed + 1)) ;;
+      skipped) skipped=$((skipped + 1)) ;;
+      stopped* | '') left=$((left + 1)) ;;
+      *) failed=$((failed + 1)) ;;
+    esac
+  done
+  beside=()
+}
+
+# torch.compile takes minutes of few cores: the cases compile side by side, and are measured one after the other.
+compiles() {
+  local case text gate jobs=()
+  for case in "$@"; do
+    text=${case//:/-}
+    wanted "$text" || continue
+    rm -f "$out/compile-$text.gate"*
+    part "compile-$text" 550 "$python" "$top/tests/gpu/torch_peer.py" --output "$out/compile-$text.json" \
+      --gate "$out/compile-$text.gate" "${extra[@]}" "$case" &
+    jobs+=("$!") beside+=("compile-$text")
+  done
+  for text in "${!jobs[@]}"; do
+    gate=$out/${beside[text]}.gate
+    while kill -0 "${jobs[text]}" 2>/dev/null && [ ! -e "$gate.warm" ]; do sleep 0.5; done
+  done
+  for text in "${!jobs[@]}"; do
+    touch "$out/${beside[text]}.gate"
+    wait "${jobs[text]}"
+  done
+  rm -f "$out"/compile-*.gate*
+  count_beside
+}
+
 # Libraries' kernels are checked where single ops call them (memcheck of test_cuda_kernels); elsewhere ours alone, all of
 # which are in the namespace kern: a product of a library is a thousand times slower when each of its accesses is looked at.
 sanitize() {
@@ -120,22 +157,9 @@ sanitize() {
     echo "== $tool-$name: there is no compute-sanitizer" && skipped=$((skipped + 1))
     return
   fi
-  sanitized+=("$tool-$name")
+  beside+=("$tool-$name")
   part "$tool-$name" 300 compute-sanitizer --tool "$tool" "${which[@]}" --error-exitcode 9 "$@" &
 }
-count_sanitized() {
-  local name
-  wait
-  for name in "${sanitized[@]}"; do
-    case $(head -n 1 "$out/state/$name" 2>/dev/null) in
-      passed) passed=$((passed + 1)) ;;
-      stopped* | '') left=$((left + 1)) ;;
-      *) failed=$((failed + 1)) ;;
-    esac
-  done
-  sanitized=()
-}
-
 for word in "$@"; do
   name=${word%%:*} only=
   [ "$name" = "$word" ] || only=${word#*:}
@@ -200,7 +224,7 @@ for word in "$@"; do
         done
         sanitize racecheck kernels-others "${single[@]}" "${others[@]}"
       fi
-      count_sanitized
+      count_beside
       ;;
     bench)
       more BENCH_ARGS
@@ -219,7 +243,7 @@ for word in "$@"; do
       ;;
     compile)
       more COMPILE_ARGS
-      peers compile 500 sdxl:train:8:compile sdxl:forward:8:compile sd15:train:8:compile sd15:forward:8:compile
+      compiles sdxl:train:8:compile sdxl:forward:8:compile sd15:train:8:compile sd15:forward:8:compile
       ;;
     ops)
       part ops 200 "$python" "$top/tests/gpu/torch_peer.py" --kernels --output "$out/ops.json"

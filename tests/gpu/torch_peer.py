@@ -40,6 +40,8 @@ def arguments():
     parser.add_argument("--runs", type=int, default=7, help="timed runs a case (default: %(default)s)")
     parser.add_argument("--warm", type=int, default=3, help="runs before those (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1e9, help="no case is begun after (default: no limit)")
+    parser.add_argument("--gate", type=pathlib.Path, help="make this file's name with .warm after it once the runs before "
+                        "those are done, and go on when the file is there: for several that compile side by side")
     parser.add_argument("--kernels", action="store_true", help="single ops, too: copy, GEMM, attention, convolution")
     parser.add_argument("--models", type=pathlib.Path, help="folder of configs",
                         default=pathlib.Path(__file__).resolve().parents[2] / "scenarios" / "models")
@@ -146,6 +148,16 @@ class Case:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
+    def wait(self):
+        gate = getattr(self.options, "gate", None)  # torch_multi.py has none
+        if not gate:
+            return
+        pathlib.Path(f"{gate}.warm").touch()
+        while not gate.exists():
+            time.sleep(0.2)
+        self.step()
+        self.torch.cuda.synchronize()
+
     def run(self, backend):
         """Times with one backend of attention, in a fresh model."""
         torch = self.torch
@@ -156,6 +168,7 @@ class Case:
                 self.step()
             torch.cuda.synchronize()
             warm_s = time.monotonic() - began
+            self.wait()
             torch.cuda.reset_peak_memory_stats()
             times = []
             for _ in range(self.options.runs):
