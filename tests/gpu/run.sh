@@ -31,6 +31,7 @@
 #   LIMIT_S=N                another limit for every part
 #   TOTAL_S=N                no part runs longer than so long after the start
 #   FORCE=1                  also what passed before
+#   AT_ONCE=6                sanitizers side by side
 #   KERNELS_ARGS, EXEC_ARGS, RUNS_ARGS, BENCH_ARGS, STEPS_ARGS, PEER_ARGS, COMPILE_ARGS
 #                            more arguments for the program of that part
 # Libraries are found as the system, or LD_LIBRARY_PATH, says.
@@ -158,6 +159,7 @@ sanitize() {
     return
   fi
   beside+=("$tool-$name")
+  while [ "$(jobs -rp | wc -l)" -ge "${AT_ONCE:-6}" ]; do wait -n; done
   part "$tool-$name" 300 compute-sanitizer --tool "$tool" "${which[@]}" --error-exitcode 9 "$@" &
 }
 for word in "$@"; do
