@@ -1,8 +1,9 @@
 /* Speed of CUDA's kernels at the sizes of SDXL 1024^2 (batch 8), SD 1.5 512^2, SD3 and Flux, in bf16. What moves memory
  * is given in GB/s of the fewest bytes (each array read or written once) beside the copy bandwidth, products in TFLOP/s
  * beside the rate of an 8192^3 product, both measured here first. Each figure is the median of replays of a graph that
- * goes through several sets of arrays, larger together than the L2 cache. Gradients of weights overwrite. A table goes
- * to stderr, lines of JSON to stdout.
+ * goes through several sets of arrays, larger together than the L2 cache. Gradients of weights overwrite. Siblings,
+ * layers that read the same, are done one by one, as a batch, and as was timed to be faster. A table goes to stderr,
+ * lines of JSON to stdout.
  *
  * usage: bench_cuda_kernels [--only TEXT]... [--seconds N] [--sms N]
  */
@@ -71,6 +72,22 @@ static const row rows[] = {
     {"linear", "SDXL", {8192, 1280, 1280, 1, 0}},
     {"linear", "SDXL", {616, 2048, 1280, 0, 0}},
     {"linear", "Flux", {4608, 3072, 12288, 1, 0}},
+    {"siblings, one by one", "SDXL", {8192, 1280, 1280, 0, 0, 3}},
+    {"siblings, a batch", "SDXL", {8192, 1280, 1280, 0, 0, 3}},
+    {"siblings", "SDXL", {8192, 1280, 1280, 0, 0, 3}},
+    {"siblings, one by one", "SDXL", {32768, 640, 640, 0, 0, 3}},
+    {"siblings, a batch", "SDXL", {32768, 640, 640, 0, 0, 3}},
+    {"siblings", "SDXL", {32768, 640, 640, 0, 0, 3}},
+    {"siblings, one by one", "SDXL", {616, 2048, 1280, 0, 0, 2}},
+    {"siblings, a batch", "SDXL", {616, 2048, 1280, 0, 0, 2}},
+    {"siblings", "SDXL", {616, 2048, 1280, 0, 0, 2}},
+    {"siblings, one by one", "SDXL", {616, 2048, 640, 0, 0, 2}},
+    {"siblings, a batch", "SDXL", {616, 2048, 640, 0, 0, 2}},
+    {"siblings", "SDXL", {616, 2048, 640, 0, 0, 2}},
+    {"siblings' dx, one by one", "SDXL", {8192, 1280, 1280, 0, 0, 3}},
+    {"siblings' dx, of interleaved dy", "SDXL", {8192, 1280, 1280, 0, 0, 3}},
+    {"siblings' dx, one by one", "SDXL", {32768, 640, 640, 0, 0, 3}},
+    {"siblings' dx, of interleaved dy", "SDXL", {32768, 640, 640, 0, 0, 3}},
     {"linear+residual", "SDXL", {32768, 640, 640, 1, 0}},
     {"lora", "SDXL", {32768, 640, 640, 16}},
     {"conv2d", "SDXL", CONV(8, 128, 320, 320, 3, 1)},
@@ -108,12 +125,14 @@ static const row rows[] = {
 };
 
 static bool is_attention(const row *r) { return strncmp(r->kind, "attention", 9) == 0; }
+static bool is_siblings(const row *r) { return strncmp(r->kind, "siblings", 8) == 0; }
 
 /* Multiply-adds of a forward, or 0: it moves memory. */
 static double products_of(const row *r) {
   const int64_t *z = r->z;
   double n = 0;
   if (strncmp(r->kind, "linear", 6) == 0) n = (double)z[0] * (double)z[1] * (double)z[2];
+  if (is_siblings(r)) n = (double)(z[0] * z[5]) * (double)z[1] * (double)z[2];
   if (strncmp(r->kind, "conv", 4) == 0)
     n = (double)(z[0] * z[4] * z[5] * z[6] * z[3]) * (double)((z[1] + 2 * z[8] - z[5]) / z[7] + 1) *
         (double)((z[2] + 2 * z[9] - z[6]) / z[7] + 1);
@@ -163,12 +182,45 @@ static const ops_kind gated_arrays_of = {.name = "gated again + bias", .arrays =
 static const cuda_ops_kind gated_bias = {
     .cpu = &gated_arrays_of, .workspace = gated_workspace, .forward = gated_forward, .backward = gated_backward};
 
+/* The gradient of what siblings read, as "forward" of the gradients of their outputs: products that add, and what one
+ * product would take if those gradients lay row by row beside each other. */
+static void input_arrays(const int64_t *z, ops_arrays *a) {
+  ops_add_array(a, z[5] * z[0] * z[2], OPS_CONSTANT);
+  ops_add_array(a, z[5] * z[1] * z[2], OPS_CONSTANT);
+  a->out = z[0] * z[1];
+}
+static size_t input_workspace(const int64_t *z, kern_dtype dtype) {
+  const kern_linear s = linear_of(z);
+  return kern_cuda_linear_workspace(&s, dtype);
+}
+static void input_singly(const cuda_call *c) {
+  const kern_linear s = linear_of(c->z);
+  for (int64_t i = 0; i < c->z[5]; i++)
+    kern_cuda_linear_input_gradient(c->c, &s, cuda_ops_at(c->in[1], i * s.in * s.out, c->dtype),
+                                    cuda_ops_at(c->in[0], i * s.rows * s.out, c->dtype), c->out, i > 0);
+}
+static void input_at_once(const cuda_call *c) {
+  const kern_linear s = {.rows = c->z[0], .in = c->z[1], .out = c->z[2] * c->z[5]};
+  kern_cuda_linear_input_gradient(c->c, &s, c->in[1], c->in[0], c->out, false);
+}
+static const ops_kind input_arrays_of = {.name = "siblings' dx, one by one", .arrays = input_arrays};
+static const cuda_ops_kind of_input[] = {
+    {.cpu = &input_arrays_of, .tunes = true, .workspace = input_workspace, .forward = input_singly},
+    {.name = "siblings' dx, of interleaved dy",
+     .cpu = &input_arrays_of,
+     .tunes = true,
+     .workspace = input_workspace,
+     .forward = input_at_once}};
+
 static const cuda_ops_kind *kind_of(const char *name) {
   const cuda_ops_kind *const *const lists[] = {cuda_ops_products, cuda_ops_moves};
   for (int l = 0; l < 2; l++)
     for (const cuda_ops_kind *const *k = lists[l]; *k; k++)
       if (strcmp(cuda_ops_name(*k), name) == 0) return *k;
   if (strcmp(name, gated_bias.cpu->name) == 0) return &gated_bias;
+  if (strcmp(name, cuda_ops_siblings_singly.name) == 0) return &cuda_ops_siblings_singly;
+  for (int i = 0; i < 2; i++)
+    if (strcmp(name, cuda_ops_name(&of_input[i])) == 0) return &of_input[i];
   return strcmp(name, adamw.cpu->name) == 0 ? &adamw : NULL;
 }
 
@@ -468,9 +520,11 @@ int main(int argc, char **argv) {
     bool wanted = only_count == 0;
     for (int k = 0; k < only_count; k++)
       wanted = wanted || strstr(rows[i].kind, only[k]) || strstr(rows[i].where, only[k]);
-    const bool parts = strncmp(rows[i].kind, "linear", 6) == 0 || strncmp(rows[i].kind, "conv", 4) == 0;
+    const bool parts =
+        strncmp(rows[i].kind, "linear", 6) == 0 || strncmp(rows[i].kind, "conv", 4) == 0 || is_siblings(&rows[i]);
     for (part p = FORWARD; p < PARTS && wanted; p++) {
       if (p != FORWARD && parts != (p != BACKWARD)) continue;
+      if (p == INPUT && is_siblings(&rows[i])) continue; /* gradients of what they read are no batch */
       if (bench_now_s() - begin_s > seconds) {
         (void)fprintf(stderr, "stopped after %.0f s\n", seconds);
         return 0;

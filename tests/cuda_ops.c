@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/context.h"
 
 static size_t linear_workspace(const int64_t *z, kern_dtype dtype) {
   const kern_linear s = linear_of(z);
@@ -86,6 +87,124 @@ static const cuda_ops_kind linear_residual = {.rows = &ops_linear,
                                               .workspace = linear_workspace,
                                               .forward = linear_residual_forward,
                                               .backward = linear_residual_backward};
+
+/* Siblings: z[5] linear layers without bias that read the same, their weights, outputs and gradients one behind the
+ * other. All in one call, however that does it; as a batch; and each by itself. */
+enum { MOST_SIBLINGS = 4 };
+static void siblings_arrays(const int64_t *z, ops_arrays *a) {
+  ops_arrays one = {.count = 0};
+  ops_linear.arrays(z, &one);
+  ops_add_array(a, one.n[0], OPS_CONSTANT);
+  ops_add_array(a, z[5] * one.n[1], OPS_WEIGHT);
+  a->out = z[5] * one.out;
+}
+static void siblings_reference(const int64_t *z, const double *const *in, double *out) {
+  for (int64_t i = 0; i < z[5]; i++) {
+    const double *const one[] = {in[0], in[1] + i * z[1] * z[2]};
+    ops_linear.reference(z, one, out + i * z[0] * z[2]);
+  }
+}
+static void siblings_cpu(kern_context *c, const int64_t *z, const float *const *in, float *out, float *kept) {
+  for (int64_t i = 0; i < z[5]; i++) {
+    const float *const one[] = {in[0], in[1] + i * z[1] * z[2]};
+    ops_linear.forward(c, z, one, out + i * z[0] * z[2], kept);
+  }
+}
+static void siblings_cpu_back(kern_context *c, const int64_t *z, const float *const *in, const float *out,
+                              const float *kept, const float *dy, float *const *d, bool accumulate) {
+  const kern_linear s = linear_of(z);
+  (void)out, (void)kept, (void)accumulate;
+  for (int64_t i = 0; i < z[5]; i++)
+    kern_linear_weight_gradient(c, &s, in[0], dy + i * z[0] * z[2], d[1] + i * z[1] * z[2], NULL);
+}
+const ops_kind cuda_ops_siblings = {"siblings",         siblings_arrays, linear_cpu_workspace,
+                                    siblings_reference, siblings_cpu,    siblings_cpu_back};
+
+static void siblings_of(const cuda_call *c, const void *const *x, int64_t values, kern_dtype dtype,
+                        void *lists[MOST_SIBLINGS]) {
+  for (int64_t i = 0; i < c->z[5]; i++) lists[i] = cuda_ops_at(*x, i * values, dtype);
+}
+static void siblings_forward(const cuda_call *c) {
+  const kern_linear s = linear_of(c->z);
+  const void *const out = c->out;
+  void *w[MOST_SIBLINGS], *y[MOST_SIBLINGS];
+  siblings_of(c, &c->in[1], s.in * s.out, c->dtype, w);
+  siblings_of(c, &out, s.rows * s.out, c->dtype, y);
+  kern_cuda_linears_forward(c->c, &s, (int)c->z[5], c->in[0], (const void *const *)w, y);
+}
+static void siblings_backward(const cuda_call *c) {
+  const kern_linear s = linear_of(c->z);
+  const void *const d = c->d[1];
+  void *dy[MOST_SIBLINGS], *dw[MOST_SIBLINGS];
+  siblings_of(c, &c->dy, s.rows * s.out, c->dtype, dy);
+  siblings_of(c, &d, s.in * s.out, c->gradient, dw);
+  kern_cuda_linears_weight_gradient(c->c, &s, (int)c->z[5], c->in[0], (const void *const *)dy, dw);
+}
+static const cuda_ops_kind siblings = {.rows = &cuda_ops_siblings,
+                                       .cpu = &cuda_ops_siblings,
+                                       .weights = 2,
+                                       .tunes = true,
+                                       .products = 2,
+                                       .workspace = linear_workspace,
+                                       .forward = siblings_forward,
+                                       .backward = siblings_backward};
+
+static void siblings_batch_forward(const cuda_call *c) {
+  const kern_linear s = linear_of(c->z);
+  const kern_cuda_gemm size = {.m = s.rows,
+                               .n = s.out,
+                               .k = s.in,
+                               .b_transposed = true,
+                               .alpha = 1,
+                               .c_dtype = c->dtype,
+                               .batch = c->z[5],
+                               .b_batch_stride = s.in * s.out,
+                               .c_batch_stride = s.rows * s.out};
+  kern_cuda_gemm_run(c->c, &size, c->in[0], c->in[1], c->out);
+}
+static void siblings_batch_backward(const cuda_call *c) {
+  const kern_linear s = linear_of(c->z);
+  const kern_cuda_gemm size = {.m = s.out,
+                               .n = s.in,
+                               .k = s.rows,
+                               .a_transposed = true,
+                               .alpha = 1,
+                               .beta = c->c->overwrites ? 0 : 1,
+                               .c_dtype = c->gradient,
+                               .batch = c->z[5],
+                               .a_batch_stride = s.rows * s.out,
+                               .c_batch_stride = s.in * s.out};
+  kern_cuda_gemm_run(c->c, &size, c->dy, c->in[0], c->d[1]);
+}
+static const cuda_ops_kind siblings_batch = {.name = "siblings, a batch",
+                                             .rows = &cuda_ops_siblings,
+                                             .cpu = &cuda_ops_siblings,
+                                             .weights = 2,
+                                             .tunes = true,
+                                             .products = 2,
+                                             .workspace = linear_workspace,
+                                             .forward = siblings_batch_forward,
+                                             .backward = siblings_batch_backward};
+
+static void siblings_singly_forward(const cuda_call *c) {
+  const kern_linear s = linear_of(c->z);
+  for (int64_t i = 0; i < c->z[5]; i++)
+    kern_cuda_linear_forward(c->c, &s, c->in[0], cuda_ops_at(c->in[1], i * s.in * s.out, c->dtype), NULL, NULL,
+                             cuda_ops_at(c->out, i * s.rows * s.out, c->dtype));
+}
+static void siblings_singly_backward(const cuda_call *c) {
+  const kern_linear s = linear_of(c->z);
+  for (int64_t i = 0; i < c->z[5]; i++)
+    kern_cuda_linear_weight_gradient(c->c, &s, c->in[0], cuda_ops_at(c->dy, i * s.rows * s.out, c->dtype),
+                                     cuda_ops_at(c->d[1], i * s.in * s.out, c->gradient), NULL);
+}
+const cuda_ops_kind cuda_ops_siblings_singly = {.name = "siblings, one by one",
+                                                .cpu = &cuda_ops_siblings,
+                                                .weights = 2,
+                                                .tunes = true,
+                                                .workspace = linear_workspace,
+                                                .forward = siblings_singly_forward,
+                                                .backward = siblings_singly_backward};
 
 /* hidden is rounded, and dhidden. */
 static size_t lora_workspace(const int64_t *z, kern_dtype dtype) {
@@ -440,6 +559,7 @@ static const cuda_ops_kind rms_norm = {.rows = &ops_rms_norm,
                                        .again = rms_norm_again};
 
 const cuda_ops_kind *const cuda_ops_products[] = {
-    &linear,          &linear_residual,     &lora,          &conv,      &conv_residual,
-    &attention,       &attention_any_order, &attention_few, &separable, &group_norm,
-    &group_norm_silu, &layer_norm,          &rms_norm,      NULL};
+    &linear,    &siblings,      &siblings_batch,  &linear_residual,     &lora,
+    &conv,      &conv_residual, &attention,       &attention_any_order, &attention_few,
+    &separable, &group_norm,    &group_norm_silu, &layer_norm,          &rms_norm,
+    NULL};

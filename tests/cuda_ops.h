@@ -54,9 +54,10 @@ typedef struct cuda_ops_kind {
 } cuda_ops_kind;
 
 extern const cuda_ops_kind *const cuda_ops_products[], *const cuda_ops_moves[]; /* each ends with NULL */
+extern const cuda_ops_kind cuda_ops_siblings_singly;                            /* for comparison; in neither */
 
-/* A name for rows at which only a kernel of CUDA's is run. */
-extern const ops_kind cuda_ops_few_keys;
+/* Names for rows at which only kernels of CUDA's are run. Of siblings: as ops_linear's, without bias, and how many. */
+extern const ops_kind cuda_ops_few_keys, cuda_ops_siblings;
 
 static inline const char *cuda_ops_name(const cuda_ops_kind *kind) { return kind->name ? kind->name : kind->cpu->name; }
 

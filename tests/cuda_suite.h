@@ -59,5 +59,6 @@ void cuda_special_adamw(void);             /* cuda_adamw.c */
 void cuda_special_exchange(void);
 void cuda_special_remember(void); /* cuda_remember.c */
 void cuda_special_shifts(void);   /* cuda_shifts.c */
+void cuda_special_siblings(void); /* cuda_siblings.c */
 
 #endif

@@ -36,6 +36,9 @@ static const ops_row large_rows[] = {
     {&ops_linear, 4096, 0, {4096, 640, 5120, 1, 0}},
     {&ops_linear, 5120, 0, {1024, 5120, 1280, 1, 0}},
     {&ops_linear, 2048, 0, {154, 2048, 1280, 0, 0}},
+    {&cuda_ops_siblings, 4096, 0, {4096, 640, 640, 0, 0, 3}},
+    {&cuda_ops_siblings, 2048, 0, {1024, 1280, 1280, 0, 0, 3}},
+    {&cuda_ops_siblings, 2048, 0, {616, 2048, 640, 0, 0, 2}},
     {&ops_lora, 4096, 0, {4096, 640, 640, 16}},
     {&ops_conv, 16384, 0, {1, 128, 128, 320, 320, 3, 3, 1, 1, 1, 1}},
     {&ops_conv, 11520, 0, {2, 32, 32, 1280, 1280, 3, 3, 1, 1, 1, 1}},
@@ -104,6 +107,9 @@ static const ops_row few_rows[] = {
  * and of a block, wide heads of our own attention. */
 static const ops_row edge_rows[] = {
     {&ops_linear, 300, 0, {300, 64, 96, 1, 0}},
+    {&cuda_ops_siblings, 300, 0, {300, 64, 96, 0, 0, 3}},
+    {&cuda_ops_siblings, 77, 0, {77, 40, 24, 0, 0, 2}},
+    {&cuda_ops_siblings, 33, 0, {33, 17, 29, 0, 0, 3}},
     {&ops_attention, 300, 0, {1, 2, 100, 70, 90, 0}},
     {&ops_attention, 300, 0, {1, 1, 150, 70, 90, 0}},
     {&ops_attention, 300, 0, {1, 2, 200, 70, 90, 0}},

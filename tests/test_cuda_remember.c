@@ -58,6 +58,8 @@ static cudaError_t last_error;             /* of the thread */
 static int quickest;                       /* of what `ran` may be: quicker than FASTEST */
 static bool shifts_fail;                   /* no product for them */
 static bool few_takes;                     /* the kernel of few keys takes all */
+static int products;                       /* of the batch that ran last; 1: no batch */
+static float batch_ms;                     /* what a batch takes; 0: as long as one product */
 static _Alignas(256) char scratch[256];    /* arrays that nobody writes to */
 
 static void forget(void) {
@@ -78,6 +80,8 @@ static void setup(void) {
   quickest = -2;
   shifts_fail = false;
   few_takes = false;
+  products = 0;
+  batch_ms = 0;
   context = (kern_cuda){.options = {.dtype = KERN_BF16,
                                     .gradient = KERN_FP32,
                                     .workspace = scratch,
@@ -112,6 +116,7 @@ float kern_cuda_time_ms(kern_cuda *c, void (*call)(void *data), void *data) {
   (void)c;
   timed++;
   call(data);
+  if (products > 1 && batch_ms > 0) return batch_ms;
   return ran == quickest ? 0.5f : ran == FASTEST ? 1 : 2;
 }
 
@@ -169,16 +174,19 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t how, cublasLt
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type, uint64_t rows,
                                           uint64_t columns, int64_t stride) {
   (void)type, (void)rows, (void)columns, (void)stride;
-  *layout = NULL;
+  int32_t *const count = malloc(sizeof *count);
+  ck_assert_ptr_nonnull(count);
+  *count = 1;
+  *layout = (cublasLtMatrixLayout_t)(void *)count;
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-  (void)layout;
+  free(layout);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t name,
                                                 const void *value, size_t bytes) {
-  (void)layout, (void)name, (void)value, (void)bytes;
+  if (name == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) memcpy(layout, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *wish) {
@@ -238,7 +246,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
                               cudaStream_t stream) {
   (void)handle, (void)how, (void)alpha, (void)a, (void)of_a, (void)b, (void)of_b, (void)beta, (void)c, (void)of_c;
-  (void)d, (void)of_d, (void)workspace, (void)stream;
+  (void)d, (void)workspace, (void)stream;
+  memcpy(&products, of_d, sizeof(int32_t));
   ck_assert(is_ours(algorithm) && bytes == workspace_of(algorithm));
   if ((int)(algorithm->data[0] - MARK) == refused) return CUBLAS_STATUS_EXECUTION_FAILED;
   ran = (int)(algorithm->data[0] - MARK);
@@ -684,6 +693,81 @@ START_TEST(a_product_with_sums_or_both_by_themselves) {
 }
 END_TEST
 
+/* Siblings whose weights and outputs lie so far apart. */
+static void siblings_apart(int w, int y) {
+  const kern_linear size = {.rows = 64, .in = 16, .out = 32};
+  const void *const weights[] = {scratch, scratch + w, scratch + 2 * w};
+  void *const outputs[] = {scratch, scratch + y, scratch + 2 * y};
+  kern_cuda_linears_forward(&context, &size, 3, scratch, weights, outputs);
+}
+
+static const char siblings_problem[] = "product bf16 fp32 exact 64 32 16 0 1 16 16 32 0 1 3 0 1 1 3 16 33554432";
+
+/* Siblings are timed against one after another, which are another problem; one way is for all distances. */
+START_TEST(siblings_are_a_batch_where_that_is_faster) {
+  batch_ms = 0.75f;
+  siblings_apart(16, 32);
+  ck_assert_int_eq(products, 3);
+  ck_assert_int_eq(memory.kept, 2);
+  ck_assert_str_eq(memory.way[0], "apart 512 abc02 0 0 0 0 0 0 ffffffffffffffff");
+  ck_assert_str_eq(memory.problem[1], siblings_problem);
+  ck_assert_str_eq(strchr(memory.way[1], ' '), " 512 abc00 0 0 0 0 0 0 ffffffffffffffff");
+  ck_assert(strncmp(memory.way[1], "fused", 5) == 0);
+  timed = guessed = memory.asked = memory.kept = 0;
+  siblings_apart(48, 64);
+  ck_assert_int_eq(memory.asked, 1);
+  ck_assert_int_eq(timed + guessed + memory.kept, 0);
+  ck_assert_int_eq(products, 3);
+  siblings_apart(16, 32); /* a warm call */
+  ck_assert_int_eq(memory.asked, 1);
+  ck_assert_int_eq(products, 3);
+  siblings_apart(16, 40); /* on other boundaries it is another problem */
+  ck_assert_int_eq(memory.asked, 3);
+  ck_assert_int_eq(memory.kept, 1 + 1);
+}
+END_TEST
+
+START_TEST(siblings_stay_apart_where_that_is_as_fast) {
+  siblings_apart(16, 32);
+  ck_assert_int_eq(products, 1);
+  ck_assert_str_eq(memory.problem[1], siblings_problem);
+  ck_assert_str_eq(memory.way[1], "apart");
+  forget();
+  siblings_apart(64, 16);
+  ck_assert_int_eq(memory.asked, 2);
+  ck_assert_int_eq(timed + guessed + memory.kept, 0);
+  ck_assert_int_eq(products, 1);
+  ck_assert_int_eq(ran, FASTEST);
+  (void)snprintf(memory.way[1], sizeof memory.way[1], "apart 512 abc02 0 0 0 0 0 0 ffffffffffffffff");
+  forget();
+  siblings_apart(16, 32); /* those are not words of theirs */
+  ck_assert_str_eq(memory.way[1], "apart");
+}
+END_TEST
+
+/* Not at equal distances, not ascending, or never timed. */
+START_TEST(siblings_that_are_no_batch) {
+  const kern_linear size = {.rows = 64, .in = 16, .out = 32};
+  const void *const even[] = {scratch, scratch + 16, scratch + 32}, *const odd[] = {scratch, scratch + 16,
+                                                                                    scratch + 48};
+  void *const outputs[] = {scratch, scratch + 16, scratch + 32}, *const down[] = {scratch + 32, scratch + 16, scratch};
+  batch_ms = 0.75f;
+  kern_cuda_linears_forward(&context, &size, 3, scratch, odd, outputs);
+  kern_cuda_linears_forward(&context, &size, 3, scratch, even, down);
+  kern_cuda_linears_weight_gradient(&context, &size, 3, scratch, odd, outputs);
+  kern_cuda_linears_weight_gradient(&context, &size, 3, scratch, even, down);
+  ck_assert_int_eq(memory.asked, 2); /* forward, and a gradient */
+  ck_assert_int_eq(products, 1);
+  forget();
+  memory.count = 0;
+  context.tuning = false;
+  kern_cuda_linears_forward(&context, &size, 3, scratch, even, outputs);
+  kern_cuda_linears_weight_gradient(&context, &size, 3, scratch, even, outputs);
+  ck_assert_int_eq(memory.kept, 0);
+  ck_assert_int_eq(products, 1);
+}
+END_TEST
+
 /* Ways that only gradients of weights have: of products of shifts those that are summed in parts only in fp32; where
  * there is no such product, another way is taken. */
 START_TEST(ways_of_weight_gradients_alone) {
@@ -871,6 +955,9 @@ int main(void) {
   tcase_add_loop_test(tcase, nothing_need_be_remembered, 0, CASES);
   tcase_add_loop_test(tcase, what_fails_is_not_told, 0, CASES);
   tcase_add_test(tcase, a_product_with_sums_or_both_by_themselves);
+  tcase_add_test(tcase, siblings_are_a_batch_where_that_is_faster);
+  tcase_add_test(tcase, siblings_stay_apart_where_that_is_as_fast);
+  tcase_add_test(tcase, siblings_that_are_no_batch);
   tcase_add_test(tcase, ways_of_weight_gradients_alone);
   tcase_add_test(tcase, attention_adds_in_one_order_where_it_must);
   tcase_add_loop_test(tcase, attention_to_few_keys, 0, 3);

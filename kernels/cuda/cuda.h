@@ -108,6 +108,14 @@ void kern_cuda_linear_input_gradient(kern_cuda *context, const kern_linear *size
 void kern_cuda_linear_weight_gradient(kern_cuda *context, const kern_linear *size, const void *x, const void *dy,
                                       void *dw, void *dbias);
 
+/* Siblings, `count` of them, at least two, of one size without bias: what each would do by itself, in one product where
+ * w and y, or dy and dw, lie at equal distances, in ascending order, and that has been timed to be faster. The lists
+ * are host memory, read before the call returns. Workspace as for one. */
+void kern_cuda_linears_forward(kern_cuda *context, const kern_linear *size, int count, const void *x,
+                               const void *const *w, void *const *y);
+void kern_cuda_linears_weight_gradient(kern_cuda *context, const kern_linear *size, int count, const void *x,
+                                       const void *const *dy, void *const *dw);
+
 size_t kern_cuda_lora_workspace(const kern_lora *size, kern_dtype dtype);
 /* hidden and dhidden have the context's dtype. */
 void kern_cuda_lora_forward(kern_cuda *context, const kern_lora *size, const void *x, const void *a, const void *b,

@@ -9,8 +9,9 @@
  *
  * A product that is a weight's gradient can form the sums that are the bias' on its way, as its operand passes; whether
  * that is faster than to read the operand once more is found by timing. So is whether sums of many terms for few tiles
- * are split. Algorithms with a workspace may have something cleared in it before each product, which takes a launch of
- * its own: those that need none are asked for as well.
+ * are split, and whether siblings, products of the same sizes with one operand in common, are a batch: one launch, in
+ * which blocks of one go where the last wave of another leaves room. Algorithms with a workspace may have something
+ * cleared in it before each product, which takes a launch of its own: those that need none are asked for as well.
  */
 #include "kernels/cuda/products.h"
 
@@ -28,7 +29,9 @@ typedef struct product {
   cublasLtMatrixLayout_t b, a, c;
   cublasLtMatmulAlgo_t algorithm; /* words that can be kept and are good for the same version of the library */
   size_t workspace_bytes;
-  bool apart; /* no algorithm adds the bias on the way; or forms the sums, or none is faster than both by themselves */
+  /* No algorithm adds the bias on the way; or forms the sums, or does siblings at once, or none is faster than they are
+   * by themselves. */
+  bool apart;
 } product;
 
 typedef struct call {
@@ -37,7 +40,8 @@ typedef struct call {
   const product *product;
   const void *a, *b, *bias, *residual;
   void *c;
-  void *sums; /* NULL, or [m] of C's dtype: sums of the rows of op(A); there is no bias then, nor a residual */
+  void *sums;    /* NULL, or [m] of C's dtype: sums of the rows of op(A); there is no bias then, nor a residual */
+  bool siblings; /* a batch of what could as well be products by themselves; without bias, sums and residual */
   void *workspace;
   size_t workspace_bytes;
   bool done; /* it was computed while its product was made */
@@ -114,11 +118,14 @@ static cublasStatus_t multiply(const call *c, const cublasLtMatmulAlgo_t *algori
 
 /* ---- the choice of an algorithm ---- */
 
-/* What holds for all operands, at most 16: algorithms need no more, and those chosen should not depend on where arrays
- * happen to lie. */
+/* What holds for all operands of all products of a batch, at most 16: algorithms need no more, and those chosen should
+ * not depend on where arrays happen to lie. */
 static uint32_t alignment_of(const call *c) {
-  const uintptr_t all =
-      (uintptr_t)c->a | (uintptr_t)c->b | (uintptr_t)c->c | (uintptr_t)c->residual | (uintptr_t)c->sums;
+  const kern_cuda_gemm *s = c->size;
+  const int64_t bytes = kern_dtype_bytes(c->context->options.dtype), c_bytes = kern_dtype_bytes(s->c_dtype);
+  const uintptr_t all = (uintptr_t)c->a | (uintptr_t)c->b | (uintptr_t)c->c | (uintptr_t)c->residual |
+                        (uintptr_t)c->sums | (uintptr_t)((s->a_batch_stride | s->b_batch_stride) * bytes) |
+                        (uintptr_t)(s->c_batch_stride * c_bytes);
   uint32_t alignment = 16;
   while (all % alignment != 0) alignment /= 2;
   return alignment;
@@ -170,10 +177,12 @@ static int candidates_of(const call *c, const product *p, cublasLtMatmulHeuristi
   return all;
 }
 
-static bool is_worth_splitting(const kern_cuda *context, const kern_cuda_gemm *s) {
-  enum { TILE = 128, TERMS = 2048 };
+/* Siblings with more tiles, too: one by one, as they are timed against, they are split. */
+static bool is_worth_splitting(const call *c) {
+  enum { TILE = 128, TERMS = 2048, FEW = 2, FEW_OF_SIBLINGS = 4 };
+  const kern_cuda_gemm *s = c->size;
   const int64_t tiles = ((s->m + TILE - 1) / TILE) * ((s->n + TILE - 1) / TILE) * s->batch;
-  return s->k >= TERMS && tiles < 2 * (int64_t)context->sm_count;
+  return s->k >= TERMS && tiles < (c->siblings ? FEW_OF_SIBLINGS : FEW) * (int64_t)c->context->sm_count;
 }
 
 /* The best two of the candidates, split as the library may not have thought of; returns how many there are then. */
@@ -262,6 +271,40 @@ static void choose_with_sums(call *c, product *p) {
   p->apart = kern_cuda_time_ms(context, run_apart, c) <= kern_cuda_time_ms(context, run_timed, c);
 }
 
+static void run_singly(void *data) {
+  const call *c = data;
+  const int64_t bytes = kern_dtype_bytes(c->context->options.dtype), c_bytes = kern_dtype_bytes(c->size->c_dtype);
+  kern_cuda_gemm size = *c->size;
+  size.batch = 1;
+  size.a_batch_stride = size.b_batch_stride = size.c_batch_stride = 0;
+  for (int64_t i = 0; i < c->size->batch; i++) {
+    call single = *c;
+    single.siblings = false;
+    single.size = &size;
+    single.a = (const char *)c->a + i * c->size->a_batch_stride * bytes;
+    single.b = (const char *)c->b + i * c->size->b_batch_stride * bytes;
+    single.c = (char *)c->c + i * c->size->c_batch_stride * c_bytes;
+    run(&single);
+  }
+}
+
+/* Only what has been found to be faster is not left to products by themselves. */
+static void choose_siblings(call *c, product *p) {
+  kern_cuda *context = c->context;
+  cublasLtMatmulHeuristicResult_t found[CANDIDATES + BARE + SPLITS];
+  p->apart = true;
+  if (!context->tuning || !set_epilogue(c, p, false)) return;
+  int count = candidates_of(c, p, found);
+  if (count == 0) return;
+  if (is_worth_splitting(c)) count = add_splits(c, p, found, count);
+  choose(c, p, found, count);
+  if (multiply(c, &p->algorithm, p->workspace_bytes) != CUBLAS_STATUS_SUCCESS) {
+    (void)cudaGetLastError();
+    return;
+  }
+  p->apart = kern_cuda_time_ms(context, run_singly, c) <= kern_cuda_time_ms(context, run_timed, c);
+}
+
 static void choose_one(call *c, product *p) {
   kern_cuda *context = c->context;
   const kern_cuda_gemm *s = c->size;
@@ -276,7 +319,7 @@ static void choose_one(call *c, product *p) {
     p->apart = c->bias != NULL;
     if (!set_epilogue(c, p, false)) return;
     count = candidates_of(c, p, found);
-    if (count > 0 && context->tuning && is_worth_splitting(context, s)) count = add_splits(c, p, found, count);
+    if (count > 0 && context->tuning && is_worth_splitting(c)) count = add_splits(c, p, found, count);
   }
   if (count == 0) {
     kern_cuda_fail(context, DP_UNSUPPORTED, "cuBLASLt has no product of %lld x %lld x %lld, %s to %s", (long long)s->m,
@@ -287,10 +330,10 @@ static void choose_one(call *c, product *p) {
   choose(c, p, found, count);
 }
 
-/* ---- what is remembered: "apart" or "fused", bytes of workspace, the words of the algorithm; of sums that are apart
- * the first alone, since the product is then another problem. What is restored is also run: parts of a device with as
- * many multiprocessors may differ in the clusters that they can launch; and of an algorithm that was found with no
- * workspace a check may name one, which it does not need ---- */
+/* ---- what is remembered: "apart" or "fused", bytes of workspace, the words of the algorithm; of sums and siblings
+ * that are apart the first alone, since the products are then other problems. What is restored is also run: parts of a
+ * device with as many multiprocessors may differ in the clusters that they can launch; and of an algorithm that was
+ * found with no workspace a check may name one, which it does not need ---- */
 
 typedef struct attempt {
   call *call;
@@ -298,6 +341,11 @@ typedef struct attempt {
 } attempt;
 
 enum { ALGORITHM_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
+
+static bool may_be_fused(const call *c) { return c->bias || c->sums || c->siblings; }
+
+/* Its product, where that is apart, is another problem. */
+static bool leaves_product(const call *c) { return c->sums || c->siblings; }
 
 static bool restore(void *data, const char *way) {
   const attempt *at = data;
@@ -307,14 +355,14 @@ static bool restore(void *data, const char *way) {
   uint64_t bytes;
   const bool fused = kern_cuda_take_word(&way, "fused");
   if (!fused && !kern_cuda_take_word(&way, "apart")) return false;
-  p->apart = !fused && (c->bias || c->sums);
-  if (p->apart && c->sums) return !*way;
-  if ((fused && !c->bias && !c->sums) || !kern_cuda_take_number(&way, 10, &bytes) || bytes > c->workspace_bytes)
+  p->apart = !fused && may_be_fused(c);
+  if (p->apart && leaves_product(c)) return !*way;
+  if ((fused && !may_be_fused(c)) || !kern_cuda_take_number(&way, 10, &bytes) || bytes > c->workspace_bytes)
     return false;
   for (int i = 0; i < ALGORITHM_WORDS; i++)
     if (!kern_cuda_take_number(&way, 16, &p->algorithm.data[i])) return false;
   p->workspace_bytes = (size_t)bytes;
-  c->done = !*way && set_epilogue(c, p, fused) &&
+  c->done = !*way && set_epilogue(c, p, fused && !c->siblings) &&
             cublasLtMatmulAlgoCheck(c->context->blas, p->how, p->b, p->a, p->c, p->c, &p->algorithm, &result) ==
                 CUBLAS_STATUS_SUCCESS &&
             result.state == CUBLAS_STATUS_SUCCESS && (bytes == 0 || result.workspaceSize <= p->workspace_bytes) &&
@@ -326,42 +374,55 @@ static bool choose_anew(void *data, char way[KERN_CUDA_WAY_BYTES]) {
   const attempt *at = data;
   const call *c = at->call;
   product *p = at->product;
-  if (c->sums)
+  if (c->siblings)
+    choose_siblings(at->call, p);
+  else if (c->sums)
     choose_with_sums(at->call, p);
   else
     choose_one(at->call, p);
-  size_t length =
-      (size_t)snprintf(way, KERN_CUDA_WAY_BYTES, "%s", p->apart || !(c->bias || c->sums) ? "apart" : "fused");
-  if (p->apart && c->sums) return true;
+  size_t length = (size_t)snprintf(way, KERN_CUDA_WAY_BYTES, "%s", p->apart || !may_be_fused(c) ? "apart" : "fused");
+  if (p->apart && leaves_product(c)) return true;
   length += (size_t)snprintf(way + length, KERN_CUDA_WAY_BYTES - length, " %zu", p->workspace_bytes);
   for (int i = 0; i < ALGORITHM_WORDS; i++)
     length += (size_t)snprintf(way + length, KERN_CUDA_WAY_BYTES - length, " %" PRIx64, p->algorithm.data[i]);
   return true;
 }
 
-static bool build(call *c, product *p, const kern_cuda_key *key) {
-  attempt at = {c, p};
-  const kern_cuda_chooser chooser = {restore, choose_anew, &at};
-  if (!describe(c, p)) return false;
-  kern_cuda_choose(c->context, "product", key, &chooser);
-  (void)cudaGetLastError(); /* of what the library looked at; cuDNN would take it for its own */
-  return !kern_cuda_failed(c->context);
-}
-
-static kern_cuda_key key_of(const call *c) {
+/* `far`: how far the products of a batch lie apart. */
+static kern_cuda_key key_of(const call *c, const int64_t far[3]) {
   const kern_cuda_gemm *s = c->size;
   return (kern_cuda_key){{s->m, s->n, s->k, s->a_transposed, s->b_transposed, s->a_stride, s->b_stride, s->c_stride,
-                          s->beta != 0, s->c_dtype, s->batch, s->a_batch_stride, s->b_batch_stride, s->c_batch_stride,
-                          c->bias   ? 1
-                          : c->sums ? 2
-                                    : 0,
+                          s->beta != 0, s->c_dtype, s->batch, far[0], far[1], far[2],
+                          c->bias       ? 1
+                          : c->sums     ? 2
+                          : c->siblings ? 3
+                                        : 0,
                           alignment_of(c), (int64_t)c->workspace_bytes}};
+}
+
+/* The problem: siblings lie where there was room, so it is one however far apart. */
+static kern_cuda_key problem_of(const call *c) {
+  const kern_cuda_gemm *s = c->size;
+  const int64_t all[3] = {s->a_batch_stride, s->b_batch_stride, s->c_batch_stride};
+  const int64_t any[3] = {all[0] != 0, all[1] != 0, all[2] != 0};
+  return key_of(c, c->siblings ? any : all);
+}
+
+static bool build(call *c, product *p) {
+  attempt at = {c, p};
+  const kern_cuda_chooser chooser = {restore, choose_anew, &at};
+  const kern_cuda_key problem = problem_of(c);
+  if (!describe(c, p)) return false;
+  kern_cuda_choose(c->context, "product", &problem, &chooser);
+  (void)cudaGetLastError(); /* of what the library looked at; cuDNN would take it for its own */
+  return !kern_cuda_failed(c->context);
 }
 
 /* Finds or makes the call's product; false: that failed. */
 static bool find_product(call *c) {
   kern_cuda *context = c->context;
-  const kern_cuda_key key = key_of(c);
+  const int64_t far[3] = {c->size->a_batch_stride, c->size->b_batch_stride, c->size->c_batch_stride};
+  const kern_cuda_key key = key_of(c, far);
   product *p = kern_cuda_cache_find(context->gemms, &key);
   c->product = p;
   if (p) return true;
@@ -371,7 +432,7 @@ static bool find_product(call *c) {
     return false;
   }
   c->product = p;
-  if (build(c, p, &key) && kern_cuda_cache_add(context, &context->gemms, &key, p)) return true;
+  if (build(c, p) && kern_cuda_cache_add(context, &context->gemms, &key, p)) return true;
   release(p);
   return false;
 }
@@ -397,6 +458,10 @@ static kern_cuda_gemm with_strides(const kern_cuda_gemm *size) {
   return s;
 }
 
+static size_t bytes_of(size_t workspace_bytes) {
+  return workspace_bytes < KERN_CUDA_PRODUCT_BYTES ? workspace_bytes : KERN_CUDA_PRODUCT_BYTES;
+}
+
 void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, const void *bias,
                        const void *residual, void *c, void *workspace, size_t workspace_bytes) {
   if (kern_cuda_failed(context) || size->m <= 0 || size->n <= 0) return;
@@ -415,9 +480,18 @@ void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const voi
     one.b = (const char *)b + at * s.b_batch_stride * bytes;
     one.c = (char *)c + at * s.c_batch_stride * c_bytes;
     one.residual = residual ? (const char *)residual + at * s.c_batch_stride * c_bytes : NULL;
-    one.workspace_bytes = workspace_bytes < KERN_CUDA_PRODUCT_BYTES ? workspace_bytes : KERN_CUDA_PRODUCT_BYTES;
+    one.workspace_bytes = bytes_of(workspace_bytes);
     run(&one);
   }
+}
+
+/* Where its product has been found or made: whether it is the way, and is done then. */
+static bool run_fused(call *c) {
+  const product *p = c->product;
+  if (p->apart) return false;
+  if (!c->done && (!c->sums || set_vector(c, p)))
+    (void)KERN_BLAS_TRY(c->context, multiply(c, &p->algorithm, p->workspace_bytes));
+  return true;
 }
 
 bool kern_cuda_product_with_sums(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c,
@@ -431,11 +505,22 @@ bool kern_cuda_product_with_sums(kern_cuda *context, const kern_cuda_gemm *size,
               .sums = sums,
               .workspace = workspace,
               .workspace_bytes = workspace_bytes};
-  if (!find_product(&one)) return true; /* which is told */
-  const product *p = one.product;
-  if (p->apart) return false;
-  if (!one.done && set_vector(&one, p)) (void)KERN_BLAS_TRY(context, multiply(&one, &p->algorithm, p->workspace_bytes));
-  return true;
+  return find_product(&one) ? run_fused(&one) : true; /* a failure is told */
+}
+
+bool kern_cuda_product_siblings(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c,
+                                void *workspace, size_t workspace_bytes) {
+  const kern_cuda_gemm s = with_strides(size);
+  call one = {.context = context,
+              .size = &s,
+              .a = a,
+              .b = b,
+              .c = c,
+              .siblings = true,
+              .workspace = workspace,
+              .workspace_bytes = bytes_of(workspace_bytes)};
+  if (kern_cuda_failed(context) || s.m <= 0 || s.n <= 0 || s.k <= 0 || s.batch > MAX_BATCH) return false;
+  return find_product(&one) ? run_fused(&one) : true;
 }
 
 void kern_cuda_gemm_run(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c) {

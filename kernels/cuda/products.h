@@ -25,6 +25,11 @@ void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const voi
 bool kern_cuda_product_with_sums(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c,
                                  void *sums, void *workspace, size_t workspace_bytes);
 
+/* Siblings: size->batch products, of whose operands one may have a batch stride of 0: it is the same for all. As one
+ * call, where that has been timed to be faster than one after another; false: nothing was done. */
+bool kern_cuda_product_siblings(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c,
+                                void *workspace, size_t workspace_bytes);
+
 /* ---- bias.cu ---- */
 
 /* out[columns] = or += sum over rows of x[rows, columns]; stride in values. */
