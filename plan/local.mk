@@ -36,6 +36,7 @@ libplan_a_SOURCES += \
 	plan/order.c plan/order.h \
 	plan/order_list.c \
 	plan/places.c plan/places.h plan/places_backward.c plan/places_build.h plan/places_saved.c \
+	plan/places_siblings.c \
 	plan/plan.c \
 	plan/program.c \
 	plan/split.c \

@@ -104,10 +104,6 @@ void plan_placer_act(plan_placer *p, plan_action_kind kind, int index, const pla
   push_failed(p, dp_array_push(&p->actions, action));
 }
 
-static int64_t aligned(int64_t bytes) {
-  return (bytes + PLAN_PLACE_ALIGNMENT - 1) / PLAN_PLACE_ALIGNMENT * PLAN_PLACE_ALIGNMENT;
-}
-
 /* The next bytes of a block. */
 static plan_place take(plan_placer *p, plan_block block, int64_t bytes) {
   const plan_place place = {block, p->out->block_bytes[block]};
@@ -142,7 +138,8 @@ static void save_tensor(plan_placer *p, int tensor, int round) {
  * leave the next one unaligned comes before all, and what aligns that. */
 static void place_saved(plan_placer *p) {
   for (int round = 0; round <= LAST_ROUND; round++) {
-    if (round == LAST_ROUND) p->out->block_bytes[PLAN_BLOCK_SAVED] = aligned(p->out->block_bytes[PLAN_BLOCK_SAVED]);
+    if (round == LAST_ROUND)
+      p->out->block_bytes[PLAN_BLOCK_SAVED] = plan_place_aligned(p->out->block_bytes[PLAN_BLOCK_SAVED]);
     for (int t = 0; t < (int)p->graph->tensors.count; t++)
       if (plan_placer_tensor(p, t)->producer_unit == GRAPH_NONE) save_tensor(p, t, round);
     for (int o = p->first_op; o < p->end_op; o++) {
@@ -321,12 +318,13 @@ static dp_status place_lives(plan_placer *p, plan_pass_places *pass) {
   int64_t *change_bytes = DP_ARENA_NEW(&p->scratch, int64_t, (size_t)moments + 1);
   if (!buffers || !change_bytes) return dp_fail_memory(p->error);
   for (uint32_t i = 0; i < count; i++)
-    buffers[i] = (plan_buffer){
-        .begin = p->lives.items[i].begin, .end = p->lives.items[i].end, .bytes = aligned(p->lives.items[i].bytes)};
+    buffers[i] = (plan_buffer){.begin = p->lives.items[i].begin,
+                               .end = p->lives.items[i].end,
+                               .bytes = plan_place_aligned(p->lives.items[i].bytes)};
   const int64_t most = most_alive(buffers, count, moments, change_bytes);
   DP_TRY(plan_memory_place(buffers, count, 0, most, &pass->workspace_bytes, p->error));
   for (uint32_t i = 0; i < count; i++) p->lives.items[i].at = buffers[i].offset_bytes;
-  return DP_OK;
+  return plan_placer_seat_siblings(p, pass->workspace_bytes);
 }
 
 static void locate(const plan_placer *p, plan_place *place) {

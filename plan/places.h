@@ -22,7 +22,9 @@
  *
  * Lives leave room for one call that does two actions (exec/fusion.h): what a product or a group norm reads stays until
  * the sum or the SiLU behind it is there, and a sum's gradient as long as that of a product that it adds is read; the
- * gradient of what a gated activation reads begins where the activation is made again for the product behind it.
+ * gradient of what a gated activation reads begins where the activation is made again for the product behind it. And
+ * what siblings put out, and the gradients of that, lie one behind the other where the workspace, which is not made
+ * larger for it, has room: they are one product for who can do a batch.
  *
  * A reshape shows its input's memory where only its own unit reads it; where it leaves the unit it is copied, as a
  * split always is. Gradients: the first action that adds to one overwrites it.
@@ -68,6 +70,10 @@ typedef struct plan_life {
   uint32_t begin, end;
   int64_t at, bytes;
 } plan_life;
+
+/* Operands of a linear layer, as plan_action counts them. And actions, at most, from a sibling's weight gradient to the
+ * next one's: the input gradient, and what is made again. */
+enum { PLAN_LINEAR_OUTPUT = 1, PLAN_LINEAR_OUTPUT_GRADIENT = 3, PLAN_SIBLINGS_NEAR = 4 };
 
 typedef struct plan_pass_places {
   plan_action *actions;
@@ -124,6 +130,14 @@ bool plan_places_saves(const plan_plan *plan, const graph *graph, int tensor, in
 bool plan_places_remakes(const plan_plan *plan, const graph *graph, int tensor, int first, int count);
 /* Whether what an op makes may be, where all that it reads is at hand. */
 bool plan_places_is_cheap(const graph_op *op);
+/* Siblings: linear layers of a unit, one op after another, that read the same, as many values to as many, all trained
+ * or none, without bias and adapter, so that their weights lie one behind the other in the order of ops. As the
+ * queries, keys and values of attention. */
+enum { PLAN_MAX_SIBLINGS = 3 };
+typedef struct plan_siblings {
+  int first, count; /* ops; 1: it has none */
+} plan_siblings;
+plan_siblings plan_places_siblings(const graph *graph, int op);
 /* Bytes of SAVED: what is saved, and what aligns it. */
 int64_t plan_places_saved_bytes(const plan_plan *plan, const graph *graph, int first, int count);
 

@@ -9,6 +9,10 @@
 enum { PLAN_PLACE_ALIGNMENT = 64 }; /* of places in the workspace, and in SAVED of what is a multiple of it */
 enum { PLAN_MAX_OPERANDS = 2 * (GRAPH_MAX_INPUTS + GRAPH_MAX_PIECES + 1) };
 
+static inline int64_t plan_place_aligned(int64_t bytes) {
+  return (bytes + PLAN_PLACE_ALIGNMENT - 1) / PLAN_PLACE_ALIGNMENT * PLAN_PLACE_ALIGNMENT;
+}
+
 /* The operands of an action, as plan_action orders them, by kind. */
 typedef struct plan_operands {
   plan_place in[GRAPH_MAX_INPUTS], out[GRAPH_MAX_PIECES], in_gradient[GRAPH_MAX_INPUTS], out_gradient[GRAPH_MAX_PIECES];
@@ -74,6 +78,10 @@ int plan_placer_begin(plan_placer *p, int64_t bytes);
 /* Its place, for the next action. */
 plan_place plan_placer_use(plan_placer *p, int life);
 void plan_placer_act(plan_placer *p, plan_action_kind kind, int op, const plan_operands *operands);
+
+/* Of a pass whose lives have places within end_bytes, while its places hold indices: siblings get others where that
+ * brings them side by side. */
+dp_status plan_placer_seat_siblings(plan_placer *p, int64_t end_bytes);
 
 /* The actions of a pass. */
 dp_status plan_placer_backward(plan_placer *p);
