@@ -243,6 +243,36 @@ static void run_gated_both(const exec_chunk *chunk, const exec_memory *memory, c
   begin_inputs(memory, &c);
 }
 
+static void run_siblings(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                         const plan_action *actions, const exec_group *group) {
+  exec_call calls[PLAN_MAX_SIBLINGS];
+  for (int i = 0; i < group->count; i++) calls[i] = call_of(chunk, memory, pass, &actions[i]);
+  calls[0].siblings = calls;
+  calls[0].sibling_count = group->count;
+  math_of(chunk)->fused[group->kind](&calls[0]);
+}
+
+/* The gradients of siblings' weights, of actions that go from the last op to the first; one by one where a gradient has
+ * come to some alone. */
+static void run_siblings_weights(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                                 uint32_t a, const exec_group *group) {
+  const uint32_t actions[PLAN_MAX_SIBLINGS] = {a, group->other, group->third};
+  const int count = group->third > 0 ? 3 : 2;
+  exec_call calls[PLAN_MAX_SIBLINGS];
+  bool all = true;
+  for (int i = 0; i < count; i++) {
+    const plan_action *action = &pass->actions[actions[count - 1 - i]];
+    calls[i] = call_of(chunk, memory, pass, action);
+    all = look_up_outputs(memory, gradients_of(pass, action, calls[i].op) + calls[i].op->input_count, &calls[i]) && all;
+  }
+  calls[0].siblings = calls;
+  calls[0].sibling_count = count;
+  if (all)
+    math_of(chunk)->fused[group->kind](&calls[0]);
+  else
+    for (int i = 0; i < count; i++) (void)run_action(chunk, memory, pass, &pass->actions[actions[i]]);
+}
+
 /* The group that begins with action `a`. */
 static void run_group(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass, uint32_t a,
                       const exec_group *group) {
@@ -255,6 +285,8 @@ static void run_group(const exec_chunk *chunk, const exec_memory *memory, const 
   if (group->kind == EXEC_FUSION_GATED_BOTH) run_gated_both(chunk, memory, pass, a, group);
   if (group->kind == EXEC_FUSION_GATED_BIAS) run_gated_bias(chunk, memory, pass, a, group);
   if (group->kind == EXEC_FUSION_BIAS_DONE) run_without_bias(chunk, memory, pass, actions);
+  if (group->kind == EXEC_FUSION_SIBLINGS) run_siblings(chunk, memory, pass, actions, group);
+  if (group->kind == EXEC_FUSION_SIBLINGS_WEIGHTS) run_siblings_weights(chunk, memory, pass, a, group);
   if (group->kind >= EXEC_FUSION_GATED_BOTH) return;
   /* by whose output's gradient; a norm made again for a SiLU's is read by nobody else */
   const int again = actions[0].kind == PLAN_ACTION_AGAIN;

@@ -243,15 +243,102 @@ static exec_group gated_bias(const finder *f, uint32_t a) {
   return bias ? (exec_group){.kind = EXEC_FUSION_GATED_BIAS, .count = 1, .bias = bias} : alone;
 }
 
+/* ---- siblings ---- */
+
+/* What siblings put out, or the gradients of that, in the order of ops: at one distance from one to the next, at which
+ * they do not meet, in one block. */
+static bool lie_evenly(const spot *spots, int count, int64_t bytes) {
+  const int64_t distance = spots[1].place.at - spots[0].place.at;
+  for (int i = 0; i < count; i++) {
+    if (spots[i].place.block == PLAN_BLOCK_NONE || spots[i].place.block == PLAN_BLOCK_OUTSIDE ||
+        spots[i].place.block != spots[0].place.block)
+      return false;
+    if (i > 0 && spots[i].place.at - spots[i - 1].place.at != distance) return false;
+  }
+  return distance >= bytes;
+}
+
+/* Nothing else is there from action `a` until its own life begins. */
+static bool is_free_from(const finder *f, uint32_t a, spot s) {
+  for (uint32_t l = 0; s.place.block == PLAN_BLOCK_WORKSPACE && l < f->pass->life_count; l++) {
+    const plan_life *life = &f->pass->lives[l];
+    if (life->begin < s.begin && life->end >= a && life->at < s.place.at + s.bytes &&
+        s.place.at < life->at + life->bytes)
+      return false;
+  }
+  return true;
+}
+
+static int64_t output_bytes(const finder *f, uint32_t a) {
+  return f->graph->tensors.items[op_at(f, a)->outputs[0]].bytes;
+}
+
+static exec_group siblings(const finder *f, uint32_t a) {
+  if (!is(f, a, PLAN_ACTION_FORWARD, GRAPH_LINEAR)) return alone;
+  const plan_siblings s = plan_places_siblings(f->graph, action_at(f, a)->op);
+  spot outputs[PLAN_MAX_SIBLINGS];
+  if (s.count < 2 || s.first != action_at(f, a)->op) return alone;
+  for (uint32_t i = 0; i < (uint32_t)s.count; i++) {
+    if (!is_of(f, a + i, PLAN_ACTION_FORWARD, s.first + (int)i) || !are_same(input_of(f, a, 0), input_of(f, a + i, 0)))
+      return alone;
+    outputs[i] = output_of(f, a + i);
+    if (!is_free_from(f, a, outputs[i]) || meet(outputs[i], input_of(f, a, 0))) return alone;
+  }
+  if (!lie_evenly(outputs, s.count, output_bytes(f, a))) return alone;
+  return (exec_group){.kind = EXEC_FUSION_SIBLINGS, .count = (uint8_t)s.count};
+}
+
+/* The gradient of a sibling's weights, of action `b`, is made of what lies at action `a` as it will lie then. */
+static bool can_come_along(const finder *f, uint32_t a, uint32_t b) {
+  const spot x = input_of(f, a, 0), later = input_of(f, b, 0), dy = output_gradient_of(f, b);
+  if (!are_same(x, later) || x.begin != later.begin || dy.place.block == PLAN_BLOCK_NONE ||
+      (dy.place.block == PLAN_BLOCK_WORKSPACE && dy.begin >= a))
+    return false;
+  for (uint32_t c = a; c < b; c++)
+    if (may_write(f, c, x) || may_write(f, c, dy)) return false;
+  return true;
+}
+
+/* The weight gradient of an op, of the actions behind `a` that are near; 0: it is none of them. */
+static uint32_t weight_gradient_near(const finder *f, uint32_t a, int op) {
+  for (uint32_t b = a + 1; b <= a + PLAN_SIBLINGS_NEAR; b++)
+    if (is_of(f, b, PLAN_ACTION_WEIGHT_GRADIENT, op)) return b;
+  return 0;
+}
+
+/* groups: of actions behind `a`, those that are not NONE already are something else. */
+static exec_group siblings_weights(const finder *f, uint32_t a, const exec_group *groups) {
+  if (!is(f, a, PLAN_ACTION_WEIGHT_GRADIENT, GRAPH_LINEAR)) return alone;
+  const plan_siblings s = plan_places_siblings(f->graph, action_at(f, a)->op);
+  uint32_t actions[PLAN_MAX_SIBLINGS] = {a};
+  spot gradients[PLAN_MAX_SIBLINGS];
+  if (s.count < 2 || s.first + s.count - 1 != action_at(f, a)->op) return alone;
+  for (int i = 0; i < s.count; i++) {
+    if (i > 0) actions[i] = weight_gradient_near(f, actions[i - 1], s.first + s.count - 1 - i);
+    if (actions[i] == 0 || groups[actions[i]].kind != EXEC_FUSION_NONE || !can_come_along(f, a, actions[i]))
+      return alone;
+    gradients[s.count - 1 - i] = output_gradient_of(f, actions[i]);
+  }
+  if (!lie_evenly(gradients, s.count, output_bytes(f, a))) return alone;
+  return (exec_group){
+      .kind = EXEC_FUSION_SIBLINGS_WEIGHTS, .count = 1, .other = actions[1], .third = s.count > 2 ? actions[2] : 0};
+}
+
 static void mark_by_sum(const finder *f, uint32_t a, int input, exec_group *groups) {
   const spot copy = input_gradient_of(f, a, input);
   for (uint32_t b = a + 1; b <= copy.end; b++)
     if (is_operand(f, b, copy)) groups[b] = (exec_group){.kind = EXEC_FUSION_BY_SUM, .count = 1, .other = a};
 }
 
+static void mark_siblings(uint32_t a, exec_group *groups) {
+  const exec_group done = {.kind = EXEC_FUSION_SIBLING_DONE, .count = 1, .other = a};
+  groups[groups[a].other] = done;
+  if (groups[a].third > 0) groups[groups[a].third] = done;
+}
+
 static exec_group group_at(const finder *f, uint32_t a) {
   static exec_group (*const kinds[])(const finder *f, uint32_t a) = {
-      norm_silu, product_add, silu_norm_backward, sum_backward, norm_backward, gated_both, gated_bias};
+      norm_silu, product_add, silu_norm_backward, sum_backward, norm_backward, gated_both, gated_bias, siblings};
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     const exec_group group = kinds[k](f, a);
     if (group.kind != EXEC_FUSION_NONE && are_together(f, a, a + group.count - 1)) return group;
@@ -267,9 +354,11 @@ dp_status exec_fusion_of(const graph *g, const plan_places *places, dp_arena *ar
     if (!groups) return dp_fail_memory(error);
     for (uint32_t a = 0; a < f.pass->action_count; a += groups[a].count) {
       if (groups[a].kind == EXEC_FUSION_BY_SUM || groups[a].kind == EXEC_FUSION_GATED_DONE ||
-          groups[a].kind == EXEC_FUSION_BIAS_DONE)
+          groups[a].kind == EXEC_FUSION_BIAS_DONE || groups[a].kind == EXEC_FUSION_SIBLING_DONE)
         continue;
       groups[a] = group_at(&f, a);
+      if (groups[a].kind == EXEC_FUSION_NONE) groups[a] = siblings_weights(&f, a, groups);
+      if (groups[a].kind == EXEC_FUSION_SIBLINGS_WEIGHTS) mark_siblings(a, groups);
       if (groups[a].kind == EXEC_FUSION_GATED_BOTH)
         groups[groups[a].other] = (exec_group){.kind = EXEC_FUSION_GATED_DONE, .count = 1, .other = a};
       if (groups[a].bias > 0)

@@ -6,6 +6,11 @@
  * where a kernel can). So a pass run by groups has the results of one run action by action, but for what rounding the
  * value between them would have done. Groups end with their unit.
  *
+ * Siblings (plan/places.h) whose outputs, or the gradients of these, lie at equal distances are one call, in which a
+ * device may do them as one product. Gradients of their weights are made with those of the one that comes first
+ * backward, the last of them: what they are made of is all there by then. (Those of their input stay three products: a
+ * sum over three arrays is no batch.)
+ *
  * Of the 215 GB that all but products and attention read and write in a training step of SDXL (8 samples of 1024 x 1024
  * in bf16) this leaves out 58: 20 of group norms and SiLUs, 12 of sums behind products, 12 of sums' gradients, 13 of
  * biases' gradients.
@@ -31,6 +36,9 @@ typedef enum exec_fusion_kind {
   EXEC_FUSION_GATED_DONE,         /* that gradient, which is there already; alone */
   EXEC_FUSION_GATED_BIAS,         /* a gated activation's gradient and its linear's bias'; alone */
   EXEC_FUSION_BIAS_DONE,          /* gradients of that linear's weights but for the bias'; alone */
+  EXEC_FUSION_SIBLINGS,           /* siblings, forward */
+  EXEC_FUSION_SIBLINGS_WEIGHTS,   /* gradients of their weights, with that of the one that comes first; alone */
+  EXEC_FUSION_SIBLING_DONE,       /* those of another one, which are there already; alone */
   EXEC_FUSION_COUNT
 } exec_fusion_kind;
 
@@ -39,7 +47,8 @@ typedef struct exec_group {
   uint8_t kind;   /* exec_fusion_kind */
   uint8_t count;  /* actions; 0: it is in the group of one before it */
   uint8_t input;  /* of a sum: what the product makes */
-  uint32_t other; /* BY_SUM: the action of the sum; GATED_BOTH: that of the gradient */
+  uint32_t other; /* BY_SUM: the action of the sum; GATED_BOTH: of the gradient; SIBLINGS_WEIGHTS: of the second's */
+  uint32_t third; /* SIBLINGS_WEIGHTS: of the third's; 0: there are two */
   uint32_t bias;  /* GATED_BOTH, GATED_BIAS: the action whose bias' gradient is made as well; 0: none */
 } exec_group;
 

@@ -23,6 +23,9 @@ typedef struct exec_call {
   void *dbias;                 /* to be made with a gated activation's gradient; NULL: not */
   void *statistics;            /* what forward leaves for backward beside its outputs */
   void *hidden_gradient;       /* of an adapter: from the input gradient to the weight gradient */
+  /* Of a group of siblings, all of them, by ops. */
+  const struct exec_call *siblings;
+  int sibling_count;
 } exec_call;
 
 typedef struct exec_op_row {

@@ -452,6 +452,28 @@ static void gated_both(const exec_call *c) {
                          c->dx[0], c->y[0]);
 }
 
+static void siblings(const exec_call *c) {
+  const kern_linear size = exec_linear_size(c);
+  const void *w[PLAN_MAX_SIBLINGS];
+  void *y[PLAN_MAX_SIBLINGS];
+  for (int i = 0; i < c->sibling_count; i++) {
+    w[i] = c->siblings[i].w[0];
+    y[i] = c->siblings[i].y[0];
+  }
+  kern_cuda_linears_forward(c->kern, &size, c->sibling_count, c->x[0], w, y);
+}
+
+static void siblings_weights(const exec_call *c) {
+  const kern_linear size = exec_linear_size(c);
+  const void *dy[PLAN_MAX_SIBLINGS];
+  void *dw[PLAN_MAX_SIBLINGS];
+  for (int i = 0; i < c->sibling_count; i++) {
+    dy[i] = c->siblings[i].dy[0];
+    dw[i] = c->siblings[i].dw[0];
+  }
+  kern_cuda_linears_weight_gradient(c->kern, &size, c->sibling_count, c->x[0], dy, dw);
+}
+
 void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_NORM_SILU] = norm_silu,
     [EXEC_FUSION_NORM_SILU_AGAIN] = norm_silu_again,
@@ -460,4 +482,6 @@ void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
     [EXEC_FUSION_GATED_BOTH] = gated_both,
     [EXEC_FUSION_GATED_BIAS] = gated_bias,
+    [EXEC_FUSION_SIBLINGS] = siblings,
+    [EXEC_FUSION_SIBLINGS_WEIGHTS] = siblings_weights,
 };

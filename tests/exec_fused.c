@@ -80,6 +80,23 @@ static void gated_both(const exec_call *c) {
     exec_op_rows[c->op->kind].backward_input(c);
 }
 
+static void siblings(const exec_call *c) {
+  ck_assert_int_ge(c->sibling_count, 2);
+  ck_assert_ptr_eq(c, c->siblings);
+  for (int i = 0; i < c->sibling_count; i++) {
+    ck_assert_ptr_eq(c->siblings[i].x[0], c->x[0]);
+    exec_op_rows[c->op->kind].forward(&c->siblings[i]);
+  }
+}
+
+static void siblings_weights(const exec_call *c) {
+  ck_assert_int_ge(c->sibling_count, 2);
+  for (int i = 0; i < c->sibling_count; i++) {
+    ck_assert_ptr_eq(c->siblings[i].x[0], c->x[0]);
+    backward_weight(&c->siblings[i]);
+  }
+}
+
 static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_NORM_SILU] = norm_silu,
     [EXEC_FUSION_NORM_SILU_AGAIN] = norm_silu_again,
@@ -88,6 +105,8 @@ static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
     [EXEC_FUSION_GATED_BOTH] = gated_both,
     [EXEC_FUSION_GATED_BIAS] = gated_bias,
+    [EXEC_FUSION_SIBLINGS] = siblings,
+    [EXEC_FUSION_SIBLINGS_WEIGHTS] = siblings_weights,
 };
 
 static void move_values(void *kern, int64_t n, const void *from, void *to, bool add) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "exec/fusion.h"
+#include "exec/parameters.h"
 #include "graph/model.h"
 #include "graph/op_table.h"
 #include "tests/fixtures.h"
@@ -62,16 +63,16 @@ static const struct {
   how how;
   int counts[EXEC_FUSION_COUNT]; /* over all passes, as exec_fusion_kind orders them */
 } cases[] = {
-    {"sd15", TRAINED, {0, 29, 29, 54, 40, 29, 50, 100, 10, 10, 0, 10}},
-    {"sd15", RECOMPUTED, {0, 58, 0, 84, 40, 29, 50, 100, 0, 0, 10, 10}},
-    {"sd15", APART, {0, 29, 29, 54, 0, 0, 0, 0}},
+    {"sd15", TRAINED, {0, 29, 29, 54, 40, 29, 50, 100, 10, 10, 0, 10, 20, 20, 30}},
+    {"sd15", RECOMPUTED, {0, 58, 0, 84, 40, 29, 50, 100, 0, 0, 10, 10, 40, 20, 30}},
+    {"sd15", APART, {0, 29, 29, 54, 0, 0, 0, 0, 0, 0, 0, 0, 20, 20, 30}},
     {"sd15", ADAPTED, {0, 29, 0, 54, 0, 28, 50, 80, 10, 10, 0, 10}},
-    {"sd15", EVALUATED, {0, 29, 0, 54, 0, 0, 0, 0}},
-    {"sdxl", TRAINED, {0, 35, 35, 80, 62, 35, 74, 148, 17, 17, 0, 17}},
-    {"sdxl", RECOMPUTED, {0, 70, 0, 125, 62, 35, 74, 148, 0, 0, 17, 17}},
-    {"sdxl", APART, {0, 35, 35, 80, 0, 0, 0, 0}},
+    {"sd15", EVALUATED, {0, 29, 0, 54, 0, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0}},
+    {"sdxl", TRAINED, {0, 35, 35, 80, 62, 35, 74, 148, 17, 17, 0, 17, 34, 34, 51}},
+    {"sdxl", RECOMPUTED, {0, 70, 0, 125, 62, 35, 74, 148, 0, 0, 17, 17, 68, 34, 51}},
+    {"sdxl", APART, {0, 35, 35, 80, 0, 0, 0, 0, 0, 0, 0, 0, 34, 34, 51}},
     {"sdxl", ADAPTED, {0, 35, 0, 80, 0, 34, 73, 135, 17, 17, 0, 17}},
-    {"sdxl", EVALUATED, {0, 35, 0, 79, 0, 0, 0, 0}},
+    {"sdxl", EVALUATED, {0, 35, 0, 79, 0, 0, 0, 0, 0, 0, 0, 0, 34, 0, 0}},
     {"sd3", TRAINED, {0, 0, 0, 1, 0, 0, 1, 2}},
     {"sd3", RECOMPUTED, {0, 0, 0, 1, 0, 0, 1, 2}},
     {"sd3", APART, {0, 0, 0, 1, 0, 0, 0, 0}},
@@ -93,9 +94,10 @@ START_TEST(kinds_are_counted) {
       counts[fusion.groups[p][a].kind] += fusion.groups[p][a].kind != EXEC_FUSION_NONE;
     }
   for (int k = 0; k < EXEC_FUSION_COUNT; k++)
-    ck_assert_msg(counts[k] == cases[_i].counts[k], "%s (%d): {0, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d}",
-                  cases[_i].model, (int)cases[_i].how, counts[1], counts[2], counts[3], counts[4], counts[5], counts[6],
-                  counts[7], counts[8], counts[9], counts[10], counts[11]);
+    ck_assert_msg(counts[k] == cases[_i].counts[k],
+                  "%s (%d): {0, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d}", cases[_i].model,
+                  (int)cases[_i].how, counts[1], counts[2], counts[3], counts[4], counts[5], counts[6], counts[7],
+                  counts[8], counts[9], counts[10], counts[11], counts[12], counts[13], counts[14]);
 }
 END_TEST
 
@@ -182,6 +184,75 @@ static void check_bias(int p, uint32_t a) {
   }
 }
 
+/* ---- siblings ---- */
+
+/* What they put out, or the gradients of that, as `operand` of their actions, which go by ops: at one distance, and
+ * nobody else is there from action `first` until their lives begin. */
+static void assert_even(int p, uint32_t first, const uint32_t *actions, int count, int operand) {
+  const plan_pass_places *pass = &places.passes[p];
+  const graph_op *op = &g.ops.items[pass->actions[actions[0]].op];
+  const int64_t distance = place_of(pass, actions[1], operand).at - place_of(pass, actions[0], operand).at;
+  ck_assert_int_ge(distance, g.tensors.items[op->outputs[0]].bytes);
+  for (int i = 0; i < count; i++) {
+    const plan_place at = place_of(pass, actions[i], operand);
+    const int life = at.block == PLAN_BLOCK_WORKSPACE ? life_at(pass, actions[i], at) : -1;
+    ck_assert_uint_ne(at.block, PLAN_BLOCK_OUTSIDE);
+    ck_assert_int_eq(at.at, place_of(pass, actions[0], operand).at + i * distance);
+    for (uint32_t l = 0; life >= 0 && l < pass->life_count; l++) {
+      const plan_life *own = &pass->lives[life], *other = &pass->lives[l];
+      if ((int)l == life || other->end < first || other->begin > own->end) continue;
+      ck_assert(other->at >= own->at + own->bytes || own->at >= other->at + other->bytes);
+    }
+  }
+}
+
+/* Their weights, or the gradients of these, too: in the order of ops. */
+static void assert_weights_are_even(const int *ops, int count) {
+  exec_parameters parameters;
+  OK(exec_parameters_init(&g, &(exec_parameters_options){.training = plan.training}, &parameters, &error));
+  for (int i = 0; i < count; i++) {
+    const int weight = g.ops.items[ops[i]].first_weight, first = g.ops.items[ops[0]].first_weight;
+    ck_assert_int_eq(g.ops.items[ops[i]].weight_count, 1);
+    ck_assert_int_eq(g.ops.items[ops[i]].adapter_parameters, 0);
+    ck_assert_int_eq(parameters.offset[weight], parameters.offset[first] + i * g.weights.items[first].parameters);
+    ck_assert_int_eq(parameters.trained[weight], parameters.trained[first]);
+  }
+  exec_parameters_free(&parameters);
+}
+
+/* All read the same; of gradients, which then are as they will be where their own actions are. */
+static void check_siblings(int p, uint32_t a) {
+  const plan_pass_places *pass = &places.passes[p];
+  const exec_group *group = &fusion.groups[p][a];
+  const bool forward = group->kind == EXEC_FUSION_SIBLINGS;
+  const int count = forward ? group->count : group->third > 0 ? 3 : 2;
+  uint32_t actions[3] = {a, a + 1, a + 2};
+  int ops[3];
+  for (int i = 0; !forward && i < count; i++)
+    actions[count - 1 - i] = i == 0 ? a : i == 1 ? group->other : group->third;
+  for (int i = 0; i < count; i++) {
+    const plan_place x = place_of(pass, a, 0), other = place_of(pass, actions[i], 0);
+    ops[i] = pass->actions[actions[i]].op;
+    ck_assert_int_eq(pass->actions[actions[i]].kind, forward ? PLAN_ACTION_FORWARD : PLAN_ACTION_WEIGHT_GRADIENT);
+    ck_assert(x.block == other.block && x.at == other.at);
+    if (!forward && actions[i] != a) ck_assert_int_eq(fusion.groups[p][actions[i]].kind, EXEC_FUSION_SIBLING_DONE);
+    if (i > 0) ck_assert_int_eq(ops[i], ops[0] + i);
+  }
+  assert_even(p, a, actions, count, forward ? PLAN_LINEAR_OUTPUT : PLAN_LINEAR_OUTPUT_GRADIENT);
+  assert_weights_are_even(ops, count);
+  for (int i = 0; !forward && i < count; i++) { /* gradients of inputs are all that is written between them */
+    const plan_place dy = place_of(pass, actions[i], PLAN_LINEAR_OUTPUT_GRADIENT);
+    if (dy.block == PLAN_BLOCK_WORKSPACE) ck_assert_uint_lt(pass->lives[life_at(pass, actions[i], dy)].begin, a);
+    for (uint32_t b = a; b < actions[i]; b++) {
+      const graph_op *op = &g.ops.items[pass->actions[b].op];
+      for (int k = 0; k < op->input_count; k++) {
+        const plan_place dx = place_of(pass, b, op->input_count + op->output_count + k);
+        ck_assert(dx.block != dy.block || dx.at != dy.at || dx.block == PLAN_BLOCK_NONE);
+      }
+    }
+  }
+}
+
 static void check_group(int p, uint32_t a) {
   const plan_pass_places *pass = &places.passes[p];
   const exec_group *group = &fusion.groups[p][a];
@@ -214,6 +285,13 @@ static void check_group(int p, uint32_t a) {
       return;
     case EXEC_FUSION_BIAS_DONE:
       ck_assert_uint_eq(fusion.groups[p][group->other].bias, a);
+      return;
+    case EXEC_FUSION_SIBLINGS:
+    case EXEC_FUSION_SIBLINGS_WEIGHTS:
+      check_siblings(p, a);
+      return;
+    case EXEC_FUSION_SIBLING_DONE:
+      ck_assert(fusion.groups[p][group->other].other == a || fusion.groups[p][group->other].third == a);
       return;
     case EXEC_FUSION_BY_SUM:
       ck_assert_int_eq(fusion.groups[p][group->other].kind, EXEC_FUSION_SUM_BACKWARD);
