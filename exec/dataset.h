@@ -37,6 +37,8 @@ typedef struct exec_fingerprint {
   double shift_factor;
 } exec_fingerprint;
 
+struct exec_batch;
+
 typedef struct exec_dataset_options {
   const char *path;            /* the data set's folder, or its manifest; the cache is beside it */
   const int64_t (*buckets)[2]; /* height, width in pixels, multiples of EXEC_LATENT_PIXELS, each once */
@@ -54,11 +56,16 @@ typedef struct exec_dataset_options {
   bool shuffle;
   bool trust_cache;
   bool prefetch; /* the batch of the next step is read by a thread while this one is used */
+  /* What a step makes of the latents of a sample that was read, by whoever reads it: as many values each. NULL: nothing.
+   * prepare_data stays the caller's, in use until the data set is freed. */
+  void (*prepare)(const void *prepare_data, const struct exec_batch *batch, int64_t sample, float *given, float *wanted);
+  const void *prepare_data;
 } exec_dataset_options;
 
 /* A sample of a batch. Arrays are fp32 and finite. */
 typedef struct exec_sample_view {
   const float *latents;                    /* [height, width, channels] of the batch: channels last; scaled */
+  const float *given, *wanted;             /* what the options' prepare made of them; NULL: there is none */
   const float *text;                       /* [text_tokens, text_channels]; NULL: the model takes none */
   const float *pooled;                     /* [pooled_channels]; NULL: the model takes none */
   int64_t id;                              /* place in the manifest: the same for every seed, epoch and bucket */

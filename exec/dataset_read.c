@@ -30,17 +30,29 @@ static void put_channels_last(const float *planes, int64_t channels, int64_t pla
 
 static int64_t text_size(const exec_dataset_options *o) { return o->text_tokens * o->text_channels; }
 
+static int64_t latents_size(const exec_dataset *d) { return (d->options.prepare ? 3 : 1) * d->most_latents; }
+
 static int64_t sample_size(const exec_dataset *d) {
-  return d->most_latents + text_size(&d->options) + d->options.pooled_channels;
+  return latents_size(d) + text_size(&d->options) + d->options.pooled_channels;
 }
 
-static dp_status read_sample(exec_dataset *d, const exec_batch *batch, float *room, exec_sample_view *view,
-                             dp_error *error) {
-  float *text = room + d->most_latents, *pooled = text + text_size(&d->options);
+static void prepare_sample(const exec_dataset *d, const exec_batch *batch, int64_t sample, float *given,
+                           exec_sample_view *view) {
+  float *const wanted = given + d->most_latents;
+  if (!d->options.prepare) return;
+  d->options.prepare(d->options.prepare_data, batch, sample, given, wanted);
+  view->given = given;
+  view->wanted = wanted;
+}
+
+static dp_status read_sample(exec_dataset *d, const exec_batch *batch, int64_t sample, float *room,
+                             exec_sample_view *view, dp_error *error) {
+  float *text = room + latents_size(d), *pooled = text + text_size(&d->options);
   const dp_safetensors *file = &d->latent_files[batch->bucket];
   DP_TRY(fetch(file, d->latents[view->id], "latents", view->name, d->planes, error));
   put_channels_last(d->planes, batch->channels, batch->height * batch->width, room);
   view->latents = room;
+  prepare_sample(d, batch, sample, room + d->most_latents, view);
   if (d->text[view->id]) {
     DP_TRY(fetch(&d->text_file, d->text[view->id], "text", view->name, text, error));
     view->text = text;
@@ -72,8 +84,10 @@ static dp_status read_batch(exec_dataset *d, int64_t step, exec_dataset_slot *sl
   batch->height = d->buckets[batch->bucket][0] / EXEC_LATENT_PIXELS;
   batch->width = d->buckets[batch->bucket][1] / EXEC_LATENT_PIXELS;
   for (int64_t i = 0; i < o->global_batch; i++) slot->samples[i] = describe(d, slot->ids[i], batch->bucket);
-  for (int64_t i = 0; i < o->sample_count; i++)
-    DP_TRY(read_sample(d, batch, slot->values + i * sample_size(d), &slot->samples[o->first_sample + i], error));
+  for (int64_t i = 0; i < o->sample_count; i++) {
+    const int64_t sample = o->first_sample + i;
+    DP_TRY(read_sample(d, batch, sample, slot->values + i * sample_size(d), &slot->samples[sample], error));
+  }
   return DP_OK;
 }
 

@@ -17,7 +17,7 @@ typedef struct exec_dataset_slot {
   exec_batch batch; /* its samples are this slot's */
   exec_sample_view *samples;
   int64_t *ids;
-  float *values; /* of the samples that are read, one behind the other: latents, text, pooled */
+  float *values; /* of the samples that are read, one behind the other: latents, what is made of them, text, pooled */
 } exec_dataset_slot;
 
 typedef struct exec_dataset_reader {

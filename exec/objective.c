@@ -190,6 +190,7 @@ static uint64_t key_of(uint64_t seed, uint64_t step) {
 
 void exec_objective_begin(exec_objective *o, int64_t step, const exec_batch *batch) {
   o->batch = batch;
+  o->training = true;
   o->noise_seed = key_of(o->seed, (uint64_t)step);
   for (int i = 0; i < o->global_batch; i++)
     o->timesteps[i] = exec_scheduler_draw(&o->scheduler, o->seed, (uint64_t)step, (uint64_t)i);
@@ -198,6 +199,7 @@ void exec_objective_begin(exec_objective *o, int64_t step, const exec_batch *bat
 void exec_objective_begin_evaluation(exec_objective *o, int64_t index, int64_t count, const exec_batch *batch) {
   const int64_t samples = count * o->global_batch, each = (samples + EXEC_QUANTILES - 1) / EXEC_QUANTILES;
   o->batch = batch;
+  o->training = false;
   o->noise_seed = key_of(o->seed ^ evaluation_key, (uint64_t)index);
   for (int s = 0; s < o->global_batch; s++) {
     const int64_t i = index * o->global_batch + s;
@@ -218,18 +220,40 @@ static int64_t place_of(const exec_objective *o, int64_t i) {
   return (token * channels + c) * PACK * PACK + y % PACK * PACK + x % PACK;
 }
 
-/* The noised latents of a sample, or what is to be predicted of them. */
-static void fill_latents(const exec_objective *o, int64_t sample, bool target, float *out) {
+static int64_t latents_of(const exec_objective *o) { return o->sizes.height * o->sizes.width * o->sizes.channels; }
+
+/* The noised latents of a sample, and what is to be predicted of them; of these one may be NULL. */
+static void make_latents(const exec_objective *o, uint64_t seed, double timestep, int64_t sample, const float *clean,
+                         float *given, float *wanted) {
   enum { RUN = 64 };
-  const int64_t n = o->sizes.height * o->sizes.width * o->sizes.channels;
-  const float *clean = o->batch->samples[sample].latents;
+  const int64_t n = latents_of(o);
   for (int64_t first = 0; first < n; first += RUN) {
     const int64_t count = n - first < RUN ? n - first : RUN;
-    float noise[RUN], noised[RUN], wanted[RUN];
-    exec_noise(o->noise_seed, (uint64_t)sample, first, count, noise);
-    exec_scheduler_noise(&o->scheduler, o->timesteps[sample], clean + first, noise, count, noised, wanted);
-    for (int64_t i = 0; i < count; i++) out[place_of(o, first + i)] = target ? wanted[i] : noised[i];
+    float noise[RUN], noised[RUN], predicted[RUN];
+    exec_noise(seed, (uint64_t)sample, first, count, noise);
+    exec_scheduler_noise(&o->scheduler, timestep, clean + first, noise, count, noised, predicted);
+    for (int64_t i = 0; i < count; i++) {
+      const int64_t at = place_of(o, first + i);
+      if (given) given[at] = noised[i];
+      if (wanted) wanted[at] = predicted[i];
+    }
   }
+}
+
+void exec_objective_prepare(const exec_objective *o, int64_t step, int64_t sample, const float *latents, float *given,
+                            float *wanted) {
+  const double timestep = exec_scheduler_draw(&o->scheduler, o->seed, (uint64_t)step, (uint64_t)sample);
+  make_latents(o, key_of(o->seed, (uint64_t)step), timestep, sample, latents, given, wanted);
+}
+
+static void fill_latents(const exec_objective *o, int64_t sample, bool target, float *out) {
+  const exec_sample_view *view = &o->batch->samples[sample];
+  const float *const prepared = !o->training ? NULL : target ? view->wanted : view->given;
+  if (prepared)
+    memcpy(out, prepared, (size_t)latents_of(o) * sizeof *out);
+  else
+    make_latents(o, o->noise_seed, o->timesteps[sample], sample, view->latents, target ? NULL : out,
+                 target ? out : NULL);
 }
 
 static void fill_sample(const exec_objective *o, exec_role role, int64_t sample, float *out) {

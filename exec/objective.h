@@ -58,6 +58,7 @@ typedef struct exec_objective {
   uint8_t *roles;      /* [tensor] exec_role */
   double *timesteps;   /* [global_batch] of this step, as exec_scheduler_noise takes them */
   uint64_t noise_seed; /* of this step */
+  bool training;       /* this step is one of training */
   const exec_batch *batch;
   dp_arena arena;
 } exec_objective;
@@ -68,7 +69,12 @@ dp_status exec_objective_init(const plan_scenario *scenario, const graph *graph,
                               exec_objective *objective, dp_error *error);
 void exec_objective_free(exec_objective *objective); /* safe on a zeroed one */
 
-/* Between steps. The batch stays borrowed until the next call. Step: from 0. */
+/* What a training step (from 0) makes of a sample's latents: what the model is given, and what it is to predict, each in
+ * the order in which it has it. Of any step, at any time, by any thread. */
+void exec_objective_prepare(const exec_objective *objective, int64_t step, int64_t sample, const float *latents,
+                            float *given, float *wanted);
+
+/* Between steps. Samples of the batch that have been prepared for this step are taken as they are. The batch stays borrowed until the next call. Step: from 0. */
 void exec_objective_begin(exec_objective *objective, int64_t step, const exec_batch *batch);
 /* Batch `index` of `count` of an evaluation. */
 void exec_objective_begin_evaluation(exec_objective *objective, int64_t index, int64_t count, const exec_batch *batch);

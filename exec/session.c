@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* sched_getaffinity */
-#include "exec/algorithms.h"
 #include "exec/session.h"
+#include "exec/algorithms.h"
 
 #include <math.h>
 #include <sched.h>
@@ -101,6 +101,13 @@ static dp_status check_sizes(exec_session *s, dp_error *error) {
   return DP_OK;
 }
 
+/* Noise costs the host milliseconds a step, which devices would wait for: it is drawn while they are at the step before. */
+static void prepare_sample(const void *session, const exec_batch *batch, int64_t sample, float *given, float *wanted) {
+  const exec_session *s = session;
+  exec_objective_prepare(&s->lanes[batch->bucket].objective, batch->step, sample, batch->samples[sample].latents, given,
+                         wanted);
+}
+
 static dp_status open_data(exec_session *s, dp_error *error) {
   const plan_data *data = &s->options.scenario->data;
   const exec_objective_sizes *sizes = &s->lanes[s->base].objective.sizes;
@@ -128,7 +135,9 @@ static dp_status open_data(exec_session *s, dp_error *error) {
                                         .seed = s->seed,
                                         .shuffle = data->shuffle,
                                         .trust_cache = data->trust_cache,
-                                        .prefetch = true};
+                                        .prefetch = true,
+                                        .prepare = prepare_sample,
+                                        .prepare_data = s};
   return exec_dataset_open(&options, &s->dataset, error);
 }
 

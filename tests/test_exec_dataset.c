@@ -141,6 +141,43 @@ START_TEST(a_batch_has_what_the_encoders_made_of_its_samples) {
 }
 END_TEST
 
+/* Tells where it was called from: step, sample of the batch, and the latents that it was to work on. */
+static void note(const void *data, const exec_batch *batch, int64_t sample, float *given, float *wanted) {
+  const int64_t n = batch->height * batch->width * batch->channels;
+  ck_assert_ptr_eq(data, sizes);
+  for (int64_t k = 0; k < n; k++) {
+    given[k] = (float)(batch->step * 100 + sample);
+    wanted[k] = batch->samples[sample].latents[k] + 1;
+  }
+}
+
+START_TEST(what_a_step_makes_of_its_latents_is_made_where_they_are_read) {
+  exec_dataset_options o = usual();
+  o.prepare_data = sizes;
+  for (int round = 0; round < 2; round++) {
+    o.prepare = note;
+    o.prefetch = round > 0;
+    o.first_sample = 1;
+    o.sample_count = 2;
+    must(exec_dataset_open(&o, &set, &error));
+    for (int64_t step = 0; step < 12; step++) {
+      const exec_batch *batch = NULL;
+      must(exec_dataset_batch(set, step, &batch, &error));
+      const int64_t n = batch->height * batch->width * batch->channels;
+      ck_assert(!batch->samples[0].given && !batch->samples[0].wanted); /* another process's */
+      for (int64_t i = 1; i < 3; i++) {
+        const exec_sample_view *v = &batch->samples[i];
+        for (int64_t k = 0; k < n; k++)
+          ck_assert(v->given[k] == (float)(step * 100 + i) && v->wanted[k] == v->latents[k] + 1);
+        ck_assert(v->text && v->pooled && v->text >= v->wanted + n);
+      }
+    }
+    exec_dataset_free(set);
+    set = NULL;
+  }
+}
+END_TEST
+
 /* Values and names of a batch, for comparing. */
 static uint64_t digest(const exec_batch *batch, int64_t first, int64_t count) {
   uint64_t hash = (uint64_t)batch->bucket;
@@ -532,6 +569,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {a_batch_has_what_the_encoders_made_of_its_samples,
+                                what_a_step_makes_of_its_latents_is_made_where_they_are_read,
                                 a_run_goes_on_in_the_middle_of_an_epoch_with_the_same_bits,
                                 a_batch_lasts_until_the_call_after_the_next,
                                 a_process_may_read_its_own_samples_only,

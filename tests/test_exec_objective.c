@@ -154,6 +154,44 @@ START_TEST(latents_lie_as_diffusers_lays_them_out) {
 }
 END_TEST
 
+/* What was prepared ahead is what would be made, in the model's order; it is taken, for training alone. */
+static void check_prepared(const char *model) {
+  open_model(model, "[plan]\nstages = 1\nmicrobatch_size = 2");
+  const exec_batch *batch = make_batch();
+  exec_sample_view *views = DP_ARENA_NEW(&arena, exec_sample_view, BATCH);
+  const exec_batch prepared = {
+      .height = batch->height, .width = batch->width, .channels = batch->channels, .samples = views};
+  int64_t each;
+  exec_objective_begin(&objective, 7, batch);
+  const float *given = fed(EXEC_ROLE_LATENTS, &each), *wanted = fed(EXEC_ROLE_TARGET, &each);
+  for (int s = 0; s < BATCH; s++) {
+    float *room = DP_ARENA_NEW(&arena, float, (size_t)(2 * each));
+    exec_objective_prepare(&objective, 7, s, batch->samples[s].latents, room, room + each);
+    ck_assert_mem_eq(room, given + s * each, (size_t)each * sizeof *room);
+    ck_assert_mem_eq(room + each, wanted + s * each, (size_t)each * sizeof *room);
+    room[0] = room[each] = 99; /* to be known again */
+    views[s] = batch->samples[s];
+    views[s].given = room;
+    views[s].wanted = room + each;
+  }
+  exec_objective_begin(&objective, 7, &prepared);
+  const float *taken = fed(EXEC_ROLE_LATENTS, &each), *taken_target = fed(EXEC_ROLE_TARGET, &each);
+  exec_objective_begin_evaluation(&objective, 0, 1, &prepared);
+  const float *evaluated = fed(EXEC_ROLE_LATENTS, &each);
+  for (int s = 0; s < BATCH; s++) {
+    ck_assert(taken[s * each] == 99 && taken_target[s * each] == 99 && evaluated[s * each] != 99);
+    ck_assert_mem_eq(taken + s * each + 1, given + s * each + 1, (size_t)(each - 1) * sizeof *taken);
+  }
+  teardown();
+}
+
+START_TEST(what_was_prepared_is_what_would_be_made) {
+  check_prepared("sd15");
+  check_prepared("sd3");
+  check_prepared("flux-dev");
+}
+END_TEST
+
 START_TEST(every_plan_draws_the_same) {
   static const char *const plans[] = {"[plan]\nstages = 1", "[plan]\nstages = 1\nmicrobatch_size = 4",
                                       "[plan]\nstages = 1\ndata_parallel = 2",
@@ -320,6 +358,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {latents_lie_as_diffusers_lays_them_out,
+                                what_was_prepared_is_what_would_be_made,
                                 every_plan_draws_the_same,
                                 steps_seeds_and_samples_draw_different_numbers,
                                 models_are_told_their_timestep,
