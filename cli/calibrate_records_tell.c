@@ -12,6 +12,8 @@ static void cell_line(report_table *table, const prof_link_line *line) {
   char text[32];
   if (line->bytes_per_s > 0)
     report_table_cell(table, "%s, %.4g GB/s", dp_format_seconds(line->latency_s, text), line->bytes_per_s / 1e9);
+  else if (line->latency_s > 0)
+    report_table_cell(table, "%s", dp_format_seconds(line->latency_s, text));
   else
     report_table_cell(table, "-");
 }

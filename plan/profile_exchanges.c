@@ -51,7 +51,7 @@ dp_status plan_exchanges_error(const plan_exchanges *all, const plan_profile_poi
   bool done = true;
   for (size_t i = 0; done && i < all->count && points->count; i++) {
     const plan_exchange *e = &all->items[i];
-    if (!e->aside) continue;
+    if (!e->aside || e->bytes > 2 * points->items[points->count - 1].bytes) continue;
     const plan_profile_point said = plan_profile_at(points->items, points->count, e->bytes);
     done = dp_array_push(&errors, fabs((e->beside ? said.busy_s : said.alone_s) / e->seconds - 1));
   }

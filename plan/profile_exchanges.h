@@ -15,7 +15,8 @@ typedef DP_ARRAY(plan_exchange) plan_exchanges;
  * alone and beside compute; 0: of fewer than `least`. One with neither is left out. Puts them in the order of sizes. */
 dp_status plan_exchanges_points(plan_exchanges *all, int sizes_an_octave, size_t least, plan_profile_points *points,
                                 dp_error *error);
-/* The median relative error on those that are aside, and how many they are; without points 0 of none. */
+/* The median relative error on those that are aside and no larger than twice the largest point, and how many they are;
+ * without points 0 of none. */
 dp_status plan_exchanges_error(const plan_exchanges *all, const plan_profile_points *points, double *middle,
                                size_t *count, dp_error *error);
 

@@ -84,7 +84,10 @@ static dp_status fit_line(links_maker *m, const plan_profile_points *points, boo
     const double seconds = busy ? points->items[i].busy_s : points->items[i].alone_s;
     if (seconds > 0) done = dp_array_push(&x, points->items[i].bytes) && dp_array_push(&y, seconds);
   }
-  if (done) dp_fit_line_robust(x.items, y.items, x.count, &line->latency_s, &s_per_byte);
+  if (done && x.count && x.items[x.count - 1] < LINKS_TELLING)
+    line->latency_s = dp_median(y.items, y.count);
+  else if (done)
+    dp_fit_line_robust(x.items, y.items, x.count, &line->latency_s, &s_per_byte);
   line->bytes_per_s = s_per_byte > 0 ? 1 / s_per_byte : 0;
   dp_array_free(&x);
   dp_array_free(&y);

@@ -8,7 +8,8 @@
  * LINKS_LONE of it. Sizes within an eighth of an octave are one; of at least LINKS_LEAST of either kind the middle is
  * taken. A size of which only one of the two times is known has the other by the middle ratio of the sizes that have
  * both. Larger never takes less, nor does it beside compute. Over the sizes also latency + bytes / rate, fitted to
- * relative errors, of which large ones count less.
+ * relative errors, of which large ones count less; where all are below LINKS_TELLING, which take no longer for being
+ * larger, their middle time is the latency and there is no rate.
  *
  * Slowdown. Kernels of one name, grid and block do the same where those that ran alone took about as long as each other
  * (half of them within LINKS_STEADY of their middle, A); others are passed over. Of one that took t, and for a share f
@@ -32,7 +33,7 @@
 #define LINKS_LONE 0.05
 #define LINKS_BESIDE 0.5
 #define LINKS_STEADY 0.1
-enum { LINKS_LEAST = 3, LINKS_ASIDE = 5, LINKS_LAUNCHES = 20, LINKS_DRY_NS = 1500, LINKS_AWAY_NS = 1000000 };
+enum { LINKS_LEAST = 3, LINKS_ASIDE = 5, LINKS_LAUNCHES = 20, LINKS_TELLING = 1 << 16, LINKS_DRY_NS = 1500, LINKS_AWAY_NS = 1000000 };
 
 typedef enum prof_way {
   PROF_WAY_TO_DEVICE,
@@ -44,7 +45,7 @@ typedef enum prof_way {
 } prof_way;
 extern const char *const prof_way_names[PROF_WAY_COUNT + 1]; /* "to the device", ...; NULL at the end */
 
-/* latency_s + bytes / bytes_per_s; 0 and 0: not known. */
+/* latency_s + bytes / bytes_per_s; 0: not known. */
 typedef struct prof_link_line {
   double latency_s, bytes_per_s;
 } prof_link_line;

@@ -152,6 +152,23 @@ START_TEST(a_time_that_is_missing_follows_from_the_others) {
 }
 END_TEST
 
+/* As a loss that is fetched: eight bytes say nothing of what a megabyte takes, whichever is kept aside. */
+START_TEST(small_messages_tell_no_rate) {
+  begin();
+  for (int i = 0; i < 10; i++) {
+    const bool large = i % 5 == 4; /* these are kept aside */
+    add(PROF_COPY, PROF_COPY_TO_HOST, NULL, 9, 0, large ? 1e-4 : 2e-6, large ? 1 << 20 : 8);
+    wait_s(0.01);
+  }
+  find();
+  const prof_link *host = &links.ways[PROF_WAY_TO_HOST];
+  ck_assert(host->points.count == 1 && host->points.items[0].bytes == 8);
+  IS_NEAR(host->line.latency_s, 2e-6, 0.001);
+  ck_assert(host->line.bytes_per_s == 0 && host->aside == 0 && host->error == 0);
+  end();
+}
+END_TEST
+
 /* ---- what messages slow down ---- */
 
 /* Beside one from its start on, for a share of its time, during which it is 1 + s times as slow. */
@@ -300,6 +317,7 @@ int main(void) {
   TCase *tcase = suite_case(suite, "all", NULL, NULL, 60);
   tcase_add_test(tcase, latency_and_bandwidth_are_found);
   tcase_add_test(tcase, what_is_neither_alone_nor_beside_is_left_out);
+  tcase_add_test(tcase, small_messages_tell_no_rate);
   tcase_add_test(tcase, a_time_that_is_missing_follows_from_the_others);
   tcase_add_test(tcase, slowdowns_are_found);
   tcase_add_test(tcase, kernels_that_are_not_steady_are_passed_over);
