@@ -1,7 +1,9 @@
 /* Speed of CUDA's kernels at the sizes of SDXL 1024^2 (batch 8), SD 1.5 512^2, SD3 and Flux, in bf16. What moves memory
  * is given in GB/s of the fewest bytes (each array read or written once) beside the copy bandwidth, products in TFLOP/s
  * beside the rate of an 8192^3 product, both measured here first. Each figure is the median of replays of a graph that
- * goes through several sets of arrays, larger together than the L2 cache. Gradients of weights overwrite. Siblings,
+ * goes through several sets of arrays, larger together than the L2 cache. In the table, what moves memory has a second
+ * share: of our own copy of as many bytes in the place of those arrays, timed the same way, since what is small never
+ * reaches the first. Gradients of weights overwrite. Siblings,
  * layers that read the same, are done one by one, as a batch, and as was timed to be faster. A table goes to stderr,
  * lines of JSON to stdout.
  *
@@ -368,6 +370,22 @@ static void *piece(char **at, size_t bytes, size_t salt) {
   return p;
 }
 
+typedef struct same {
+  char *memory;
+  size_t apart, half; /* from one set to the next; bytes read, and as many are written */
+} same;
+static void same_call(void *data, int set) {
+  const same *c = data;
+  char *const from = c->memory + (size_t)set * c->apart;
+  kern_cuda_copy(w.c, (int64_t)(c->half / 2), from, from + c->half);
+}
+/* Seconds of a copy that reads and writes so many bytes together, in the place of a row's sets; 0: no room. */
+static double time_of_same(char *memory, size_t apart, int sets, size_t touched, double budget_s) {
+  same c = {memory, apart, touched / 2 / 256 * 256};
+  if (c.half == 0 || 2 * c.half > apart) return 0;
+  return time_of(same_call, &c, sets, budget_s);
+}
+
 /* Whether backward reads in[i]: what norms, activations, gates and products multiply by. */
 static bool reads(const cuda_ops_kind *k, int i) {
   static const char *const none[] = {"add_vector", "concat",   "split",     "upsample",
@@ -430,6 +448,8 @@ static void run_row(const row *r, part p, double budget_s) {
   trial_call(&t, 0);
   well(r->kind);
   const double s = time_of(trial_call, &t, sets, budget_s);
+  const bool moves = products_of(r) == 0;
+  const double same_s = moves ? time_of_same(memory, bytes, sets, touched, budget_s / 4) : 0;
   well(r->kind);
   (void)cudaFree(memory);
 
@@ -444,11 +464,12 @@ static void run_row(const row *r, part p, double budget_s) {
   const double products = products_of(r);
   /* of attention's backward: the scores once more, and four products */
   const double flops = 2 * products * (p == BACKWARD ? (is_attention(r) ? 2.5 : 2) : 1);
-  const bool moves = products == 0;
   const double value = moves ? 1e-9 * (double)touched / s : 1e-12 * flops / s;
   const double ratio = value / (moves ? w.copy_gb_per_s : w.gemm_tflop_per_s);
-  (void)fprintf(stderr, "%-78s %10.1f us %8.1f %s %5.0f %%\n", name + 5, 1e6 * s, value, moves ? "GB/s   " : "TFLOP/s",
-                100 * ratio);
+  char of_same[16] = "";
+  if (same_s > 0) (void)snprintf(of_same, sizeof of_same, "%5.0f %%", 100 * same_s / s);
+  (void)fprintf(stderr, "%-78s %10.1f us %8.1f %s %5.0f %% %s\n", name + 5, 1e6 * s, value,
+                moves ? "GB/s   " : "TFLOP/s", 100 * ratio, of_same);
   bench_report(name, value, moves ? "GB/s" : "TFLOP/s", moves ? "copy" : "GEMM 8192^3", ratio, RUNS);
 }
 
