@@ -219,8 +219,9 @@ for word in "$@"; do
       if program test_cuda_kernels; then
         sanitize memcheck kernels "${single[@]}"
         sanitize synccheck kernels "${single[@]}"
-        # by kinds: an entry that racecheck itself does not survive ends those after it; --tell says which it was
-        for kind in attention conv2d group_norm layer_norm rms_norm; do
+        # by kinds: an entry that racecheck itself does not survive ends those after it; --tell says which it was. Products of
+        # cuBLASLt are such
+        for kind in attention conv2d group_norm layer_norm rms_norm linear siblings lora separable; do
           sanitize racecheck "kernels-$kind" "${single[@]}" --only "$kind"
           others+=(--skip "$kind")
         done
