@@ -58,20 +58,22 @@ static int take_settings(char *text, const char **sets, int most) {
 /* The plan that is named fits in what was said to be free; and with less free it is no faster. */
 START_TEST(the_named_plan_fits) {
   static const double free_gb[] = {24, 14};
-  static const char *const small[] = {"task.global_batch=8"};
+  static const char *const small[] = {"task.global_batch=8", "search.microbatch_sizes=[1, 2]",
+                                      "search.schedules=[\"1f1b\", \"folded\"]"};
+  enum { SMALL = sizeof small / sizeof *small };
   double last_s = 0;
   for (int i = 0; i < 2; i++) {
-    const char *sets[32] = {small[0]};
+    const char *sets[32] = {small[0], small[1], small[2]};
     const int64_t bytes = (int64_t)(free_gb[i] * 1e9);
     sim_prediction p;
-    open_scenario(small, 1);
+    open_scenario(small, SMALL);
     dp_str_clear(&words);
     OK(cli_run_advise(&scenario, efficiency, bytes, &words, &error));
     ck_assert_msg(strncmp(dp_str_text(&words), "the fastest plan that fits: --set device.memory_gb=", 51) == 0,
                   "%.1f GB: %s", free_gb[i], dp_str_text(&words));
     const int64_t before = scenario.cluster.devices.items[0].memory_bytes;
     ck_assert_int_gt(before, bytes); /* the scenario is as it was */
-    open_scenario(sets, 1 + take_settings(words.text, sets + 1, 31));
+    open_scenario(sets, SMALL + take_settings(words.text, sets + SMALL, 32 - SMALL));
     OK(sim_predict(&scenario, efficiency, &p, &error));
     for (int w = 0; w < p.program.worker_count; w++)
       ck_assert_msg(p.memory.workers[w].peak_bytes <= bytes, "%.1f GB: worker %d needs %lld bytes", free_gb[i], w,
@@ -131,5 +133,5 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {the_named_plan_fits, where_nothing_fits_the_line_says_so, the_line_ends_with_the_advice,
                                 settings_are_words_of_a_shell};
-  return suite_run("run_memory", tests, sizeof tests / sizeof tests[0], setup, teardown, 120);
+  return suite_run("run_memory", tests, sizeof tests / sizeof tests[0], setup, teardown, 240);
 }
