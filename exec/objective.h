@@ -74,7 +74,8 @@ void exec_objective_free(exec_objective *objective); /* safe on a zeroed one */
 void exec_objective_prepare(const exec_objective *objective, int64_t step, int64_t sample, const float *latents,
                             float *given, float *wanted);
 
-/* Between steps. Samples of the batch that have been prepared for this step are taken as they are. The batch stays borrowed until the next call. Step: from 0. */
+/* Between steps. Samples of the batch that have been prepared for this step are taken as they are. The batch stays
+ * borrowed until the next call. Step: from 0. */
 void exec_objective_begin(exec_objective *objective, int64_t step, const exec_batch *batch);
 /* Batch `index` of `count` of an evaluation. */
 void exec_objective_begin_evaluation(exec_objective *objective, int64_t index, int64_t count, const exec_batch *batch);

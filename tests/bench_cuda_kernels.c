@@ -3,9 +3,8 @@
  * beside the rate of an 8192^3 product, both measured here first. Each figure is the median of replays of a graph that
  * goes through several sets of arrays, larger together than the L2 cache. In the table, what moves memory has a second
  * share: of our own copy of as many bytes in the place of those arrays, timed the same way, since what is small never
- * reaches the first. Gradients of weights overwrite. Siblings,
- * layers that read the same, are done one by one, as a batch, and as was timed to be faster. A table goes to stderr,
- * lines of JSON to stdout.
+ * reaches the first. Gradients of weights overwrite. Siblings, layers that read the same, are done one by one, as a
+ * batch, and as was timed to be faster. A table goes to stderr, lines of JSON to stdout.
  *
  * usage: bench_cuda_kernels [--only TEXT]... [--seconds N] [--sms N]
  */

@@ -255,54 +255,47 @@ static bool set_epilogue(const call *c, const product *p, bool fused) {
   return set(c->context, p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) && (!fused || set_vector(c, p));
 }
 
-/* With sums: only what has been found to be faster is not left apart. */
-static void choose_with_sums(call *c, product *p) {
-  kern_cuda *context = c->context;
-  cublasLtMatmulHeuristicResult_t found[CANDIDATES + BARE];
-  p->apart = true;
-  if (!context->tuning || !set_epilogue(c, p, true)) return;
-  const int count = candidates_of(c, p, found);
-  if (count == 0) return;
-  choose(c, p, found, count);
-  if (multiply(c, &p->algorithm, p->workspace_bytes) != CUBLAS_STATUS_SUCCESS) {
-    (void)cudaGetLastError();
-    return;
-  }
-  p->apart = kern_cuda_time_ms(context, run_apart, c) <= kern_cuda_time_ms(context, run_timed, c);
+/* The products of a batch from one on, by sizes that say how many. */
+static call part_of(const call *all, const kern_cuda_gemm *size, int64_t from) {
+  const kern_cuda_gemm *s = all->size;
+  const int64_t bytes = kern_dtype_bytes(all->context->options.dtype), c_bytes = kern_dtype_bytes(s->c_dtype);
+  call part = *all;
+  part.size = size;
+  part.a = (const char *)all->a + from * s->a_batch_stride * bytes;
+  part.b = (const char *)all->b + from * s->b_batch_stride * bytes;
+  part.c = (char *)all->c + from * s->c_batch_stride * c_bytes;
+  part.residual = all->residual ? (const char *)all->residual + from * s->c_batch_stride * c_bytes : NULL;
+  return part;
 }
 
 static void run_singly(void *data) {
   const call *c = data;
-  const int64_t bytes = kern_dtype_bytes(c->context->options.dtype), c_bytes = kern_dtype_bytes(c->size->c_dtype);
   kern_cuda_gemm size = *c->size;
   size.batch = 1;
   size.a_batch_stride = size.b_batch_stride = size.c_batch_stride = 0;
   for (int64_t i = 0; i < c->size->batch; i++) {
-    call single = *c;
+    call single = part_of(c, &size, i);
     single.siblings = false;
-    single.size = &size;
-    single.a = (const char *)c->a + i * c->size->a_batch_stride * bytes;
-    single.b = (const char *)c->b + i * c->size->b_batch_stride * bytes;
-    single.c = (char *)c->c + i * c->size->c_batch_stride * c_bytes;
     run(&single);
   }
 }
 
-/* Only what has been found to be faster is not left to products by themselves. */
-static void choose_siblings(call *c, product *p) {
+/* With sums, or of siblings: only what has been found to be faster is not left apart. */
+static void choose_at_once(call *c, product *p) {
   kern_cuda *context = c->context;
   cublasLtMatmulHeuristicResult_t found[CANDIDATES + BARE + SPLITS];
   p->apart = true;
-  if (!context->tuning || !set_epilogue(c, p, false)) return;
+  if (!context->tuning || !set_epilogue(c, p, !c->siblings)) return;
   int count = candidates_of(c, p, found);
   if (count == 0) return;
-  if (is_worth_splitting(c)) count = add_splits(c, p, found, count);
+  if (c->siblings && is_worth_splitting(c)) count = add_splits(c, p, found, count);
   choose(c, p, found, count);
   if (multiply(c, &p->algorithm, p->workspace_bytes) != CUBLAS_STATUS_SUCCESS) {
     (void)cudaGetLastError();
     return;
   }
-  p->apart = kern_cuda_time_ms(context, run_singly, c) <= kern_cuda_time_ms(context, run_timed, c);
+  p->apart =
+      kern_cuda_time_ms(context, c->siblings ? run_singly : run_apart, c) <= kern_cuda_time_ms(context, run_timed, c);
 }
 
 static void choose_one(call *c, product *p) {
@@ -342,10 +335,10 @@ typedef struct attempt {
 
 enum { ALGORITHM_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
 
-static bool may_be_fused(const call *c) { return c->bias || c->sums || c->siblings; }
-
 /* Its product, where that is apart, is another problem. */
 static bool leaves_product(const call *c) { return c->sums || c->siblings; }
+
+static bool may_be_fused(const call *c) { return c->bias || leaves_product(c); }
 
 static bool restore(void *data, const char *way) {
   const attempt *at = data;
@@ -374,10 +367,8 @@ static bool choose_anew(void *data, char way[KERN_CUDA_WAY_BYTES]) {
   const attempt *at = data;
   const call *c = at->call;
   product *p = at->product;
-  if (c->siblings)
-    choose_siblings(at->call, p);
-  else if (c->sums)
-    choose_with_sums(at->call, p);
+  if (leaves_product(c))
+    choose_at_once(at->call, p);
   else
     choose_one(at->call, p);
   size_t length = (size_t)snprintf(way, KERN_CUDA_WAY_BYTES, "%s", p->apart || !may_be_fused(c) ? "apart" : "fused");
@@ -470,23 +461,27 @@ void kern_cuda_product(kern_cuda *context, const kern_cuda_gemm *size, const voi
     kern_cuda_fail(context, DP_UNSUPPORTED, "a product over nothing");
     return;
   }
-  kern_cuda_gemm s = with_strides(size);
-  const int64_t batch = s.batch, bytes = kern_dtype_bytes(context->options.dtype),
-                c_bytes = kern_dtype_bytes(s.c_dtype);
-  for (int64_t at = 0; at < batch; at += MAX_BATCH) {
-    s.batch = batch - at < MAX_BATCH ? batch - at : MAX_BATCH;
-    call one = {.context = context, .size = &s, .bias = bias, .workspace = workspace};
-    one.a = (const char *)a + at * s.a_batch_stride * bytes;
-    one.b = (const char *)b + at * s.b_batch_stride * bytes;
-    one.c = (char *)c + at * s.c_batch_stride * c_bytes;
-    one.residual = residual ? (const char *)residual + at * s.c_batch_stride * c_bytes : NULL;
-    one.workspace_bytes = bytes_of(workspace_bytes);
-    run(&one);
+  const kern_cuda_gemm whole = with_strides(size);
+  const call all = {.context = context,
+                    .size = &whole,
+                    .a = a,
+                    .b = b,
+                    .bias = bias,
+                    .residual = residual,
+                    .c = c,
+                    .workspace = workspace,
+                    .workspace_bytes = bytes_of(workspace_bytes)};
+  kern_cuda_gemm s = whole;
+  for (int64_t at = 0; at < whole.batch; at += MAX_BATCH) {
+    s.batch = whole.batch - at < MAX_BATCH ? whole.batch - at : MAX_BATCH;
+    call part = part_of(&all, &s, at);
+    run(&part);
   }
 }
 
-/* Where its product has been found or made: whether it is the way, and is done then. */
+/* Whether one product is the way, and is done then; a failure to find or make it is told. */
 static bool run_fused(call *c) {
+  if (!find_product(c)) return true;
   const product *p = c->product;
   if (p->apart) return false;
   if (!c->done && (!c->sums || set_vector(c, p)))
@@ -505,7 +500,7 @@ bool kern_cuda_product_with_sums(kern_cuda *context, const kern_cuda_gemm *size,
               .sums = sums,
               .workspace = workspace,
               .workspace_bytes = workspace_bytes};
-  return find_product(&one) ? run_fused(&one) : true; /* a failure is told */
+  return run_fused(&one);
 }
 
 bool kern_cuda_product_siblings(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c,
@@ -520,7 +515,7 @@ bool kern_cuda_product_siblings(kern_cuda *context, const kern_cuda_gemm *size, 
               .workspace = workspace,
               .workspace_bytes = bytes_of(workspace_bytes)};
   if (kern_cuda_failed(context) || s.m <= 0 || s.n <= 0 || s.k <= 0 || s.batch > MAX_BATCH) return false;
-  return find_product(&one) ? run_fused(&one) : true;
+  return run_fused(&one);
 }
 
 void kern_cuda_gemm_run(kern_cuda *context, const kern_cuda_gemm *size, const void *a, const void *b, void *c) {
