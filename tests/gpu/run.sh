@@ -201,19 +201,23 @@ for word in "$@"; do
     sanitizer)
       # the library's algorithms are timed once, by a run that nothing slows; who is checked takes them
       more EXEC_ARGS
-      remember=(--whole --steps 2 --algorithms "$out/sanitizer-algorithms.json" "${extra[@]}") others=()
+      remember=(--whole --algorithms "$out/sanitizer-algorithms.json" "${extra[@]}") others=()
+      # one worker, two with larger microbatches, two with compressed skips; for racecheck, ten times as slow, in as few
+      # microbatches as there may be
+      declare -A firsts=([memcheck]="0 14 18" [racecheck]="15 16 22") counts=([memcheck]=2 [racecheck]=1)
       if program test_cuda_exec; then
-        for first in 0 14 18; do # two workers with larger microbatches, and with compressed skips
-          { wanted "memcheck-exec-$first" || wanted "racecheck-exec-$first"; } &&
-            part "sanitizer-exec-$first" 100 "$build/tests/test_cuda_exec" sd15 $first 1 "${remember[@]}"
+        for tool in memcheck racecheck; do
+          for first in ${firsts[$tool]}; do
+            wanted "$tool-exec-$first" &&
+              part "sanitizer-exec-$first" 100 "$build/tests/test_cuda_exec" sd15 "$first" 1 --steps ${counts[$tool]} "${remember[@]}"
+          done
+        done
+        for tool in memcheck racecheck; do
+          for first in ${firsts[$tool]}; do
+            sanitize $tool "exec-$first" "$build/tests/test_cuda_exec" sd15 "$first" 1 --steps ${counts[$tool]} "${remember[@]}"
+          done
         done
       fi
-      for tool in memcheck racecheck; do
-        more EXEC_ARGS
-        [ -x "$build/tests/test_cuda_exec" ] && for first in 0 14 18; do
-          sanitize $tool "exec-$first" "$build/tests/test_cuda_exec" sd15 $first 1 "${remember[@]}"
-        done
-      done
       more KERNELS_ARGS
       single=("$build/tests/test_cuda_kernels" --workers 0 --small --seconds 240 --tell "${extra[@]}")
       if program test_cuda_kernels; then
