@@ -32,7 +32,10 @@ typedef struct row {
 static const row rows[] = {
     {"group_norm+silu", "SDXL", {8, 16384, 320, 32, 1}},
     {"group_norm+silu", "SDXL", {8, 16384, 640, 32, 1}},
+    {"group_norm+silu", "SDXL", {8, 16384, 960, 32, 1}},
+    {"group_norm+silu", "SDXL", {1, 16384, 320, 32, 1}},
     {"group_norm+silu", "SDXL", {8, 4096, 640, 32, 1}},
+    {"group_norm+silu", "SDXL", {8, 4096, 1920, 32, 1}},
     {"group_norm+silu", "SDXL", {8, 1024, 1280, 32, 1}},
     {"group_norm+silu", "SDXL", {8, 1024, 2560, 32, 1}},
     {"group_norm+silu", "SD 1.5", {8, 4096, 320, 32, 1}},

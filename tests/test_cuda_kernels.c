@@ -120,6 +120,8 @@ static const ops_row edge_rows[] = {
     {&ops_group_norm, 500, 0, {1, 50, 40, 4, 1}},
     {&ops_group_norm, 2367, 0, {1, 9, 2104, 8, 1}},
     {&ops_group_norm, 72000, 0, {2, 9000, 64, 8, 1}},
+    {&ops_group_norm, 40990, 0, {2, 4099, 320, 32, 1}},
+    {&ops_group_norm, 1344, 0, {2, 70, 36, 3, 1}},
     {&ops_layer_norm, 333, 0, {333, 72, 1}},
     {&ops_layer_norm, 333, 0, {333, 200, 1}},
     {&ops_layer_norm, 400, 0, {333, 400, 1}},
