@@ -3,9 +3,11 @@
  * compresses skips, against the CPU under the same plan and with the same matrices. Ends with `N passed, N failed`;
  * exits with 77 where there is no device.
  *
- * usage: test_cuda_exec [MODEL [FIRST [COUNT]]] [--whole] [--steps N] [--algorithms FILE]   of the fixtures; plans, from 0
+ * usage: test_cuda_exec [MODEL [FIRST [COUNT]]] [--whole] [--steps N] [--way WAY] [--algorithms FILE]
+ *   of the fixtures; plans, from 0
  *   --whole     every worker has the whole device: no green contexts, which compute-sanitizer may not know
  *   --steps N   training steps of a run, at most 4, before two evaluations
+ *   --way poisoned|fp32|bf16   only the one: op by op with poison, in fp32; or from graphs
  *   --algorithms FILE   what was timed by other runs, and is added to by this one: timing takes minutes under compute-sanitizer
  */
 #include <math.h>
@@ -27,6 +29,7 @@ enum { SAMPLES = 8, STEPS = 4, MOST_WORKERS = 8, MOST_SKIPS = 32 };
 static dp_error error = DP_ERROR_INIT;
 static int steps = STEPS;
 static bool whole;
+static const char *way; /* NULL: all */
 static sim_efficiency *efficiency;
 static exec_algorithms *algorithms; /* found once for all plans */
 
@@ -224,6 +227,13 @@ static void drop(outcome *o) {
   free(o->of_matrices);
 }
 
+enum { WAYS = 3 };
+static const struct {
+  const char *name;
+  how how;
+} ways[WAYS] = {
+    {"poisoned", {.cuda = true, .poison = true}}, {"fp32", {.cuda = true}}, {"bf16", {.cuda = true, .bf16 = true}}};
+
 static const char *const plans[] = {
     "stages = 1",
     "stages = 2\nschedule = \"1f1b\"",
@@ -294,30 +304,32 @@ static void compare(const char *model, const char *plan, how h, const outcome *o
   drop(&o);
 }
 
-/* On CUDA in three ways. `one`: the CPU's lone worker. */
+/* On CUDA in three ways, or the one that is asked for. `one`: the CPU's lone worker. */
 static void try(const char *model, const char *plan, const outcome *one) {
   outcome lossy = {.count = 0};
   const bool compresses = strstr(plan, "compress") != NULL;
   if (compresses && (strncmp(model, "sd3", 3) == 0 || strncmp(model, "flux", 4) == 0)) return; /* they have no skips */
   if (compresses && !run(model, plan, (how){.cuda = false}, &lossy)) return;
   const outcome *right = compresses ? &lossy : one, *like = compresses ? &lossy : NULL;
-  compare(model, plan, (how){.cuda = true, .poison = true, .like = like}, right);
-  compare(model, plan, (how){.cuda = true, .like = like}, right);
-  compare(model, plan, (how){.cuda = true, .bf16 = true, .like = like}, right);
+  for (int w = 0; w < WAYS; w++) {
+    how h = ways[w].how;
+    h.like = like;
+    if (!way || strcmp(way, ways[w].name) == 0) compare(model, plan, h, right);
+  }
   drop(&lossy);
 }
 
 /* What is not finite is told as the CPU tells it. */
 static void compare_texts(const char *model, const char *plan) {
-  static const how hows[] = {{.cuda = true, .poison = true, .spoilt = true},
-                             {.cuda = true, .spoilt = true},
-                             {.cuda = true, .bf16 = true, .spoilt = true}};
   outcome right, o;
   if (!run(model, plan, (how){.spoilt = true}, &right)) return;
   check(strncmp(right.text, "unit ", 5) == 0, "%s: %s", model, right.text);
-  for (size_t i = 0; i < sizeof hows / sizeof *hows; i++)
-    if (run(model, plan, hows[i], &o))
+  for (int w = 0; w < WAYS; w++) {
+    how h = ways[w].how;
+    h.spoilt = true;
+    if (run(model, plan, h, &o))
       check(strcmp(o.text, right.text) == 0, "%s, %s: found \"%s\", allowed: \"%s\"", model, plan, o.text, right.text);
+  }
 }
 
 int main(int argc, char **argv) {
@@ -329,6 +341,10 @@ int main(int argc, char **argv) {
       whole = true;
     } else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
       steps = (int)strtol(argv[++i], NULL, 10);
+    } else if (strcmp(argv[i], "--way") == 0 && i + 1 < argc) {
+      int w = 0;
+      for (way = argv[++i]; w < WAYS && strcmp(way, ways[w].name) != 0;) w++;
+      if (w == WAYS) steps = 0;
     } else if (strcmp(argv[i], "--algorithms") == 0 && i + 1 < argc) {
       remembered = argv[++i];
     } else if (argv[i][0] != '-' && word_count < 3) {
@@ -338,7 +354,10 @@ int main(int argc, char **argv) {
     }
   }
   if (steps < 1 || steps > STEPS) {
-    (void)fprintf(stderr, "usage: %s [MODEL [FIRST [COUNT]]] [--whole] [--steps N] [--algorithms FILE]\n", argv[0]);
+    (void)fprintf(
+        stderr,
+        "usage: %s [MODEL [FIRST [COUNT]]] [--whole] [--steps N] [--way poisoned|fp32|bf16] [--algorithms FILE]\n",
+        argv[0]);
     return 2;
   }
   const int first = words[1] ? (int)strtol(words[1], NULL, 10) : 0,
@@ -347,8 +366,7 @@ int main(int argc, char **argv) {
     printf("%s\n", error.text);
     return 77;
   }
-  if (sim_efficiency_read(NULL, &efficiency, &error) != DP_OK ||
-      exec_algorithms_create(&algorithms, &error) != DP_OK ||
+  if (sim_efficiency_read(NULL, &efficiency, &error) != DP_OK || exec_algorithms_create(&algorithms, &error) != DP_OK ||
       (remembered && exec_algorithms_read(algorithms, remembered, false, &error) != DP_OK)) {
     printf("%s\n", error.text);
     return 1;

@@ -162,6 +162,13 @@ sanitize() {
   while [ "$(jobs -rp | wc -l)" -ge "${AT_ONCE:-6}" ]; do wait -n; done
   part "$tool-$name" 300 compute-sanitizer --tool "$tool" "${which[@]}" --error-exitcode 9 "$@" &
 }
+# Sets check: the run of a small model for a case, as racecheck-exec-15-bf16.
+small_model() {
+  local plan way
+  IFS=- read -r _ _ plan way <<<"$1"
+  check=("$build/tests/test_cuda_exec" sd15 "$plan" 1 --steps 2 "${remember[@]}")
+  [ -z "$way" ] || check=("$build/tests/test_cuda_exec" sd15 "$plan" 1 --steps 1 --way "$way" "${remember[@]}")
+}
 for word in "$@"; do
   name=${word%%:*} only=
   [ "$name" = "$word" ] || only=${word#*:}
@@ -202,21 +209,14 @@ for word in "$@"; do
       # the library's algorithms are timed once, by a run that nothing slows; who is checked takes them
       more EXEC_ARGS
       remember=(--whole --algorithms "$out/sanitizer-algorithms.json" "${extra[@]}") others=()
-      # one worker, two with larger microbatches, two with compressed skips; for racecheck, ten times as slow, in as few
-      # microbatches as there may be
-      declare -A firsts=([memcheck]="0 14 18" [racecheck]="15 16 22") counts=([memcheck]=2 [racecheck]=1)
+      # one worker, two with larger microbatches, two with compressed skips; for racecheck, which takes a tenth of a second a
+      # launch, in as few microbatches as there may be, and each way by itself
+      cases=(memcheck-exec-{0,14,18} racecheck-exec-{15,16,22}-{poisoned,bf16})
       if program test_cuda_exec; then
-        for tool in memcheck racecheck; do
-          for first in ${firsts[$tool]}; do
-            wanted "$tool-exec-$first" &&
-              part "sanitizer-exec-$first" 100 "$build/tests/test_cuda_exec" sd15 "$first" 1 --steps ${counts[$tool]} "${remember[@]}"
-          done
+        for case in "${cases[@]}"; do
+          wanted "$case" && small_model "$case" && part "sanitizer-${case#*-}" 100 "${check[@]}"
         done
-        for tool in memcheck racecheck; do
-          for first in ${firsts[$tool]}; do
-            sanitize $tool "exec-$first" "$build/tests/test_cuda_exec" sd15 "$first" 1 --steps ${counts[$tool]} "${remember[@]}"
-          done
-        done
+        for case in "${cases[@]}"; do small_model "$case" && sanitize "${case%%-*}" "${case#*-}" "${check[@]}"; done
       fi
       more KERNELS_ARGS
       single=("$build/tests/test_cuda_kernels" --workers 0 --small --seconds 240 --tell "${extra[@]}")
