@@ -51,8 +51,9 @@ static dp_status probe(const cli_run_degrade *d, const cli_run_monitor *m, uint3
   const int from = (int)link->worker, to = (int)link->peer;
   const exec_probe how = {.cuda = d->how.cuda,
                           .cluster = &d->scenario->cluster,
-                          .from_device = program->plan->devices[from],
-                          .to_device = program->plan->devices[to],
+                          .program = program,
+                          .from_worker = from,
+                          .to_worker = to,
                           .way = plan_transport_of(program->plan, &d->scenario->cluster, from, to),
                           .bytes = largest_message(program, link->worker, link->peer),
                           .step = step,

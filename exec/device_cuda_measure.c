@@ -41,7 +41,7 @@ dp_status exec_cuda_read_mark(const exec_pipeline *p, exec_worker *w, uint32_t n
   const exec_cuda_lanes *l = exec_cuda_lanes_of(p);
   float ms = 0;
   EXEC_CUDA_TRY(cudaEventElapsedTime(&ms, l->base[d->gpu], d->marks[number]), error);
-  *at_s = l->base_s + ms * 1e-3;
+  *at_s = l->base_s[d->gpu] + ms * 1e-3;
   return DP_OK;
 }
 

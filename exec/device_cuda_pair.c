@@ -27,6 +27,7 @@ typedef struct end {
   pthread_t thread;
   dp_status status;
   dp_error error;
+  bool first; /* of the two that failed: the other one only gave up */
   atomic_bool left;
 } end;
 
@@ -49,9 +50,10 @@ static pair *pair_of(const exec_pipeline *p) { return p->pair; }
 static void *do_job(void *data) {
   end *e = data;
   e->error = (dp_error)DP_ERROR_INIT;
+  e->first = false;
   e->status = exec_cuda_check(cudaSetDevice(e->gpu), "cudaSetDevice", &e->error);
   if (e->status == DP_OK) e->status = e->of->job(e, &e->error);
-  if (e->status != DP_OK) atomic_store(&e->of->stop, true); /* the other need not wait */
+  if (e->status != DP_OK) e->first = !atomic_exchange(&e->of->stop, true); /* the other need not wait */
   atomic_store(&e->left, true);
   return NULL;
 }
@@ -74,9 +76,9 @@ static dp_status end_job(pair *n, dp_error *error) {
     dp_sleep_s(50e-6);
   }
   for (int i = 0; i < 2; i++) (void)pthread_join(n->ends[i].thread, NULL);
-  for (int i = 0; i < 2; i++)
-    if (n->ends[i].status != DP_OK) return dp_fail(error, n->ends[i].status, "%s", n->ends[i].error.text);
-  return DP_OK;
+  const end *told = n->ends[1].status != DP_OK && n->ends[1].first ? &n->ends[1] : &n->ends[0]; /* the cause */
+  if (told->status == DP_OK) told = &n->ends[1];
+  return told->status == DP_OK ? DP_OK : dp_fail(error, told->status, "%s", told->error.text);
 }
 
 static dp_status do_both(pair *n, dp_status (*job)(end *e, dp_error *error), dp_error *error) {

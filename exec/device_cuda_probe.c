@@ -56,5 +56,6 @@ dp_status exec_cuda_probe(const exec_probe_copy *copy, double *seconds, dp_error
   if (status == DP_OK) status = time_copies(copy, &p, seconds, error);
   close_probe(&p);
   (void)cudaSetDevice(before);
+  if (status != DP_OK) (void)cudaGetLastError(); /* or the next step would take it for its own */
   return status;
 }

@@ -207,18 +207,18 @@ static dp_status open_nccl(const exec_pipeline *p, exec_cuda_wire *w, const unsi
 }
 
 /* All processes that a wire joins see the same ways tried, and take the first that each can go. One that has failed
- * before says so: nobody waits for it. */
-static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t worker, bool parameters, bool failed,
+ * before, or has heard so, says so: nobody waits for it. Who only hears it has no error of its own to tell, so that the
+ * cause is what all agree on in the end. */
+static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t worker, bool parameters, bool *failed,
                            dp_error *error) {
   introduction mine = {.way = 0}, theirs;
   unsigned char id[EXEC_NCCL_ID_BYTES];
-  dp_status status = failed ? DP_RUN_FAILED : DP_OK;
-  if (status == DP_OK)
-    status = exec_cuda_check(cudaSetDevice(exec_cuda_at(p, worker)->gpu), "cudaSetDevice", error);
-  if (status == DP_OK) status = introduce(p, w, worker, parameters, &mine, error);
-  if (status == DP_OK) status = make_buffers(w, error);
+  dp_status status = DP_OK;
+  if (!*failed) status = exec_cuda_check(cudaSetDevice(exec_cuda_at(p, worker)->gpu), "cudaSetDevice", error);
+  if (!*failed && status == DP_OK) status = introduce(p, w, worker, parameters, &mine, error);
+  if (!*failed && status == DP_OK) status = make_buffers(w, error);
   memcpy(id, mine.id, sizeof id);
-  uint8_t says = status != DP_OK ? VOTE_FAILED : mine.way == (int32_t)w->way ? VOTE_WAY : VOTE_HOST;
+  uint8_t says = *failed || status != DP_OK ? VOTE_FAILED : mine.way == (int32_t)w->way ? VOTE_WAY : VOTE_HOST;
   for (int l = 0; l < w->link_count; l++) {
     DP_TRY(trade(p, &w->links[l], w->rank == 0, &mine, &theirs, sizeof mine, error));
     if (w->rank > 0) memcpy(id, theirs.id, sizeof id);
@@ -227,8 +227,10 @@ static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t w
       says = VOTE_HOST;
   }
   DP_TRY(vote_on(p, w, &says, error));
-  if (status != DP_OK) return status;
-  if (says == VOTE_FAILED) return dp_fail(error, DP_RUN_FAILED, "process %d could not begin", w->links[0].process);
+  if (says == VOTE_FAILED) {
+    *failed = true;
+    return status;
+  }
   if (says == VOTE_HOST) w->way = PLAN_TRANSPORT_HOST;
   if (w->way == PLAN_TRANSPORT_HOST) {
     if (!parameters) DP_TRY(open_ring(p, w, error));
@@ -268,7 +270,7 @@ static uint32_t end_here(const exec_pipeline *p, uint32_t send_lane) {
   return from_here ? send_lane : p->lane_of[program->instructions[send->first].peer];
 }
 
-static dp_status open_message_wire(exec_pipeline *p, uint32_t send_lane, bool failed, dp_error *error) {
+static dp_status open_message_wire(exec_pipeline *p, uint32_t send_lane, bool *failed, dp_error *error) {
   const plan_lane *send = &p->work.program->lanes[send_lane];
   const uint32_t lane = end_here(p, send_lane);
   if (lane == UINT32_MAX) return DP_OK;
@@ -305,7 +307,7 @@ static int firsts_of(const exec_pipeline *p, const plan_collective *group, uint3
 }
 
 static dp_status open_circle(exec_pipeline *p, uint32_t order, const plan_collective *group, uint32_t *firsts,
-                             bool failed, dp_error *error) {
+                             bool *failed, dp_error *error) {
   const int count = firsts_of(p, group, firsts);
   const uint32_t here = exec_first_here(p, group);
   if (here == UINT32_MAX || count < 2) return DP_OK;
@@ -345,6 +347,7 @@ static void part_hosts(const exec_pipeline *p) {
 dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error) {
   const plan_program *program = p->work.program;
   dp_status status = DP_OK;
+  bool failed = false;
   uint32_t *firsts = DP_ARENA_NEW(&p->arena, uint32_t, (size_t)program->worker_count);
   if (!firsts) return dp_fail_memory(error);
   DP_TRY(check_nccl_share(p, error));
@@ -353,10 +356,11 @@ dp_status exec_cuda_open_wires(exec_pipeline *p, dp_error *error) {
     dp_error own = DP_ERROR_INIT;
     const plan_lane *lane = &program->lanes[l];
     dp_status now = DP_OK;
-    if (lane->kind == PLAN_LANE_SEND) now = open_message_wire(p, l, status != DP_OK, &own);
+    if (lane->kind == PLAN_LANE_SEND) now = open_message_wire(p, l, &failed, &own);
     const plan_collective *group = lane->kind == PLAN_LANE_COLLECTIVE ? group_of(p, l) : NULL;
     if (group && program->group_members[group->first_member] == lane->worker)
-      now = open_circle(p, l, group, firsts, status != DP_OK, &own);
+      now = open_circle(p, l, group, firsts, &failed, &own);
+    failed = failed || now != DP_OK;
     if (now != DP_OK && status == DP_OK) {
       status = now;
       if (error) *error = own;

@@ -32,6 +32,10 @@ static inline bool exec_same_host(const exec_host_facts *facts, int a, int b) {
  */
 void exec_deal_places(const exec_host_facts *facts, int processes, int workers, exec_place *places);
 
+/* Of a run of one process. The devices of the plan's cluster are the machine's GPUs, card by card and part by part,
+ * where it has as many; else workers are dealt out over those that there are, as above. gpus >= 1. */
+void exec_place_workers(const plan_program *program, const plan_cluster *cluster, int gpus, exec_place *places);
+
 /* Whether two workers are on one GPU; of two processes, or not. */
 bool exec_share_gpu(const exec_host_facts *facts, const exec_place *places, int each, int worker_a, int worker_b);
 

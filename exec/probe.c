@@ -5,16 +5,27 @@
 
 #include "base/clock.h"
 #include "exec/device.h"
+#include "exec/place.h"
 #include "exec/throttle.h"
 
-/* A card of the machine. */
-static int gpu_of(const plan_cluster *cluster, int device) {
-  const int gpus = exec_device_cuda_count(), card = cluster->devices.items[device].card;
-  return gpus > 0 ? card % gpus : 0;
-}
+static int device_of(const exec_probe *probe, int worker) { return probe->program->plan->devices[worker]; }
 
 static void throttle_message(const exec_probe *probe, const exec_throttle *throttle) {
-  if (exec_throttle_hits(throttle, probe->from_device, probe->to_device, probe->step)) exec_throttle_sleep(throttle);
+  if (exec_throttle_hits(throttle, device_of(probe, probe->from_worker), device_of(probe, probe->to_worker),
+                         probe->step))
+    exec_throttle_sleep(throttle);
+}
+
+/* Those of the workers. */
+static dp_status find_gpus(const exec_probe *probe, exec_probe_copy *copy, dp_error *error) {
+  const int gpus = exec_device_cuda_count();
+  exec_place *places = calloc((size_t)probe->program->worker_count, sizeof *places);
+  if (!places) return dp_fail_memory(error);
+  exec_place_workers(probe->program, probe->cluster, gpus > 0 ? gpus : 1, places);
+  copy->from_gpu = places[probe->from_worker].gpu;
+  copy->to_gpu = places[probe->to_worker].gpu;
+  free(places);
+  return DP_OK;
 }
 
 /* In this process. */
@@ -22,10 +33,7 @@ static dp_status probe_here(const exec_probe *probe, const exec_throttle *thrott
                             dp_error *error) {
   const exec_device_kind *kind = probe->cuda ? &exec_device_cuda : &exec_device_cpu;
   exec_probe_copy copy = {.staged = probe->way == PLAN_TRANSPORT_HOST, .bytes = bytes};
-  if (probe->cuda) {
-    copy.from_gpu = gpu_of(probe->cluster, probe->from_device);
-    copy.to_gpu = gpu_of(probe->cluster, probe->to_device);
-  }
+  if (probe->cuda) DP_TRY(find_gpus(probe, &copy, error));
   DP_TRY(kind->probe(&copy, seconds, error));
   const double from_s = dp_clock_s();
   throttle_message(probe, throttle);

@@ -12,13 +12,15 @@
 #include "exec/transport.h"
 #include "plan/cluster.h"
 #include "plan/plan.h"
+#include "plan/program.h"
 
 enum { EXEC_PROBE_BYTES = 64 << 20 }; /* at most */
 
 typedef struct exec_probe {
   bool cuda;
   const plan_cluster *cluster;
-  int from_device, to_device; /* of the cluster; on CUDA devices cards beyond the machine's are taken in turns */
+  const plan_program *program; /* of the plan whose workers' link it is */
+  int from_worker, to_worker;
   plan_transport way;
   int64_t bytes;             /* of the message; 1 to EXEC_PROBE_BYTES are copied */
   int64_t step;              /* the next one, for exec/throttle.h */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/place.h"
 #include "exec/session_parts.h"
 
 /* ---- what all share ---- */
@@ -141,25 +142,12 @@ static dp_status open_data(exec_session *s, dp_error *error) {
   return exec_dataset_open(&options, &s->dataset, error);
 }
 
-/* The cluster's devices are the machine's, card by card and part by part, where it has as many. NULL: it has fewer. */
+/* NULL: there is no GPU. */
 static dp_status place_workers(const exec_session *s, exec_place **places, dp_error *error) {
-  const plan_cluster *cluster = &s->options.scenario->cluster;
-  const int workers = s->program->worker_count, gpus = exec_device_cuda_count();
-  *places = NULL;
-  exec_place *made = calloc((size_t)workers, sizeof *made);
-  if (!made) return dp_fail_memory(error);
-  bool enough = true;
-  for (int w = 0; w < workers; w++) {
-    const plan_device *device = &cluster->devices.items[s->plan->devices[w]];
-    made[w] = (exec_place){.gpu = device->card, .parts = device->parts};
-    for (const plan_device *other = cluster->devices.items; other < device; other++)
-      made[w].part += other->card == device->card;
-    enough = enough && device->card < gpus;
-  }
-  if (enough)
-    *places = made;
-  else
-    free(made);
+  const int gpus = exec_device_cuda_count();
+  *places = gpus > 0 ? calloc((size_t)s->program->worker_count, sizeof **places) : NULL;
+  if (gpus > 0 && !*places) return dp_fail_memory(error);
+  if (*places) exec_place_workers(s->program, &s->options.scenario->cluster, gpus, *places);
   return DP_OK;
 }
 

@@ -56,6 +56,26 @@ START_TEST(a_process_with_gpus_of_its_own_keeps_them) {
 }
 END_TEST
 
+/* A whole card and two parts of another, which a machine has, or has not: then workers are dealt out over what there is. */
+START_TEST(the_clusters_cards_are_the_machines_where_it_has_as_many) {
+  plan_device devices[] = {{.card = 0, .parts = 1}, {.card = 1, .parts = 2}, {.card = 1, .parts = 2}};
+  const plan_cluster cluster = {.devices = {.items = devices, .count = 3}};
+  int of_workers[] = {2, 0, 1};
+  const plan_plan plan = {.devices = of_workers};
+  const plan_program program = {.plan = &plan, .worker_count = 3};
+  const exec_place whole[] = {{1, 1, 2}, {0, 0, 1}, {1, 0, 2}}, fewer[] = {{0, 0, 2}, {0, 1, 2}, {1, 0, 1}},
+                   one[] = {{0, 0, 3}, {0, 1, 3}, {0, 2, 3}};
+  exec_place places[3];
+  exec_place_workers(&program, &cluster, 2, places);
+  ck_assert(memcmp(places, whole, sizeof places) == 0);
+  exec_place_workers(&program, &cluster, 1, places);
+  ck_assert(memcmp(places, one, sizeof places) == 0);
+  devices[0].card = 2;
+  exec_place_workers(&program, &cluster, 2, places);
+  ck_assert(memcmp(places, fewer, sizeof places) == 0);
+}
+END_TEST
+
 START_TEST(who_shares_a_gpu_is_told_by_its_name) {
   const exec_host_facts facts[] = {facts_of("a", "PQ"), facts_of("a", "QP"), facts_of("b", "PQ")};
   const exec_place places[] = {{0, 0, 1}, {1, 0, 1}, {0, 0, 1}};
@@ -225,6 +245,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {processes_that_see_the_same_gpus_share_them_out,
                                 a_process_with_gpus_of_its_own_keeps_them,
+                                the_clusters_cards_are_the_machines_where_it_has_as_many,
                                 who_shares_a_gpu_is_told_by_its_name,
                                 processes_can_count_as_on_other_hosts,
                                 clocks_come_together,

@@ -25,6 +25,7 @@ python=${PYTHON:-python3}
 build=${BUILDDIR:-$PWD}
 diffpipe=$build/diffpipe
 export DIFFPIPE_DATA_DIR=$top/scenarios
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 # as multi.sh
 if [ ! -x "$diffpipe" ] || [ ! -e "$build/libdiffpipe-inject.so" ]; then
   echo "$build: no diffpipe and libdiffpipe-inject.so there: make diffpipe libdiffpipe-inject.so, BUILDDIR=..." >&2
   exit 2
