@@ -133,8 +133,8 @@ say "AddressSanitizer and UndefinedBehaviorSanitizer"
 build build/sanitize CC=clang CXX=clang++ --without-cuda --with-check \
   --enable-sanitizers=fuzzer-no-link,address,undefined CFLAGS='-O1 -g' CXXFLAGS='-O1 -g'
 # The suites of the searches play thousands of plans; here the scripts search enough. What waits for killed processes
-# waits no other way here.
-long='tests/(test_sim_(choices|tune|grid|compiled|whatif|baseline|partition)|(test_mpi|mpi_namespaces)[.]sh)'
+# waits no other way here, and processes that train are test_run_mpi.sh's.
+long='tests/(test_sim_(choices|tune|grid|compiled|whatif|baseline|partition)|test_run_memory|(test_mpi|test_exec_mpi|mpi_namespaces)[.]sh)'
 # What only reads sources says the same of any build. What takes longest begins first, lest one core waits for it at the end.
 same='tests/check_(banned|formats|headers|includes)[.]sh' first='tests/(test_run_mpi|test_run|test_run_monitor|bad|scenarios)[.]sh'
 all=$(make -s -C build/sanitize print-tests | tr ' ' '\n' | grep -vE "^$same\$" | { [ -n "${FULL_CHECK:-}" ] && cat || grep -vE "^$long\$"; })
