@@ -71,9 +71,9 @@ typedef struct exec_cuda_lanes {
   uint32_t *next;                       /* [lane] the first instruction that has not been seen to have ended */
   cudaEvent_t base[EXEC_CUDA_MAX_GPUS]; /* [gpu] when the step began */
   bool has_base[EXEC_CUDA_MAX_GPUS];
-  double base_s[EXEC_CUDA_MAX_GPUS]; /* by dp_clock_s */
-  double *norms;       /* [worker] mapped memory of the host */
-  cudaEvent_t *normed; /* [worker] */
+  double base_s[EXEC_CUDA_MAX_GPUS];    /* by dp_clock_s */
+  double *norms;                        /* [worker] mapped memory of the host */
+  cudaEvent_t *normed;                  /* [worker] */
 } exec_cuda_lanes;
 
 static inline exec_cuda *exec_cuda_of(const exec_worker *w) { return w->device; }

@@ -76,8 +76,8 @@ static dp_status end_job(pair *n, dp_error *error) {
     dp_sleep_s(50e-6);
   }
   for (int i = 0; i < 2; i++) (void)pthread_join(n->ends[i].thread, NULL);
-  const end *told = n->ends[1].status != DP_OK && n->ends[1].first ? &n->ends[1] : &n->ends[0]; /* the cause */
-  if (told->status == DP_OK) told = &n->ends[1];
+  const bool of_other = n->ends[1].first || n->ends[0].status == DP_OK; /* the cause */
+  const end *told = &n->ends[of_other];
   return told->status == DP_OK ? DP_OK : dp_fail(error, told->status, "%s", told->error.text);
 }
 

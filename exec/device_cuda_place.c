@@ -7,10 +7,8 @@ static dp_status place_of(const exec_work *work, int worker, exec_place *place, 
   int gpus = 0;
   EXEC_CUDA_TRY(cudaGetDeviceCount(&gpus), error);
   if (gpus > EXEC_CUDA_MAX_GPUS) gpus = EXEC_CUDA_MAX_GPUS;
-  const int workers = work->program->worker_count, each = (workers + gpus - 1) / gpus;
   const exec_place *places = work->places ? work->places : work->options.places;
-  const int gpu = worker / each, left = workers - gpu * each;
-  *place = places ? places[worker] : (exec_place){gpu, worker % each, left < each ? left : each};
+  *place = places ? places[worker] : exec_place_dealt(worker, work->program->worker_count, gpus);
   if (place->gpu >= 0 && place->gpu < gpus) return DP_OK;
   return dp_fail(error, DP_BAD_INPUT, "worker %d is to be on GPU %d, found: %d, from 0 on", worker, place->gpu, gpus);
 }

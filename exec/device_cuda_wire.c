@@ -214,11 +214,14 @@ static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t w
   introduction mine = {.way = 0}, theirs;
   unsigned char id[EXEC_NCCL_ID_BYTES];
   dp_status status = DP_OK;
-  if (!*failed) status = exec_cuda_check(cudaSetDevice(exec_cuda_at(p, worker)->gpu), "cudaSetDevice", error);
-  if (!*failed && status == DP_OK) status = introduce(p, w, worker, parameters, &mine, error);
-  if (!*failed && status == DP_OK) status = make_buffers(w, error);
+  if (!*failed) {
+    status = exec_cuda_check(cudaSetDevice(exec_cuda_at(p, worker)->gpu), "cudaSetDevice", error);
+    if (status == DP_OK) status = introduce(p, w, worker, parameters, &mine, error);
+    if (status == DP_OK) status = make_buffers(w, error);
+    *failed = status != DP_OK;
+  }
   memcpy(id, mine.id, sizeof id);
-  uint8_t says = *failed || status != DP_OK ? VOTE_FAILED : mine.way == (int32_t)w->way ? VOTE_WAY : VOTE_HOST;
+  uint8_t says = *failed ? VOTE_FAILED : mine.way == (int32_t)w->way ? VOTE_WAY : VOTE_HOST;
   for (int l = 0; l < w->link_count; l++) {
     DP_TRY(trade(p, &w->links[l], w->rank == 0, &mine, &theirs, sizeof mine, error));
     if (w->rank > 0) memcpy(id, theirs.id, sizeof id);
@@ -227,10 +230,8 @@ static dp_status open_wire(const exec_pipeline *p, exec_cuda_wire *w, uint32_t w
       says = VOTE_HOST;
   }
   DP_TRY(vote_on(p, w, &says, error));
-  if (says == VOTE_FAILED) {
-    *failed = true;
-    return status;
-  }
+  *failed = says == VOTE_FAILED;
+  if (*failed) return status;
   if (says == VOTE_HOST) w->way = PLAN_TRANSPORT_HOST;
   if (w->way == PLAN_TRANSPORT_HOST) {
     if (!parameters) DP_TRY(open_ring(p, w, error));

@@ -54,16 +54,16 @@ void exec_deal_places(const exec_host_facts *facts, int processes, int workers, 
 }
 
 void exec_place_workers(const plan_program *program, const plan_cluster *cluster, int gpus, exec_place *places) {
-  const exec_host_facts facts = {.gpu_count = gpus < EXEC_MAX_GPUS ? gpus : EXEC_MAX_GPUS};
+  const int workers = program->worker_count, most = gpus < EXEC_MAX_GPUS ? gpus : EXEC_MAX_GPUS;
   bool enough = true;
-  for (int w = 0; w < program->worker_count; w++) {
+  for (int w = 0; w < workers; w++) {
     const plan_device *device = &cluster->devices.items[program->plan->devices[w]];
     places[w] = (exec_place){.gpu = device->card, .parts = device->parts};
     for (const plan_device *other = cluster->devices.items; other < device; other++)
       places[w].part += other->card == device->card;
     enough = enough && device->card < gpus;
   }
-  if (!enough) exec_deal_places(&facts, 1, program->worker_count, places);
+  for (int w = 0; w < workers && !enough; w++) places[w] = exec_place_dealt(w, workers, most);
 }
 
 bool exec_share_gpu(const exec_host_facts *facts, const exec_place *places, int each, int a, int b) {

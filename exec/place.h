@@ -32,6 +32,12 @@ static inline bool exec_same_host(const exec_host_facts *facts, int a, int b) {
  */
 void exec_deal_places(const exec_host_facts *facts, int processes, int workers, exec_place *places);
 
+/* Of one process alone, over that many GPUs: as above. */
+static inline exec_place exec_place_dealt(int worker, int workers, int gpus) {
+  const int each = (workers + gpus - 1) / gpus, gpu = worker / each, left = workers - gpu * each;
+  return (exec_place){gpu, worker - gpu * each, left < each ? left : each};
+}
+
 /* Of a run of one process. The devices of the plan's cluster are the machine's GPUs, card by card and part by part,
  * where it has as many; else workers are dealt out over those that there are, as above. gpus >= 1. */
 void exec_place_workers(const plan_program *program, const plan_cluster *cluster, int gpus, exec_place *places);

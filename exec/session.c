@@ -145,9 +145,11 @@ static dp_status open_data(exec_session *s, dp_error *error) {
 /* NULL: there is no GPU. */
 static dp_status place_workers(const exec_session *s, exec_place **places, dp_error *error) {
   const int gpus = exec_device_cuda_count();
-  *places = gpus > 0 ? calloc((size_t)s->program->worker_count, sizeof **places) : NULL;
-  if (gpus > 0 && !*places) return dp_fail_memory(error);
-  if (*places) exec_place_workers(s->program, &s->options.scenario->cluster, gpus, *places);
+  *places = NULL;
+  if (gpus == 0) return DP_OK;
+  *places = calloc((size_t)s->program->worker_count, sizeof **places);
+  if (!*places) return dp_fail_memory(error);
+  exec_place_workers(s->program, &s->options.scenario->cluster, gpus, *places);
   return DP_OK;
 }
 

@@ -99,16 +99,28 @@ learn() {
     positive step_s after.json && grep -qE '0 % measured for these shapes, [1-9][0-9]* % interpolated' answer/setup.json || { cat talk.txt; return 1; }
 }
 
-# a run that could not tell units apart, as on GPUs: they share a chunk's time as they were predicted
-as_one() {
-  cp -r run as-one && sed -i '/^  "units": \[/,/^  \]/c\  "units": []' as-one/comparison.json && grep -q '"units": \[\]' as-one/comparison.json &&
-    "$diffpipe" calibrate "$unet" --set data.path="$PWD/demo" --from as-one --out as-one.json --json >said.json 2>talk.txt || { cat talk.txt; return 1; }
+# a run that could not tell units apart, as on GPUs: they share a chunk's time as they were predicted. RUN, its profile
+alike_as_one() {
   local profile
-  for profile in learnt as-one; do
+  rm -rf as-one answer-*
+  cp -r "$1" as-one && sed -i '/^  "units": \[/,/^  \]/c\  "units": []' as-one/comparison.json && grep -q '"units": \[\]' as-one/comparison.json &&
+    "$diffpipe" calibrate "$unet" --set data.path="$PWD/demo" --from as-one --out as-one.json --json >said.json 2>talk.txt || { cat talk.txt; return 1; }
+  for profile in "$2" as-one; do
     "$diffpipe" simulate "$unet" --profile $profile.json --json --out "answer-$profile" >$profile.txt 2>talk.txt || { cat talk.txt; return 1; }
   done
-  ! cmp -s learnt.json as-one.json && awk -v a="$(number step_s learnt.txt)" -v b="$(number step_s as-one.txt)" \
-    'BEGIN { print "steps of", a, "and", b, "s"; exit !(a > 0 && a / b < 1.2 && b / a < 1.2) }' # noise of a machine that others share
+  ! cmp -s "$2.json" as-one.json && awk -v a="$(number step_s "$2.txt")" -v b="$(number step_s as-one.txt)" \
+    'BEGIN { print "steps of", a, "and", b, "s"; exit !(a > 0 && a / b < 1.05 && b / a < 1.05) }'
+}
+as_one() {
+  alike_as_one run learnt && return
+  local attempt # on a machine that others share, a unit may have been in the way of others in one run
+  for attempt in 2 3; do
+    rm -rf anew
+    "$diffpipe" run "$unet" --set data.path="$PWD/demo" --profile profile.json --steps 3 --out anew --no-plots >talk.txt 2>&1 &&
+      "$diffpipe" calibrate "$unet" --set data.path="$PWD/demo" --from anew --out anew.json --json >said.json 2>talk.txt || { cat talk.txt; return 1; }
+    alike_as_one anew anew && return
+  done
+  return 1
 }
 
 # records of something else beside a run: no unit was recorded
