@@ -129,12 +129,12 @@ static void add_curves(collector *c, const graph *model) {
     const sim_curve *curve = &c->efficiency->curves.items[i];
     const bool attention = curve->op_class == GRAPH_CLASS_ATTENTION;
     if (curve->backward || !present[curve->op_class]) continue;
-    if (curve !=
-        sim_efficiency_curve(c->efficiency, c->implementation, curve->op_class, 0, curve->backend, curve->head_dim))
+    if (curve != sim_efficiency_curve(c->efficiency, c->implementation, curve->op_class, 0, curve->backend,
+                                      curve->head_dim, !c->scenario->train.deterministic))
       continue;
     if (attention && curve->backend != c->implementation->attention_backend) continue;
-    const sim_curve *back =
-        sim_efficiency_curve(c->efficiency, c->implementation, curve->op_class, 1, curve->backend, curve->head_dim);
+    const sim_curve *back = sim_efficiency_curve(c->efficiency, c->implementation, curve->op_class, 1, curve->backend,
+                                                 curve->head_dim, !c->scenario->train.deterministic);
     const char *what = attention ? dp_arena_printf(c->arena, "attention, heads of %lld", (long long)curve->head_dim)
                                  : names[curve->op_class];
     add(c, what,

@@ -3,10 +3,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "plan/profile.h"
 #include "sim/efficiency.h"
 
 /* The measured factor of a part of a card beyond its share of SMs; log-linear in the share. */
-static double partition_factor(const sim_efficiency *efficiency, double share, int op_class) {
+static double partition_factor(const sim_cost_context *context, double share, int op_class) {
+  const sim_efficiency *efficiency = context->efficiency;
+  if (context->implementation->tuned_for_parts) return 1;
   const double *x = efficiency->partition_share, *y = efficiency->partition_factor[op_class];
   const int n = efficiency->partition_points;
   if (share <= x[0]) return y[0];
@@ -34,34 +37,51 @@ static double architecture_factor(const sim_cost_context *context, int op_class,
   return 1;
 }
 
+/* Of the context's implementation, and with sums as the job has them. */
+static const sim_curve *curve_of(const sim_cost_context *context, int op_class, int backward, int backend,
+                                 int64_t head_dim) {
+  return sim_efficiency_curve(context->efficiency, context->implementation, op_class, backward, backend, head_dim,
+                              context->any_order);
+}
+
 /* Time of `flops` in a class at ideal speed `peak`. */
 static double curve_time_s(const sim_cost_context *context, int op_class, int backward, int64_t head_dim,
                            double ideal_s) {
-  const sim_efficiency *efficiency = context->efficiency;
-  if (op_class != GRAPH_CLASS_ATTENTION)
-    return sim_curve_time_s(sim_efficiency_curve(efficiency, context->implementation, op_class, backward, 0, 0),
-                            ideal_s);
+  if (op_class != GRAPH_CLASS_ATTENTION) return sim_curve_time_s(curve_of(context, op_class, backward, 0, 0), ideal_s);
   const int backend = context->implementation->attention_backend;
-  const double narrow = sim_curve_time_s(
-      sim_efficiency_curve(efficiency, context->implementation, op_class, backward, backend, 64), ideal_s);
-  const double wide = sim_curve_time_s(
-      sim_efficiency_curve(efficiency, context->implementation, op_class, backward, backend, 128), ideal_s);
+  const double narrow = sim_curve_time_s(curve_of(context, op_class, backward, backend, 64), ideal_s);
+  const double wide = sim_curve_time_s(curve_of(context, op_class, backward, backend, 128), ideal_s);
   if (head_dim <= 64) return narrow;
   if (head_dim >= 128) return wide;
   const double t = log((double)head_dim / 64) / log(2.0);
   return narrow + t * (wide - narrow);
 }
 
-static double work_s(const sim_cost_context *context, const graph_work *work, int backward) {
+static double traffic_s(const sim_cost_context *context, double bytes, int backward) {
+  const plan_device *device = context->device;
+  const double bandwidth = device->model->memory_bandwidth_bytes_per_s * device->compute_share;
+  return sim_curve_time_s(curve_of(context, GRAPH_CLASS_MEMORY, backward, 0, 0), bytes / bandwidth);
+}
+
+/* Of gradients of a matrix product's weights, which the graph has written once in the model's precision: they are added
+ * to what lies there, or in a step's first microbatch written. */
+static double weight_traffic_s(const sim_cost_context *context, const graph_work *work, bool first) {
+  const double wider = context->gradient_fp32 ? 4 / (double)graph_dtype_bytes(context->precision) : 1;
+  const double bytes = (double)work->bytes_written * wider * (first ? 1 : 2);
+  return traffic_s(context, (double)work->bytes_read, 1) +
+         context->implementation->gradient_share * traffic_s(context, bytes, 1);
+}
+
+static double work_s(const sim_cost_context *context, const graph_work *work, sim_direction direction, bool first) {
   const plan_device *device = context->device;
   const plan_device_model *model = device->model;
   const double share = device->compute_share;
-  const double bandwidth = model->memory_bandwidth_bytes_per_s * share;
-  const double traffic = (double)(work->bytes_read + work->bytes_written);
-  const double traffic_s = sim_curve_time_s(
-      sim_efficiency_curve(context->efficiency, context->implementation, GRAPH_CLASS_MEMORY, backward, 0, 0),
-      traffic / bandwidth);
-  if (work->op_class == GRAPH_CLASS_MEMORY || work->matrix_flops == 0) return traffic_s;
+  const int backward = direction != SIM_FORWARD;
+  const bool matrix = work->op_class != GRAPH_CLASS_MEMORY && work->matrix_flops != 0;
+  const double memory_s = matrix && direction == SIM_BACKWARD_WEIGHT && context->implementation->gradient_share > 0
+                              ? weight_traffic_s(context, work, first)
+                              : traffic_s(context, (double)(work->bytes_read + work->bytes_written), backward);
+  if (!matrix) return memory_s;
   double flops = (double)work->matrix_flops;
   int64_t head_dim = 0;
   if (work->op_class == GRAPH_CLASS_ATTENTION) {
@@ -74,8 +94,8 @@ static double work_s(const sim_cost_context *context, const graph_work *work, in
   const double peak = model->peak_flops_per_s[context->precision] * share;
   const double compute_s = curve_time_s(context, work->op_class, backward, head_dim, flops / peak) /
                            architecture_factor(context, work->op_class, backward) /
-                           partition_factor(context->efficiency, share, work->op_class);
-  return compute_s > traffic_s ? compute_s : traffic_s;
+                           partition_factor(context, share, work->op_class);
+  return compute_s > memory_s ? compute_s : memory_s;
 }
 
 static const graph_work *work_of(const graph_op *op, sim_direction direction) {
@@ -84,10 +104,31 @@ static const graph_work *work_of(const graph_op *op, sim_direction direction) {
                                            : &op->backward_weight;
 }
 
-double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_direction direction) {
+static double op_s(const sim_cost_context *context, const graph_op *op, sim_direction direction, bool first) {
   const graph_work *work = work_of(op, direction);
   if (work->kernels == 0) return 0;
-  return context->implementation->kernel_share[op->kind] * work_s(context, work, direction != SIM_FORWARD);
+  return context->implementation->kernel_share[direction != SIM_FORWARD][op->kind] *
+         work_s(context, work, direction, first);
+}
+
+double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_direction direction) {
+  return op_s(context, op, direction, false);
+}
+
+/* What the graph has for free, as a view or within its neighbours, and an executor that fuses nothing copies. */
+static bool is_copied(const sim_cost_context *context, const graph *model, int o, sim_direction direction) {
+  const graph_op *op = &model->ops.items[o];
+  return !context->implementation->fuses && work_of(op, direction)->kernels == 0 &&
+         (op->kind == GRAPH_CONCAT || op->kind == GRAPH_SPLIT || op->kind == GRAPH_ADD) &&
+         plan_profile_runs(model, o, (plan_direction)direction);
+}
+
+double sim_cost_op_of(const sim_cost_context *context, const graph *model, int o, sim_direction direction) {
+  const graph_op *op = &model->ops.items[o];
+  if (!is_copied(context, model, o, direction)) return sim_cost_op(context, op, direction);
+  const plan_profile_work work = plan_profile_work_of(model, o, (plan_direction)direction);
+  const int backward = direction != SIM_FORWARD;
+  return context->implementation->kernel_share[backward][op->kind] * traffic_s(context, work.bytes, backward);
 }
 
 double sim_cost_launch_s(const sim_cost_context *context, sim_direction direction) {
@@ -107,8 +148,9 @@ void sim_cost_unit_by_curves(const sim_cost_context *context, const graph *model
     const graph_op *op = &model->ops.items[o];
     for (int d = SIM_FORWARD; d <= SIM_BACKWARD_WEIGHT; d++) {
       const graph_work *work = work_of(op, (sim_direction)d);
-      const double seconds = sim_cost_op(context, op, (sim_direction)d);
+      const double seconds = sim_cost_op_of(context, model, o, (sim_direction)d);
       cost->device_s[d] += seconds;
+      if (d == SIM_BACKWARD_WEIGHT) cost->first_s[d] += op_s(context, op, (sim_direction)d, true) - seconds;
       cost->class_s[d][work->op_class] += seconds;
       /* a kernel that is fused away is not launched either */
       if (seconds > 0) cost->issue_s[d] += work->kernels * sim_cost_launch_s(context, (sim_direction)d);
@@ -203,10 +245,7 @@ double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimi
 double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, int64_t samples, int64_t k) {
   const double bytes =
       (double)tensor_bytes + (double)samples * (double)k * (double)graph_dtype_bytes(context->precision);
-  const double bandwidth = context->device->model->memory_bandwidth_bytes_per_s * context->device->compute_share;
-  return sim_curve_time_s(
-      sim_efficiency_curve(context->efficiency, context->implementation, GRAPH_CLASS_MEMORY, 0, 0, 0),
-      bytes / bandwidth);
+  return traffic_s(context, bytes, 0);
 }
 
 int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers, int sharers) {
@@ -255,6 +294,9 @@ double sim_efficiency_device_band(const sim_efficiency *efficiency, const plan_d
 }
 
 double sim_cost_error_band(const sim_cost_context *context) {
-  const double device = sim_efficiency_device_band(context->efficiency, context->device->model);
-  return hypot(device, context->implementation->measured ? 0 : context->efficiency->band_unmeasured);
+  const sim_efficiency *efficiency = context->efficiency;
+  const double own = context->implementation->error_band;
+  double device = sim_efficiency_device_band(efficiency, context->device->model);
+  if (own > 0 && device <= efficiency->band_reference) device = own; /* on the curves' architecture */
+  return hypot(device, context->implementation->measured ? 0 : efficiency->band_unmeasured);
 }

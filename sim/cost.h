@@ -12,7 +12,7 @@
  * kernels (launch, ramp-up, the last wave) takes about the same time on a fast card and on a slow one. Matrix products
  * and convolutions are scaled by what the card's best product reaches against what the curves' card reaches. Attention
  * pads its keys to a tile and small head dimensions to a least one, by default 128 and 64. A part of a card (virtual
- * device) has its share of peak and bandwidth, times a measured factor per class. Every number and its source stand in
+ * device) has its share of peak and bandwidth, times a measured factor per class where algorithms were not chosen for it. Every number and its source stand in
  * the file, none in the code.
  */
 #ifndef DP_SIM_COST_H
@@ -45,6 +45,8 @@ typedef struct sim_cost_context {
   const sim_implementation *implementation;
   const plan_device *device;
   graph_dtype precision;
+  bool any_order;              /* of sums, where that is faster: train.deterministic = false */
+  bool gradient_fp32;          /* gradients of weights are fp32 whatever the precision */
   bool cuda_graphs;            /* the host issues one launch a chunk instead of one a kernel */
   double host_issue_factor;    /* how much slower than the reference this host is */
   const plan_profile *profile; /* of this device; NULL: nothing was measured */
@@ -56,8 +58,10 @@ typedef enum sim_direction {
   SIM_BACKWARD_WEIGHT
 } sim_direction; /* as plan_direction */
 
-/* Device seconds of one direction of one op by the roofline; 0 where nothing runs. */
+/* Device seconds of one direction of one op by the roofline; 0 where nothing runs. Gradients of weights are added to. */
 double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_direction direction);
+/* The same of an op of a model, with what an executor that fuses nothing copies where the graph has a view. */
+double sim_cost_op_of(const sim_cost_context *context, const graph *model, int op, sim_direction direction);
 
 /* Costs of one unit on one device. */
 typedef struct sim_unit_cost {

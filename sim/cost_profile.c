@@ -18,7 +18,7 @@ static plan_profile_cost cost_of(const sim_cost_context *context, const plan_pro
   plan_profile_cost cost;
   plan_profile_key(keys, op, direction, key);
   if (plan_profile_op_cost(context->profile, dp_str_text(key), o->kind, direction, &work, &cost)) return cost;
-  const double seconds = sim_cost_op(context, o, (sim_direction)direction);
+  const double seconds = sim_cost_op_of(context, keys->graph, op, (sim_direction)direction);
   return (plan_profile_cost){seconds, seconds, PLAN_SOURCE_ANALYTIC};
 }
 
@@ -45,7 +45,7 @@ static void take_measured(const plan_profile_unit *row, double share, sim_direct
   cost->device_s[d] = seconds;
   cost->beside_s[d][0] = share * (row->beside_forward_s - row->alone_s);
   cost->beside_s[d][1] = share * (row->beside_backward_s - row->alone_s);
-  if (row->first_s > 0) cost->first_s[d] = share * (row->first_s - row->alone_s);
+  cost->first_s[d] = row->first_s > 0 ? share * (row->first_s - row->alone_s) : 0;
   cost->issue_s[d] = 0; /* whole units are put in the queue at once */
   cost->source_s[PLAN_SOURCE_MEASURED] += seconds;
 }
@@ -69,6 +69,7 @@ static void estimate(const sim_cost_context *context, sim_direction d, sim_unit_
   const double known = !part ? 0 : d == SIM_FORWARD ? part->forward_factor : part->backward_factor;
   const double factor = known > 0 ? known : 1;
   cost->device_s[d] *= factor;
+  cost->first_s[d] *= factor;
   for (int c = 0; c < GRAPH_CLASS_COUNT; c++) cost->class_s[d][c] *= factor;
   cost->source_s[known > 0 ? PLAN_SOURCE_INTERPOLATED : PLAN_SOURCE_ANALYTIC] += cost->device_s[d];
 }
@@ -104,7 +105,7 @@ double sim_cost_again_share(const sim_cost_context *context, const graph *model,
   double all_s = 0, again_s = 0;
   if (unit->op_count > MOST_OPS) return 1;
   for (int o = unit->first_op + unit->op_count - 1; o >= unit->first_op; o--) {
-    const double seconds = sim_cost_op(context, &model->ops.items[o], SIM_FORWARD);
+    const double seconds = sim_cost_op_of(context, model, o, SIM_FORWARD);
     again[o - unit->first_op] = is_run_again(model, unit, o, again);
     all_s += seconds;
     if (again[o - unit->first_op] && !plan_places_is_cheap(&model->ops.items[o])) again_s += seconds;

@@ -26,19 +26,24 @@ double sim_curve_time_s(const sim_curve *curve, double ideal_s) {
 }
 
 const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, const sim_implementation *implementation,
-                                      int op_class, int backward, int backend, int64_t head_dim) {
-  const sim_curve *common = NULL;
+                                      int op_class, int backward, int backend, int64_t head_dim, bool any_order) {
+  const sim_curve *found = NULL;
+  int found_rank = 0;
   for (size_t i = 0; i < efficiency->curves.count; i++) {
     const sim_curve *curve = &efficiency->curves.items[i];
     if (curve->op_class != op_class || curve->backward != backward || curve->backend != backend ||
-        curve->head_dim != head_dim)
+        curve->head_dim != head_dim || (curve->any_order && !any_order))
       continue;
-    if (!curve->implementation)
-      common = common ? common : curve;
-    else if (implementation && strcmp(curve->implementation, implementation->name) == 0)
-      return curve;
+    const bool own =
+        curve->implementation && implementation && strcmp(curve->implementation, implementation->name) == 0;
+    if (curve->implementation && !own) continue;
+    const int rank = 1 + 2 * own + curve->any_order;
+    if (rank > found_rank) {
+      found = curve;
+      found_rank = rank;
+    }
   }
-  return common;
+  return found;
 }
 
 /* An array of numbers within [min, max] into out; *count is set by the first and must be met by the rest. */
@@ -70,6 +75,7 @@ static dp_status check_ascending(const dp_node *node, const double *values, int 
 typedef struct curve_row {
   int op_class, direction, backend;
   int64_t head_dim;
+  bool any_order;
   const dp_node *ideal_us, *efficiency;
   const char *source, *implementation;
 } curve_row;
@@ -79,6 +85,8 @@ static const dp_field curve_fields[] = {
     {"direction", DP_FIELD_CHOICE, offsetof(curve_row, direction), true, 0, 0, direction_choices, "pass"},
     {"backend", DP_FIELD_CHOICE, offsetof(curve_row, backend), false, 0, 0, backend_choices, "attention kernel"},
     {"head_dim", DP_FIELD_INTEGER, offsetof(curve_row, head_dim), false, 1, 1024, NULL, "attention: 64 or 128"},
+    {"any_order", DP_FIELD_BOOLEAN, offsetof(curve_row, any_order), false, 0, 0, NULL,
+     "with train.deterministic = false; default false"},
     {"ideal_us", DP_FIELD_NODE, offsetof(curve_row, ideal_us), true, 0, 0, NULL, "time at the peak, ascending"},
     {"efficiency", DP_FIELD_NODE, offsetof(curve_row, efficiency), true, 0, 0, NULL, "achieved share, 0 to 1"},
     {"source", DP_FIELD_STRING, offsetof(curve_row, source), true, 0, 0, NULL, "who says so"},
@@ -92,7 +100,8 @@ static dp_status read_curve(const dp_node *table, sim_efficiency *efficiency, dp
                      .op_class = row.op_class,
                      .backward = row.direction,
                      .backend = row.backend,
-                     .head_dim = row.head_dim};
+                     .head_dim = row.head_dim,
+                     .any_order = row.any_order};
   DP_TRY(read_numbers(row.ideal_us, table, "ideal_us", 1e-6, 1e9, 1e-6, &curve.points, curve.ideal_s, error));
   DP_TRY(check_ascending(row.ideal_us, curve.ideal_s, curve.points, error));
   DP_TRY(read_numbers(row.efficiency, table, "efficiency", 1e-6, 1, 1, &curve.points, curve.share, error));
@@ -137,11 +146,11 @@ typedef struct implementation_row {
   const char *name, *source;
   int attention;
   int64_t key_tile, least_head_dim;
-  bool measured, fuses, splits_masters, overwrites_gradients;
+  bool measured, fuses, splits_masters, overwrites_gradients, tuned_for_parts;
   double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, instruction_us,
-      optimizer_efficiency;
+      optimizer_efficiency, gradient_share, error_band;
   double context_gb, process_gb, communicator_gb, workspace_gb;
-  const dp_node *kernel_share;
+  const dp_node *kernel_share, *backward_kernel_share;
 } implementation_row;
 
 static const dp_field implementation_fields[] = {
@@ -154,6 +163,8 @@ static const dp_field implementation_fields[] = {
      "of a bf16 model an fp32 master is kept as the weight and 16 more bits; default false"},
     {"overwrites_gradients", DP_FIELD_BOOLEAN, offsetof(implementation_row, overwrites_gradients), false, 0, 0, NULL,
      "with fuses = false: of one microbatch they lie where saved activations have been; default false"},
+    {"tuned_for_parts", DP_FIELD_BOOLEAN, offsetof(implementation_row, tuned_for_parts), false, 0, 0, NULL,
+     "algorithms are chosen on the very part of a card, which has no [partition] factor; default false"},
     {"attention", DP_FIELD_CHOICE, offsetof(implementation_row, attention), true, 0, 0, backend_choices, "kernel"},
     {"key_tile", DP_FIELD_INTEGER, offsetof(implementation_row, key_tile), false, 1, 4096, NULL,
      "attention pads keys to a multiple of this; default 128"},
@@ -169,6 +180,10 @@ static const dp_field implementation_fields[] = {
      "the device's own time, beside its ops"},
     {"optimizer_efficiency", DP_FIELD_REAL, offsetof(implementation_row, optimizer_efficiency), true, 0.001, 1, NULL,
      "share of memory bandwidth"},
+    {"gradient_share", DP_FIELD_REAL, offsetof(implementation_row, gradient_share), false, 0, 1000, NULL,
+     "how many times its curve's time adding to weights' gradients takes; default 0: they are written once"},
+    {"error_band", DP_FIELD_REAL, offsetof(implementation_row, error_band), false, 0, 10, NULL,
+     "of whole steps on the curves' architecture, one standard deviation; default that of [error_band]"},
     {"context_gb", DP_FIELD_REAL, offsetof(implementation_row, context_gb), true, 0, 1000, NULL, "per worker"},
     {"process_gb", DP_FIELD_REAL, offsetof(implementation_row, process_gb), false, 0, 1000, NULL,
      "of a machine's process, which its workers share; default 0"},
@@ -176,22 +191,24 @@ static const dp_field implementation_fields[] = {
     {"workspace_gb", DP_FIELD_REAL, offsetof(implementation_row, workspace_gb), true, 0, 1000, NULL, "per worker"},
     {"source", DP_FIELD_STRING, offsetof(implementation_row, source), true, 0, 0, NULL, "who says so"},
     {"kernel_share", DP_FIELD_NODE, offsetof(implementation_row, kernel_share), false, 0, 0, NULL, "by op kind"},
+    {"backward_kernel_share", DP_FIELD_NODE, offsetof(implementation_row, backward_kernel_share), false, 0, 0, NULL,
+     "by op kind; default kernel_share"},
 };
 
-static dp_status read_kernel_shares(const dp_node *table, sim_implementation *implementation, dp_error *error) {
-  for (int kind = 0; kind < GRAPH_OP_KIND_COUNT; kind++) implementation->kernel_share[kind] = 1;
+/* Into shares[GRAPH_OP_KIND_COUNT]. */
+static dp_status read_kernel_shares(const dp_node *table, double *shares, dp_error *error) {
   if (!table) return DP_OK;
   if (table->kind != DP_NODE_TABLE)
-    return dp_fail_at(error, table, "kernel_share: found %s, allowed: a table", dp_node_kind_name(table->kind));
+    return dp_fail_at(error, table, "%s: found %s, allowed: a table", table->key, dp_node_kind_name(table->kind));
   for (size_t i = 0; i < table->count; i++) {
     const dp_node *item = table->items[i];
     int kind = 0;
     while (kind < GRAPH_OP_KIND_COUNT && strcmp(graph_op_kind_name((graph_op_kind)kind), item->key) != 0) kind++;
     if (kind == GRAPH_OP_KIND_COUNT)
-      return dp_fail_at(error, item, "kernel_share: found \"%s\", allowed: the name of an op kind", item->key);
+      return dp_fail_at(error, item, "%s: found \"%s\", allowed: the name of an op kind", table->key, item->key);
     if ((item->kind != DP_NODE_REAL && item->kind != DP_NODE_INTEGER) || !(item->real >= 0 && item->real <= 1000))
-      return dp_fail_at(error, item, "kernel_share.%s: allowed: a number from 0 to 1000", item->key);
-    implementation->kernel_share[kind] = item->real;
+      return dp_fail_at(error, item, "%s.%s: allowed: a number from 0 to 1000", table->key, item->key);
+    shares[kind] = item->real;
   }
   return DP_OK;
 }
@@ -206,6 +223,7 @@ static dp_status read_implementation(const dp_node *table, sim_efficiency *effic
       .fuses = row.fuses,
       .splits_masters = row.splits_masters,
       .overwrites_gradients = row.overwrites_gradients,
+      .tuned_for_parts = row.tuned_for_parts,
       .attention_backend = row.attention,
       .key_tile = row.key_tile,
       .least_head_dim = row.least_head_dim,
@@ -213,11 +231,17 @@ static dp_status read_implementation(const dp_node *table, sim_efficiency *effic
       .issue_s_per_instruction = row.issue_us_per_instruction * 1e-6,
       .instruction_s = row.instruction_us * 1e-6,
       .optimizer_efficiency = row.optimizer_efficiency,
+      .gradient_share = row.gradient_share,
+      .error_band = row.error_band,
       .context_bytes = row.context_gb * 1e9,
       .process_bytes = row.process_gb * 1e9,
       .communicator_bytes = row.communicator_gb * 1e9,
       .workspace_bytes = row.workspace_gb * 1e9};
-  DP_TRY(read_kernel_shares(row.kernel_share, &implementation, error));
+  double(*shares)[GRAPH_OP_KIND_COUNT] = implementation.kernel_share;
+  for (int kind = 0; kind < GRAPH_OP_KIND_COUNT; kind++) shares[0][kind] = 1;
+  DP_TRY(read_kernel_shares(row.kernel_share, shares[0], error));
+  memcpy(shares[1], shares[0], sizeof shares[1]);
+  DP_TRY(read_kernel_shares(row.backward_kernel_share, shares[1], error));
   if (!dp_array_push(&efficiency->implementations, implementation)) return dp_fail_memory(error);
   return DP_OK;
 }
@@ -311,12 +335,12 @@ static dp_status read_rows(const dp_node *rows, dp_status (*read)(const dp_node 
 static dp_status check_complete(const dp_node *root, const sim_efficiency *efficiency, dp_error *error) {
   for (int backward = 0; backward < 2; backward++) {
     for (int op_class = 0; op_class < GRAPH_CLASS_COUNT; op_class++)
-      if (op_class != GRAPH_CLASS_ATTENTION && !sim_efficiency_curve(efficiency, NULL, op_class, backward, 0, 0))
+      if (op_class != GRAPH_CLASS_ATTENTION && !sim_efficiency_curve(efficiency, NULL, op_class, backward, 0, 0, false))
         return dp_fail_at(error, root, "no [[curve]] of class \"%s\", direction \"%s\"", graph_op_class_names[op_class],
                           direction_choices[backward]);
     for (int backend = 0; backend < 2; backend++)
       for (int64_t head_dim = 64; head_dim <= 128; head_dim += 64)
-        if (!sim_efficiency_curve(efficiency, NULL, GRAPH_CLASS_ATTENTION, backward, backend, head_dim))
+        if (!sim_efficiency_curve(efficiency, NULL, GRAPH_CLASS_ATTENTION, backward, backend, head_dim, false))
           return dp_fail_at(error, root,
                             "no [[curve]] of class \"attention\", backend \"%s\", direction \"%s\", head_dim %d",
                             backend_choices[backend], direction_choices[backward], (int)head_dim);

@@ -15,6 +15,7 @@ typedef struct sim_curve {
   int backward;               /* 0 forward, 1 backward */
   int backend;                /* attention: 0 cudnn, 1 flash; else 0 */
   int64_t head_dim;           /* attention; else 0 */
+  bool any_order;             /* where sums may have any order */
   int points;
   double ideal_s[SIM_MAX_POINTS], share[SIM_MAX_POINTS];
 } sim_curve;
@@ -29,6 +30,7 @@ struct sim_implementation {
   bool measured; /* whole models were compared with it */
   bool fuses;    /* elementwise ops run inside the kernels before them; else memory is laid out for plan/places.h */
   bool splits_masters; /* plan_optimizer_bytes */
+  bool tuned_for_parts;      /* algorithms are chosen on the very part of a card: it loses nothing but its share */
   bool overwrites_gradients; /* plan_memory_options.overwrites */
   int attention_backend;
   int64_t key_tile, least_head_dim; /* attention pads its keys to multiples of the one, head dimensions to the other */
@@ -38,7 +40,9 @@ struct sim_implementation {
   double optimizer_efficiency;
   double context_bytes, communicator_bytes, workspace_bytes;
   double process_bytes; /* of a machine's process, in equal parts its workers' */
-  double kernel_share[GRAPH_OP_KIND_COUNT];
+  double error_band; /* of whole steps on the curves' architecture; 0: the file's */
+  double kernel_share[2][GRAPH_OP_KIND_COUNT]; /* forward, backward */
+  double gradient_share; /* how many times its curve's time adding to weights' gradients takes; 0: they are written once */
   plan_library_workspace library_workspace; /* instead of workspace_bytes; NULL: not known */
 };
 
@@ -57,9 +61,9 @@ struct sim_efficiency {
 /* Seconds for work whose ideal time is ideal_s: the logarithm of the time is linear in that of ideal_s between points;
  * constant time below the first point, constant share above the last. Never decreases. */
 double sim_curve_time_s(const sim_curve *curve, double ideal_s);
-/* The implementation's own, else the common one; NULL when the file has neither (the reader makes sure that it has the
- * ones cost.c asks for). */
+/* The implementation's own, for sums in any order if these may have it and it has one for them, else the common one; NULL
+ * when the file has none (the reader makes sure that it has the ones cost.c asks for). */
 const sim_curve *sim_efficiency_curve(const sim_efficiency *efficiency, const sim_implementation *implementation,
-                                      int op_class, int backward, int backend, int64_t head_dim);
+                                      int op_class, int backward, int backend, int64_t head_dim, bool any_order);
 
 #endif

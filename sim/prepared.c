@@ -41,6 +41,8 @@ static dp_status cost_kinds(const plan_scenario *scenario, const sim_efficiency 
                                        .implementation = prepared->implementation,
                                        .device = computing,
                                        .precision = prepared->model.precision,
+                                       .any_order = !scenario->train.deterministic,
+                                       .gradient_fp32 = scenario->gradient_fp32,
                                        .cuda_graphs = scenario->cuda_graphs,
                                        .host_issue_factor = cluster->host_issue_factor,
                                        .profile = plan_scenario_profile(scenario, device)};

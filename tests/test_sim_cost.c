@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/build.h"
 #include "sim/cost.h"
 #include "sim/efficiency.h"
 #include "tests/sim_efficiency.h"
@@ -104,6 +105,9 @@ START_TEST(parts_cost_more_than_their_share) {
   const graph_op op = gemm(4096, 4096, 4096);
   const double ratio = sim_cost_op(&b, &op, SIM_FORWARD) / sim_cost_op(&a, &op, SIM_FORWARD);
   ck_assert_msg(fabs(ratio / 4.9 - 1) < 0.05, "32 of 132 SMs: %g times slower, measured 4.9", ratio);
+  /* not where algorithms are chosen on the part: small parts even lose less at the ends of kernels */
+  const sim_cost_context c = context_of(&whole, "cuda"), d = context_of(&part, "cuda");
+  ck_assert_double_le(sim_cost_op(&d, &op, SIM_FORWARD) / sim_cost_op(&c, &op, SIM_FORWARD), 132.0 / 32 * (1 + 1e-9));
 }
 END_TEST
 
@@ -125,11 +129,12 @@ START_TEST(an_implementation_has_curves_of_its_own) {
   const plan_device device = device_of("CPU-core", 1);
   sim_cost_context cpu = context_of(&device, "cpu"), fused = context_of(&device, "fused");
   cpu.precision = fused.precision = GRAPH_FP32;
-  const sim_curve *own = sim_efficiency_curve(efficiency, cpu.implementation, GRAPH_CLASS_GEMM, 0, 0, 0);
+  const sim_curve *own = sim_efficiency_curve(efficiency, cpu.implementation, GRAPH_CLASS_GEMM, 0, 0, 0, false);
   ck_assert_str_eq(own->implementation, "cpu");
-  ck_assert_ptr_null(sim_efficiency_curve(efficiency, fused.implementation, GRAPH_CLASS_GEMM, 0, 0, 0)->implementation);
   ck_assert_ptr_null(
-      sim_efficiency_curve(efficiency, cpu.implementation, GRAPH_CLASS_ATTENTION, 0, 1, 64)->implementation);
+      sim_efficiency_curve(efficiency, fused.implementation, GRAPH_CLASS_GEMM, 0, 0, 0, false)->implementation);
+  ck_assert_ptr_null(
+      sim_efficiency_curve(efficiency, cpu.implementation, GRAPH_CLASS_ATTENTION, 0, 1, 64, false)->implementation);
   const graph_op op = gemm(512, 512, 512);
   ck_assert_double_eq(sim_cost_op(&cpu, &op, SIM_FORWARD),
                       sim_curve_time_s(own, 2.0 * 512 * 512 * 512 / device.model->peak_flops_per_s[GRAPH_FP32]));
@@ -138,11 +143,105 @@ START_TEST(an_implementation_has_curves_of_its_own) {
   graph_op attention = {.kind = GRAPH_ATTENTION};
   attention.forward = (graph_work){
       .op_class = GRAPH_CLASS_ATTENTION, .matrix_flops = 1 << 24, .m = 256, .n = 17, .k = 16, .kernels = 1};
-  const sim_curve *curve = sim_efficiency_curve(efficiency, cpu.implementation, GRAPH_CLASS_ATTENTION, 0, 0, 64);
+  const sim_curve *curve = sim_efficiency_curve(efficiency, cpu.implementation, GRAPH_CLASS_ATTENTION, 0, 0, 64, false);
   /* 17 keys to 20, heads of 16 to 32 */
   ck_assert_double_eq_tol(sim_cost_op(&cpu, &attention, SIM_FORWARD),
                           sim_curve_time_s(curve, (1 << 24) * 20.0 / 17 * 2 / device.model->peak_flops_per_s[0]),
                           1e-12);
+}
+END_TEST
+
+/* A sum over keys in one order costs more than one in any, where the implementation has both, and only backward. */
+START_TEST(sums_in_any_order_have_curves_of_their_own) {
+  const plan_device device = device_of("H200-SXM-141GB", 1);
+  sim_cost_context one = context_of(&device, "cuda"), any = one, eager = context_of(&device, "pytorch-eager");
+  any.any_order = true;
+  graph_op op = {.kind = GRAPH_ATTENTION};
+  op.forward = op.backward_input = (graph_work){.op_class = GRAPH_CLASS_ATTENTION,
+                                                .matrix_flops = INT64_C(1000000000000),
+                                                .batch = 96,
+                                                .m = 4096,
+                                                .n = 4096,
+                                                .k = 64,
+                                                .kernels = 1};
+  /* 380 and 230 TFLOP/s were measured */
+  ck_assert_double_eq_tol(sim_cost_op(&any, &op, SIM_BACKWARD_INPUT), 1 / 0.380e3, 0.1 / 0.380e3);
+  ck_assert_double_eq_tol(sim_cost_op(&one, &op, SIM_BACKWARD_INPUT), 1 / 0.230e3, 0.1 / 0.230e3);
+  ck_assert_double_eq(sim_cost_op(&any, &op, SIM_FORWARD), sim_cost_op(&one, &op, SIM_FORWARD));
+  const double before = sim_cost_op(&eager, &op, SIM_BACKWARD_INPUT);
+  eager.any_order = true;
+  ck_assert_double_eq(sim_cost_op(&eager, &op, SIM_BACKWARD_INPUT), before);
+}
+END_TEST
+
+/* Of a thin product: its weights' gradients are read and written in fp32, in the first microbatch only written. */
+START_TEST(gradients_of_weights_are_added_to) {
+  const plan_device device = device_of("H200-SXM-141GB", 1);
+  sim_cost_context context = context_of(&device, "cuda"), fused = context_of(&device, "fused");
+  const int64_t weights = INT64_C(65536) * 65536;
+  graph_op op = {.kind = GRAPH_LINEAR, .unit = 0};
+  op.backward_weight = (graph_work){.op_class = GRAPH_CLASS_GEMM,
+                                    .matrix_flops = 2 * weights,
+                                    .bytes_written = 2 * weights,
+                                    .batch = 1,
+                                    .m = 65536,
+                                    .n = 65536,
+                                    .k = 1,
+                                    .kernels = 1};
+  graph model = {.ops = {.items = &op, .count = 1}};
+  graph_unit unit = {.first_op = 0, .op_count = 1};
+  model.units.items = &unit;
+  model.units.count = 1;
+  const double share = context.implementation->gradient_share,
+               written_s = sim_cost_op(&fused, &op, SIM_BACKWARD_WEIGHT);
+  ck_assert_double_gt(share, 0);
+  ck_assert_double_eq(fused.implementation->gradient_share, 0);
+  ck_assert_double_eq_tol(sim_cost_op(&context, &op, SIM_BACKWARD_WEIGHT), 2 * share * written_s, 1e-9);
+  context.gradient_fp32 = true;
+  ck_assert_double_eq_tol(sim_cost_op(&context, &op, SIM_BACKWARD_WEIGHT), 4 * share * written_s, 1e-9);
+  sim_unit_cost cost = {.whole_s = 0}, other = {.whole_s = 0};
+  sim_cost_unit_by_curves(&context, &model, 0, &cost);
+  ck_assert_double_eq_tol(cost.first_s[SIM_BACKWARD_WEIGHT], -2 * share * written_s, 1e-9);
+  sim_cost_unit_by_curves(&fused, &model, 0, &other);
+  ck_assert_double_eq(other.first_s[SIM_BACKWARD_WEIGHT], 0);
+}
+END_TEST
+
+/* What the graph has as a view, an executor that fuses nothing copies: there and back. */
+START_TEST(who_fuses_nothing_copies_views) {
+  const plan_device device = device_of("H200-SXM-141GB", 1);
+  const sim_cost_context cuda = context_of(&device, "cuda"), fused = context_of(&device, "fused");
+  dp_error error = DP_ERROR_INIT;
+  graph model = {0};
+  const graph_model_options options = {.batch = 4, .height = 8, .width = 8, .frames = 1, .precision = GRAPH_BF16};
+  graph_builder *b = graph_build_begin(&model, &options, NULL);
+  ck_assert_ptr_nonnull(b);
+  int x = graph_build_input(b, "latent", 3, (const int64_t[]){4, 1024, 1536});
+  graph_build_latent(b, x);
+  graph_build_unit(b, "unit");
+  const graph_attributes linear = {.in_channels = 1536, .out_channels = 1536}, tokens = {.axis = 1};
+  const int pair[] = {graph_build_op(b, GRAPH_LINEAR, "image", &linear, &x, 1),
+                      graph_build_op(b, GRAPH_LINEAR, "text", &linear, &x, 1)};
+  graph_build_output(b, graph_build_op(b, GRAPH_CONCAT, "joint", &tokens, pair, 2));
+  ck_assert_msg(graph_build_finish(b, &error) == DP_OK, "%s", error.text);
+  const int o = (int)model.ops.count - 1;
+  ck_assert_int_eq(model.ops.items[o].kind, GRAPH_CONCAT);
+  ck_assert_double_gt(sim_cost_op_of(&cuda, &model, o, SIM_BACKWARD_INPUT), 0);
+  ck_assert_double_eq(sim_cost_op_of(&cuda, &model, o, SIM_BACKWARD_INPUT),
+                      sim_cost_op_of(&cuda, &model, o, SIM_FORWARD));
+  ck_assert_double_eq(sim_cost_op_of(&fused, &model, o, SIM_BACKWARD_INPUT), 0);
+  graph_free(&model);
+}
+END_TEST
+
+/* Where it is known of an implementation, on the card of the curves; other cards are as uncertain as ever. */
+START_TEST(an_implementation_has_an_error_of_its_own) {
+  const plan_device card = device_of("H200-SXM-141GB", 1), other = device_of("A100-SXM4-80GB", 1);
+  const sim_cost_context cuda = context_of(&card, "cuda"), eager = context_of(&card, "pytorch-eager"),
+                         elsewhere = context_of(&other, "cuda");
+  ck_assert_double_eq(sim_cost_error_band(&cuda), cuda.implementation->error_band);
+  ck_assert_double_lt(sim_cost_error_band(&cuda), sim_cost_error_band(&eager));
+  ck_assert_double_eq(sim_cost_error_band(&elsewhere), efficiency->band_other);
 }
 END_TEST
 
@@ -170,9 +269,17 @@ START_TEST(optimizer_is_bound_by_its_bytes) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {curve_hits_its_points_and_grows,          h200_products_near_measured,
-                                thin_products_are_bound_by_memory,        parts_cost_more_than_their_share,
-                                implementations_differ_where_they_should, an_implementation_has_curves_of_its_own,
-                                unknown_implementation_lists_the_known,   optimizer_is_bound_by_its_bytes};
+  const TTest *const tests[] = {curve_hits_its_points_and_grows,
+                                h200_products_near_measured,
+                                thin_products_are_bound_by_memory,
+                                parts_cost_more_than_their_share,
+                                implementations_differ_where_they_should,
+                                an_implementation_has_curves_of_its_own,
+                                sums_in_any_order_have_curves_of_their_own,
+                                gradients_of_weights_are_added_to,
+                                who_fuses_nothing_copies_views,
+                                an_implementation_has_an_error_of_its_own,
+                                unknown_implementation_lists_the_known,
+                                optimizer_is_bound_by_its_bytes};
   return suite_run("sim_cost", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
 }

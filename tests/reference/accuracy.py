@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Compares predictions with measured whole-model times and prints a Markdown table.
 
-usage: accuracy.py DIFFPIPE MODEL_TIMES.csv      (needs only the standard library)
+usage: accuracy.py DIFFPIPE MODEL_TIMES.csv [EXECUTOR_TIMES.csv]      (needs only the standard library)
 
 The measured times come from tests/reference/op_rates.py --models on the card of the efficiency curves; no curve was
 fitted to them. `eager` rows are predicted with implementation pytorch-eager and a host that issues every kernel, `graph`
-rows with the same kernels replayed from a CUDA graph.
+rows with the same kernels replayed from a CUDA graph. The other file's are our own executor's: a second table.
 """
 import csv, json, os, subprocess, sys, tempfile
 
@@ -32,18 +32,25 @@ name = "one H200"
 [[cluster.node]]
 [[cluster.node.device]]
 model = "H200-SXM-141GB"
+{device}
 [plan]
-stages = 1
-microbatch_size = {batch}
+stages = {workers}
+schedule = "{schedule}"
+microbatch_size = {microbatch}
+{train}
 """
 
 
-def predict(model, work, batch, implementation, graphs):
+def predict(model, work, batch, implementation, graphs, workers=1, microbatch=0, any_order=False, schedule="1f1b"):
     size, tokens = sizes[model]
+    training = {"train": 'optimizer = "adamw"', "lora": 'optimizer = "adamw"\ntrainable = "lora"\nlora_rank = 16'}.get(work, "")
+    if training and implementation != "cuda":  # PyTorch had all in bf16
+        training += '\ngradient_precision = "model"'
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as f:
-        f.write(base.format(model=model, size=size, tokens=tokens, kind="train" if work == "train" else "sample", batch=batch,
-                            implementation=implementation, graphs="true" if graphs else "false",
-                            training='optimizer = "adamw"\ngradient_precision = "model"' if work == "train" else ""))
+        f.write(base.format(model=model, size=size, tokens=tokens, kind="train" if training else "sample", batch=batch,
+                            implementation=implementation, graphs="true" if graphs else "false", training=training,
+                            device=f"virtual = {workers}" if workers > 1 else "", workers=workers,
+                            schedule=schedule, microbatch=microbatch or batch, train="[train]\ndeterministic = false" if any_order else ""))
         f.flush()
         out = subprocess.run([diffpipe, "simulate", f.name, "--json"], capture_output=True, text=True)
     if out.returncode:
@@ -77,3 +84,16 @@ for model, work, batch, seconds in (("sd15_unet", "forward", 8, 0.0220), ("sdxl_
     errors.append(row(model, work, batch, "torch.compile", seconds, 0, "fused", True))
 errors.sort()
 print(f"\nMedian error {errors[len(errors) // 2]:.0%}, worst {errors[-1]:.0%}, {len(errors)} rows.")
+
+if len(sys.argv) > 3:
+    print("\n| model | work | batch | microbatch | workers | schedule | sums | predicted ms | measured ms | error |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    errors = []
+    for r in csv.DictReader(line for line in open(sys.argv[3]) if not line.startswith("#")):
+        batch, microbatch, workers, measured = int(r["batch"]), int(r["microbatch"]), int(r["workers"]), float(r["seconds"])
+        seconds = predict(r["model"], r["work"], batch, "cuda", True, workers, microbatch, r["order"] == "any", r["schedule"])["step_s"]
+        errors.append(seconds / measured - 1)
+        print(f"| {r['model']} | {r['work']} | {batch} | {microbatch} | {workers} | {r['schedule']} | in {r['order']} order | {seconds * 1e3:.1f} | "
+              f"{measured * 1e3:.1f} | {errors[-1]:+.0%} |")
+    square = (sum(e * e for e in errors) / len(errors)) ** 0.5
+    print(f"\nRoot mean square error {square:.1%}, worst {max(errors, key=abs):+.0%}, {len(errors)} rows.")
