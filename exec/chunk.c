@@ -198,9 +198,9 @@ static void *bias_gradient(const exec_chunk *chunk, const exec_memory *memory, c
   return action > 0 ? call_of(chunk, memory, pass, &pass->actions[action]).dw[1] : NULL;
 }
 
-/* The gradient of a gated activation's input, and of the bias that it had added. */
-static void run_gated_bias(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass, uint32_t a,
-                           const exec_group *group) {
+/* The gradient of an activation's input, and of the bias that it had added. */
+static void run_activation_bias(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                                uint32_t a, const exec_group *group) {
   exec_call c = call_of(chunk, memory, pass, &pass->actions[a]);
   const plan_place *gradients = gradients_of(pass, &pass->actions[a], c.op);
   if (!look_up_outputs(memory, gradients + c.op->input_count, &c)) return;
@@ -225,9 +225,9 @@ static void run_without_bias(const exec_chunk *chunk, const exec_memory *memory,
   math_of(chunk)->rows[c.op->kind].backward_weight(&c);
 }
 
-/* A gated activation made again, and the gradient of its input, where one has come that far. */
-static void run_gated_both(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass, uint32_t a,
-                           const exec_group *group) {
+/* An activation made again, and the gradient of its input, where one has come that far. */
+static void run_activation_both(const exec_chunk *chunk, const exec_memory *memory, const plan_pass_places *pass,
+                                uint32_t a, const exec_group *group) {
   const exec_call again = call_of(chunk, memory, pass, &pass->actions[a]);
   const plan_action *action = &pass->actions[group->other];
   exec_call c = call_of(chunk, memory, pass, action);
@@ -282,12 +282,12 @@ static void run_group(const exec_chunk *chunk, const exec_memory *memory, const 
     run_forward_pair(chunk, memory, pass, actions, group);
     return;
   }
-  if (group->kind == EXEC_FUSION_GATED_BOTH) run_gated_both(chunk, memory, pass, a, group);
-  if (group->kind == EXEC_FUSION_GATED_BIAS) run_gated_bias(chunk, memory, pass, a, group);
+  if (group->kind == EXEC_FUSION_ACTIVATION_BOTH) run_activation_both(chunk, memory, pass, a, group);
+  if (group->kind == EXEC_FUSION_ACTIVATION_BIAS) run_activation_bias(chunk, memory, pass, a, group);
   if (group->kind == EXEC_FUSION_BIAS_DONE) run_without_bias(chunk, memory, pass, actions);
   if (group->kind == EXEC_FUSION_SIBLINGS) run_siblings(chunk, memory, pass, actions, group);
   if (group->kind == EXEC_FUSION_SIBLINGS_WEIGHTS) run_siblings_weights(chunk, memory, pass, a, group);
-  if (group->kind >= EXEC_FUSION_GATED_BOTH) return;
+  if (group->kind >= EXEC_FUSION_ACTIVATION_BOTH) return;
   /* by whose output's gradient; a norm made again for a SiLU's is read by nobody else */
   const int again = actions[0].kind == PLAN_ACTION_AGAIN;
   const int skipped = again + (group->kind == EXEC_FUSION_SILU_NORM_BACKWARD);

@@ -196,32 +196,40 @@ static exec_group sum_backward(const finder *f, uint32_t a) {
   return alone;
 }
 
+enum { NEAR = 16 }; /* actions between which gradients of an activation and of the linear before it lie */
+
+static bool is_activation(const finder *f, uint32_t a, plan_action_kind kind) {
+  return is(f, a, kind, GRAPH_GEGLU) || is(f, a, kind, GRAPH_SWIGLU) || is(f, a, kind, GRAPH_GELU) ||
+         is(f, a, kind, GRAPH_SILU);
+}
+
+/* The gradient of an activation's input, of action `gradient`, adds to nothing: it begins with action `a`, or takes the
+ * place of the output's. */
+static bool is_begun_by(const finder *f, uint32_t a, uint32_t gradient) {
+  const spot dx = input_gradient_of(f, gradient, 0);
+  return dx.place.block == PLAN_BLOCK_WORKSPACE && (dx.begin == a || are_same(dx, output_gradient_of(f, gradient)));
+}
+
 /* Nothing between the two actions writes what is read for the gradient, or has to do with the gradient. */
 static bool can_come_early(const finder *f, uint32_t a, uint32_t gradient) {
   const spot x = input_of(f, a, 0), dx = input_gradient_of(f, gradient, 0), dy = output_gradient_of(f, gradient);
   const spot y = output_of(f, a);
-  if (!are_same(x, input_of(f, gradient, 0)) || dx.place.block != PLAN_BLOCK_WORKSPACE || dx.begin != a ||
-      (dy.place.block == PLAN_BLOCK_WORKSPACE && dy.begin >= a) || meet(dx, x) || meet(dx, dy) || meet(dx, y) ||
-      meet(y, dy))
+  if (!are_same(x, input_of(f, gradient, 0)) || !is_begun_by(f, a, gradient) ||
+      (dy.place.block == PLAN_BLOCK_WORKSPACE && dy.begin >= a) || meet(dx, x) || meet_unless_in_place(dx, dy) ||
+      meet(dx, y) || meet(y, dy))
     return false;
   for (uint32_t b = a + 1; b < gradient; b++)
     if (is_operand(f, b, dx) || may_write(f, b, x) || may_write(f, b, dy) || may_write(f, b, dx)) return false;
   return true;
 }
 
-enum { NEAR = 8 }; /* actions between which gradients of a gated activation and of the linear before it lie */
-
-static bool is_gated(const finder *f, uint32_t a, plan_action_kind kind) {
-  return is(f, a, kind, GRAPH_GEGLU) || is(f, a, kind, GRAPH_SWIGLU);
-}
-
-/* The input's gradient of a gated activation, of action `gradient`, is begun by action `a` and is all that the linear
- * whose output the input is will have: the action of the gradients of that one's weights, with a bias; 0: none. */
+/* The input's gradient of an activation, of action `gradient`, is begun by action `a` and is all that the linear whose
+ * output the input is will have: the action of the gradients of that one's weights, with a bias; 0: none. */
 static uint32_t bias_of(const finder *f, uint32_t a, uint32_t gradient) {
   const int linear = f->graph->tensors.items[plan_places_root(f->graph, op_at(f, gradient)->inputs[0])].producer_op;
   const spot dx = input_gradient_of(f, gradient, 0);
   if (linear == GRAPH_NONE || f->graph->ops.items[linear].kind != GRAPH_LINEAR ||
-      f->graph->ops.items[linear].weight_count < 2 || dx.place.block != PLAN_BLOCK_WORKSPACE || dx.begin != a)
+      f->graph->ops.items[linear].weight_count < 2 || !is_begun_by(f, a, gradient))
     return 0;
   for (uint32_t b = gradient + 1; b < gradient + NEAR && are_together(f, a, b); b++) {
     if (is_of(f, b, PLAN_ACTION_WEIGHT_GRADIENT, linear)) return are_same(output_gradient_of(f, b), dx) ? b : 0;
@@ -230,17 +238,17 @@ static uint32_t bias_of(const finder *f, uint32_t a, uint32_t gradient) {
   return 0;
 }
 
-static exec_group gated_both(const finder *f, uint32_t a) {
-  if (!is_gated(f, a, PLAN_ACTION_AGAIN)) return alone;
+static exec_group activation_both(const finder *f, uint32_t a) {
+  if (!is_activation(f, a, PLAN_ACTION_AGAIN)) return alone;
   for (uint32_t b = a + 1; b < a + NEAR && are_together(f, a, b); b++)
     if (is_of(f, b, PLAN_ACTION_INPUT_GRADIENT, action_at(f, a)->op) && can_come_early(f, a, b))
-      return (exec_group){.kind = EXEC_FUSION_GATED_BOTH, .count = 1, .other = b, .bias = bias_of(f, a, b)};
+      return (exec_group){.kind = EXEC_FUSION_ACTIVATION_BOTH, .count = 1, .other = b, .bias = bias_of(f, a, b)};
   return alone;
 }
 
-static exec_group gated_bias(const finder *f, uint32_t a) {
-  const uint32_t bias = is_gated(f, a, PLAN_ACTION_INPUT_GRADIENT) ? bias_of(f, a, a) : 0;
-  return bias ? (exec_group){.kind = EXEC_FUSION_GATED_BIAS, .count = 1, .bias = bias} : alone;
+static exec_group activation_bias(const finder *f, uint32_t a) {
+  const uint32_t bias = is_activation(f, a, PLAN_ACTION_INPUT_GRADIENT) ? bias_of(f, a, a) : 0;
+  return bias ? (exec_group){.kind = EXEC_FUSION_ACTIVATION_BIAS, .count = 1, .bias = bias} : alone;
 }
 
 /* ---- siblings ---- */
@@ -337,8 +345,9 @@ static void mark_siblings(uint32_t a, exec_group *groups) {
 }
 
 static exec_group group_at(const finder *f, uint32_t a) {
-  static exec_group (*const kinds[])(const finder *f, uint32_t a) = {
-      norm_silu, product_add, silu_norm_backward, sum_backward, norm_backward, gated_both, gated_bias, siblings};
+  static exec_group (*const kinds[])(const finder *f, uint32_t a) = {norm_silu,       product_add,   silu_norm_backward,
+                                                                     sum_backward,    norm_backward, activation_both,
+                                                                     activation_bias, siblings};
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     const exec_group group = kinds[k](f, a);
     if (group.kind != EXEC_FUSION_NONE && are_together(f, a, a + group.count - 1)) return group;
@@ -353,14 +362,14 @@ dp_status exec_fusion_of(const graph *g, const plan_places *places, dp_arena *ar
     exec_group *groups = DP_ARENA_NEW(arena, exec_group, f.pass->action_count);
     if (!groups) return dp_fail_memory(error);
     for (uint32_t a = 0; a < f.pass->action_count; a += groups[a].count) {
-      if (groups[a].kind == EXEC_FUSION_BY_SUM || groups[a].kind == EXEC_FUSION_GATED_DONE ||
+      if (groups[a].kind == EXEC_FUSION_BY_SUM || groups[a].kind == EXEC_FUSION_ACTIVATION_DONE ||
           groups[a].kind == EXEC_FUSION_BIAS_DONE || groups[a].kind == EXEC_FUSION_SIBLING_DONE)
         continue;
       groups[a] = group_at(&f, a);
       if (groups[a].kind == EXEC_FUSION_NONE) groups[a] = siblings_weights(&f, a, groups);
       if (groups[a].kind == EXEC_FUSION_SIBLINGS_WEIGHTS) mark_siblings(a, groups);
-      if (groups[a].kind == EXEC_FUSION_GATED_BOTH)
-        groups[groups[a].other] = (exec_group){.kind = EXEC_FUSION_GATED_DONE, .count = 1, .other = a};
+      if (groups[a].kind == EXEC_FUSION_ACTIVATION_BOTH)
+        groups[groups[a].other] = (exec_group){.kind = EXEC_FUSION_ACTIVATION_DONE, .count = 1, .other = a};
       if (groups[a].bias > 0)
         groups[groups[a].bias] = (exec_group){.kind = EXEC_FUSION_BIAS_DONE, .count = 1, .other = a};
       if (groups[a].kind == EXEC_FUSION_SUM_BACKWARD) mark_by_sum(&f, a, groups[a].input, groups);

@@ -11,6 +11,9 @@
  * backward, the last of them: what they are made of is all there by then. (Those of their input stay three products: a
  * sum over three arrays is no batch.)
  *
+ * Activations that are made again with their gradients are gated ones, and plain ones behind a linear layer, where the
+ * gradient of what they read lies where that of their output does (plan/places.h) and takes its place.
+ *
  * Of the 215 GB that all but products and attention read and write in a training step of SDXL (8 samples of 1024 x 1024
  * in bf16) this leaves out 58: 20 of group norms and SiLUs, 12 of sums behind products, 12 of sums' gradients, 13 of
  * biases' gradients.
@@ -32,9 +35,9 @@ typedef enum exec_fusion_kind {
                                    */
   EXEC_FUSION_SUM_BACKWARD,       /* a sum's gradients but for the one that the next kind does without; alone */
   EXEC_FUSION_BY_SUM,             /* gradients of a product that the sum adds, by the sum's, not a copy of it; alone */
-  EXEC_FUSION_GATED_BOTH,         /* a gated activation made again and its input's gradient, where it is made; alone */
-  EXEC_FUSION_GATED_DONE,         /* that gradient, which is there already; alone */
-  EXEC_FUSION_GATED_BIAS,         /* a gated activation's gradient and its linear's bias'; alone */
+  EXEC_FUSION_ACTIVATION_BOTH,    /* an activation made again and its input's gradient, where it is made; alone */
+  EXEC_FUSION_ACTIVATION_DONE,    /* that gradient, which is there already; alone */
+  EXEC_FUSION_ACTIVATION_BIAS,    /* an activation's gradient and its linear's bias'; alone */
   EXEC_FUSION_BIAS_DONE,          /* gradients of that linear's weights but for the bias'; alone */
   EXEC_FUSION_SIBLINGS,           /* siblings, forward */
   EXEC_FUSION_SIBLINGS_WEIGHTS,   /* gradients of their weights, with that of the one that comes first; alone */
@@ -47,9 +50,9 @@ typedef struct exec_group {
   uint8_t kind;   /* exec_fusion_kind */
   uint8_t count;  /* actions; 0: it is in the group of one before it */
   uint8_t input;  /* of a sum: what the product makes */
-  uint32_t other; /* BY_SUM: the action of the sum; GATED_BOTH: of the gradient; SIBLINGS_WEIGHTS: of the second's */
+  uint32_t other; /* BY_SUM: the action of the sum; ACTIVATION_BOTH: of the gradient; _WEIGHTS: of the second's */
   uint32_t third; /* SIBLINGS_WEIGHTS: of the third's; 0: there are two */
-  uint32_t bias;  /* GATED_BOTH, GATED_BIAS: the action whose bias' gradient is made as well; 0: none */
+  uint32_t bias;  /* ACTIVATION_BOTH and _BIAS: the action whose bias' gradient is made as well; 0: none */
 } exec_group;
 
 struct exec_fusion {

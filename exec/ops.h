@@ -20,7 +20,7 @@ typedef struct exec_call {
   void *dw[GRAPH_MAX_WEIGHTS]; /* NULL: not trained */
   const exec_lora *adapter;    /* NULL: none */
   const void *residual;        /* of a product with a sum behind it: what is added */
-  void *dbias;                 /* to be made with a gated activation's gradient; NULL: not */
+  void *dbias;                 /* to be made with an activation's gradient; NULL: not */
   void *statistics;            /* what forward leaves for backward beside its outputs */
   void *hidden_gradient;       /* of an adapter: from the input gradient to the weight gradient */
   /* Of a group of siblings, all of them, by ops. */

@@ -191,6 +191,11 @@ static void activation_backward(const exec_call *c) {
                                   c->add[0]);
 }
 
+static size_t activation_workspace(const exec_call *c, int threads) {
+  (void)threads;
+  return kern_cuda_activation_bias_workspace(exec_rows(c->out[0]), exec_channels(c->out[0]), dtype_of(c));
+}
+
 static void gated_forward(const exec_call *c) {
   kern_cuda_gated_forward(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->y[0]);
 }
@@ -388,8 +393,8 @@ const exec_op_row exec_cuda_rows[GRAPH_OP_KIND_COUNT] = {
                           layer_norm_again},
     [GRAPH_RMS_NORM] = {rms_norm_forward, rms_norm_backward_input, rms_norm_backward_weight, row_norm_workspace,
                         rms_norm_again},
-    [GRAPH_SILU] = {activation_forward, activation_backward, NULL, NULL, NULL},
-    [GRAPH_GELU] = {activation_forward, activation_backward, NULL, NULL, NULL},
+    [GRAPH_SILU] = {activation_forward, activation_backward, NULL, activation_workspace, NULL},
+    [GRAPH_GELU] = {activation_forward, activation_backward, NULL, activation_workspace, NULL},
     [GRAPH_GEGLU] = {gated_forward, gated_backward, NULL, gated_workspace, NULL},
     [GRAPH_SWIGLU] = {gated_forward, gated_backward, NULL, gated_workspace, NULL},
     [GRAPH_ADD] = {add_forward, add_backward, NULL, broadcast_workspace, NULL},
@@ -438,19 +443,22 @@ static void norm_backward(const exec_call *c) {
                                 c->dw[0]);
 }
 
-static void gated_bias(const exec_call *c) {
-  kern_cuda_gated_bias(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0],
-                       c->dx[0], NULL, c->dbias);
+/* Of y and dbias, those that are not NULL, with the gradient of x; not neither. */
+static void activation_gradient(const exec_call *c, void *y) {
+  const int64_t rows = exec_rows(c->out[0]), channels = exec_channels(c->out[0]);
+  const bool gated = c->op->kind == GRAPH_GEGLU || c->op->kind == GRAPH_SWIGLU;
+  if (gated && c->dbias)
+    kern_cuda_gated_bias(c->kern, exec_gated_of(c), rows, channels, c->x[0], c->dy[0], c->dx[0], y, c->dbias);
+  else if (gated)
+    kern_cuda_gated_both(c->kern, exec_gated_of(c), rows, channels, c->x[0], c->dy[0], c->dx[0], y);
+  else if (c->dbias)
+    kern_cuda_activation_bias(c->kern, exec_activation_of(c), rows, channels, c->x[0], c->dy[0], c->dx[0], y, c->dbias);
+  else
+    kern_cuda_activation_both(c->kern, exec_activation_of(c), rows * channels, c->x[0], c->dy[0], c->dx[0], y);
 }
 
-static void gated_both(const exec_call *c) {
-  if (c->dbias)
-    kern_cuda_gated_bias(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0],
-                         c->dx[0], c->y[0], c->dbias);
-  else
-    kern_cuda_gated_both(c->kern, exec_gated_of(c), exec_rows(c->out[0]), exec_channels(c->out[0]), c->x[0], c->dy[0],
-                         c->dx[0], c->y[0]);
-}
+static void activation_bias(const exec_call *c) { activation_gradient(c, NULL); }
+static void activation_both(const exec_call *c) { activation_gradient(c, c->y[0]); }
 
 static void siblings(const exec_call *c) {
   const kern_linear size = exec_linear_size(c);
@@ -480,8 +488,8 @@ void (*const exec_cuda_fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_PRODUCT_ADD] = product_add,
     [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
-    [EXEC_FUSION_GATED_BOTH] = gated_both,
-    [EXEC_FUSION_GATED_BIAS] = gated_bias,
+    [EXEC_FUSION_ACTIVATION_BOTH] = activation_both,
+    [EXEC_FUSION_ACTIVATION_BIAS] = activation_bias,
     [EXEC_FUSION_SIBLINGS] = siblings,
     [EXEC_FUSION_SIBLINGS_WEIGHTS] = siblings_weights,
 };

@@ -8,8 +8,9 @@
  * backward for a weight backward that comes apart; KEPT       gradients of what weighted ops put out, and of adapters'
  * hidden values, from the one to the other; INPUTS     graph inputs that are not saved; WORKSPACE  all else that lives
  * within one pass, placed by lifetimes over its actions: operands of one action never overlap, but that one input's
- * gradient of a sum lies where the sum's does, and what an action reads for the last time is free after it; OUTSIDE    a buffer of its own, or another chunk's block: constants, what is
- * received, what leaves and is not saved, gradients that several chunks of the worker add to.
+ * gradient of a sum lies where the sum's does, and that of a plain activation behind a linear layer where its output's
+ * does, and what an action reads for the last time is free after it; OUTSIDE    a buffer of its own, or another chunk's
+ * block: constants, what is received, what leaves and is not saved, gradients that several chunks of the worker add to.
  *
  * Backward runs unit by unit from the last. A recomputed unit first runs those of its ops again that its backward rests
  * on. Before an op's backward, what that needs and nobody saved is made again: a norm's output from its input and
@@ -22,9 +23,9 @@
  *
  * Lives leave room for one call that does two actions (exec/fusion.h): what a product or a group norm reads stays until
  * the sum or the SiLU behind it is there, and a sum's gradient as long as that of a product that it adds is read; the
- * gradient of what a gated activation reads begins where the activation is made again for the product behind it. And
- * what siblings put out, and the gradients of that, lie one behind the other where the workspace, which is not made
- * larger for it, has room: they are one product for who can do a batch.
+ * gradient of what a gated activation reads begins where the activation is made again for the product behind it (that
+ * of a plain one has its place by then). And what siblings put out, and the gradients of that, lie one behind the other
+ * where the workspace, which is not made larger for it, has room: they are one product for who can do a batch.
  *
  * A reshape shows its input's memory where only its own unit reads it; where it leaves the unit it is copied, as a
  * split always is. Gradients: the first action that adds to one overwrites it.

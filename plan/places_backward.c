@@ -222,30 +222,41 @@ static plan_place gradient_write(plan_placer *p, int tensor) {
   return gradient_read(p, tensor);
 }
 
-static bool is_of_product(const plan_placer *p, int tensor) {
+static graph_op_kind producer_kind(const plan_placer *p, int tensor) {
   const int producer = plan_placer_tensor(p, plan_placer_root(p, tensor))->producer_op;
-  if (producer == GRAPH_NONE) return false;
-  const graph_op_kind kind = plan_placer_op(p, producer)->kind;
+  return producer == GRAPH_NONE ? GRAPH_OP_KIND_COUNT : plan_placer_op(p, producer)->kind;
+}
+
+static bool is_of_product(const plan_placer *p, int tensor) {
+  const graph_op_kind kind = producer_kind(p, tensor);
   return kind == GRAPH_LINEAR || kind == GRAPH_CONV2D;
 }
 
-/* Nothing has reached the gradient of the sum's input i, which then is that of the sum. */
-static bool could_take_over(const plan_placer *p, const graph_op *sum, int i) {
-  const int root = plan_placer_root(p, sum->inputs[i]);
-  const graph_tensor *x = plan_placer_tensor(p, root), *y = plan_placer_tensor(p, sum->outputs[0]);
+/* Nothing has reached the gradient of the op's input i, which is as large as that of its output. */
+static bool could_take_over(const plan_placer *p, const graph_op *op, int i) {
+  const int root = plan_placer_root(p, op->inputs[i]);
+  const graph_tensor *x = plan_placer_tensor(p, root), *y = plan_placer_tensor(p, op->outputs[0]);
   return x->needs_gradient && plan_place_is_none(p->gradient[root]) && p->gradient_life[root] == 0 &&
          x->bytes == y->bytes && x->dtype == y->dtype;
 }
 
 /* One input's gradient lies where the sum's does, which nobody else needs from then on, so that it need not be copied;
  * rather not a product's, whose gradients can read the sum's anyway. */
-static void take_over(plan_placer *p, const graph_op *sum) {
+static void take_over_sum(plan_placer *p, const graph_op *sum) {
   const int life = p->gradient_life[plan_placer_root(p, sum->outputs[0])];
   int taker = -1;
   if (!life || plan_placer_root(p, sum->inputs[0]) == plan_placer_root(p, sum->inputs[1])) return;
   for (int i = 0; i < 2; i++)
     if (could_take_over(p, sum, i) && (taker < 0 || is_of_product(p, sum->inputs[taker]))) taker = i;
   if (taker >= 0) p->gradient_life[plan_placer_root(p, sum->inputs[taker])] = life;
+}
+
+/* The gradient of what a plain activation behind a linear layer reads lies where its output's does: who makes the
+ * output again can make it on the way. (Behind a norm it has a place of its own, where both may be left out.) */
+static void take_over_activation(plan_placer *p, const graph_op *op) {
+  const int life = p->gradient_life[plan_placer_root(p, op->outputs[0])];
+  if (life && producer_kind(p, op->inputs[0]) == GRAPH_LINEAR && could_take_over(p, op, 0))
+    p->gradient_life[plan_placer_root(p, op->inputs[0])] = life;
 }
 
 static bool has_arrived(plan_placer *p, const graph_op *op) {
@@ -308,7 +319,8 @@ static dp_status backward_op(plan_placer *p, int index) {
     DP_TRY(fetch_all(p, index, &n));
     plan_operands operands = operands_of(p, index, &n);
     read_output_gradients(p, op, &operands);
-    if (op->kind == GRAPH_ADD) take_over(p, op);
+    if (op->kind == GRAPH_ADD) take_over_sum(p, op);
+    if (op->kind == GRAPH_GELU || op->kind == GRAPH_SILU) take_over_activation(p, op);
     for (int i = 0; i < op->input_count; i++) operands.in_gradient[i] = gradient_write(p, op->inputs[i]);
     if (op->adapter_parameters > 0 && !p->split) hidden_life = plan_placer_begin(p, op->saved_extra_bytes);
     operands.hidden = hidden_life ? plan_placer_use(p, hidden_life) : p->hidden[index];

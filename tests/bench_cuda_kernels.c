@@ -47,6 +47,9 @@ static const row rows[] = {
     {"rms_norm", "Flux", {110592, 128, 1}},
     {"activation", "SDXL SiLU", {KERN_SILU, 8 * 16384 * 320}},
     {"activation", "Flux GELU", {KERN_GELU_TANH, 4608 * 12288}},
+    {"activation", "SD3 GELU", {KERN_GELU_TANH, 16384 * 6144}},
+    {"activation again + bias", "SD3 GELU", {KERN_GELU_TANH, 16384, 6144}},
+    {"activation again + bias", "Flux GELU", {KERN_GELU_TANH, 4608, 12288}},
     {"gated", "SDXL GEGLU", {KERN_GEGLU, 32768, 2560}},
     {"gated", "SDXL GEGLU", {KERN_GEGLU, 8192, 5120}},
     {"gated again + bias", "SDXL GEGLU", {KERN_GEGLU, 32768, 2560}},
@@ -167,7 +170,29 @@ static void adamw_forward(const cuda_call *c) {
 static const ops_kind adamw_arrays_of = {.name = "adamw, bf16 gradients and weights", .arrays = adamw_arrays};
 static const cuda_ops_kind adamw = {.cpu = &adamw_arrays_of, .forward = adamw_forward, .out_bytes = adamw_bytes};
 
-/* A gated activation made again, its input's gradient and that of the bias before it. */
+/* An activation made again, its input's gradient and that of the bias before it. */
+static void activation_arrays(const int64_t *z, ops_arrays *a) {
+  ops_add_array(a, z[1] * z[2], OPS_INPUT);
+  ops_add_array(a, z[2], OPS_WEIGHT);
+  a->out = z[1] * z[2];
+}
+static size_t activation_workspace(const int64_t *z, kern_dtype dtype) {
+  return kern_cuda_activation_bias_workspace(z[1], z[2], dtype);
+}
+static void activation_forward(const cuda_call *c) {
+  kern_cuda_activation_forward(c->c, (kern_activation)c->z[0], c->z[1] * c->z[2], c->in[0], c->out);
+}
+static void activation_backward(const cuda_call *c) {
+  kern_cuda_activation_bias(c->c, (kern_activation)c->z[0], c->z[1], c->z[2], c->in[0], c->dy, c->d[0], c->out,
+                            c->d[1]);
+}
+static const ops_kind activation_arrays_of = {.name = "activation again + bias", .arrays = activation_arrays};
+static const cuda_ops_kind activation_bias = {.cpu = &activation_arrays_of,
+                                              .workspace = activation_workspace,
+                                              .forward = activation_forward,
+                                              .backward = activation_backward};
+
+/* The same of a gated one. */
 static void gated_arrays(const int64_t *z, ops_arrays *a) {
   ops_add_array(a, z[1] * 2 * z[2], OPS_INPUT);
   ops_add_array(a, 2 * z[2], OPS_WEIGHT);
@@ -221,6 +246,7 @@ static const cuda_ops_kind *kind_of(const char *name) {
   for (int l = 0; l < 2; l++)
     for (const cuda_ops_kind *const *k = lists[l]; *k; k++)
       if (strcmp(cuda_ops_name(*k), name) == 0) return *k;
+  if (strcmp(name, activation_bias.cpu->name) == 0) return &activation_bias;
   if (strcmp(name, gated_bias.cpu->name) == 0) return &gated_bias;
   if (strcmp(name, cuda_ops_siblings_singly.name) == 0) return &cuda_ops_siblings_singly;
   for (int i = 0; i < 2; i++)
@@ -416,7 +442,7 @@ static void run_row(const row *r, part p, double budget_s) {
     touched += d[i] + (p == FORWARD || reads(k, i) ? in[i] : 0);
   }
   touched += p == FORWARD ? (k == &adamw ? 2 * out : out) : (size_t)a.out * 2; /* AdamW reads what it writes */
-  if ((is_attention(r) || k == &gated_bias) && p != FORWARD) touched += out;
+  if ((is_attention(r) || k == &activation_bias || k == &gated_bias) && p != FORWARD) touched += out;
   bytes += (out + 2 * kept + (size_t)a.out * 2 + 1024) / 256 * 256;
   int sets = (int)(((size_t)200 << 20) / touched) + 1;
   if (sets > MAX_SETS) sets = MAX_SETS;

@@ -292,6 +292,71 @@ static void hold_like(const char *what, const array *a, const array *other) {
   free(want);
 }
 
+/* Both at once are what one by one are, the gradient in place of the output's; whole accesses, and others. */
+static void special_activation_both(void) {
+  static const kern_activation kinds[] = {KERN_SILU, KERN_GELU, KERN_GELU_TANH};
+  static const int64_t sizes[] = {300 * 128, 77 * 20, 35};
+  for (int which = 0; which < 18; which++) {
+    const kern_dtype dtype = which & 1 ? KERN_FP32 : KERN_BF16;
+    const kern_activation kind = kinds[which / 2 % 3];
+    const int64_t n = sizes[which / 6];
+    kern_cuda *c = context(dtype, dtype, 0);
+    if (c == NULL) return;
+    array x = draw(dtype, n), dy = draw(dtype, n), dx = empty(dtype, n), y[2] = {empty(dtype, n), empty(dtype, n)};
+    kern_cuda_activation_forward(c, kind, n, x.device, y[0].device);
+    kern_cuda_activation_backward(c, kind, n, x.device, dy.device, dx.device, false);
+    kern_cuda_activation_both(c, kind, n, x.device, dy.device, dy.device, y[1].device);
+    if (cuda_suite_went_well(c, stream(), "activation, both")) {
+      hold_like("activation, both: y", &y[1], &y[0]);
+      hold_like("activation, both: dx", &dy, &dx);
+    }
+    drop(&x), drop(&dy), drop(&dx), drop(&y[0]), drop(&y[1]);
+  }
+}
+
+/* dbias[channels] of a row: += that of a bias that x had added. */
+static void add_activation_bias(kern_activation kind, int64_t channels, const float *x, const float *dy,
+                                double *dbias) {
+  for (int64_t c = 0; c < channels; c++) {
+    const double z = x[c], s = 1 / (1 + exp(-z));
+    const double inner = sqrt(2 / acos(-1)), t = tanh(inner * (z + 0.044715 * z * z * z));
+    const double tanh_slope = 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * inner * (1 + 3 * 0.044715 * z * z);
+    dbias[c] += dy[c] * (kind == KERN_SILU ? s * (1 + z * (1 - s)) : tanh_slope);
+  }
+}
+
+/* A plain activation's gradient in place of its output's, with that of a bias: as gated ones below. */
+static void special_activation_bias(void) {
+  static const int64_t sizes[][2] = {{300, 128},  {77, 20},   {5, 7},      {1, 64},
+                                     {333, 2056}, {97, 2062}, {40001, 40}, {2, 12288}};
+  for (int which = 0; which < 64; which++) {
+    const kern_dtype dtype = which & 1 ? KERN_FP32 : KERN_BF16, gradient = which & 2 ? KERN_FP32 : dtype;
+    const kern_activation kind = which & 2 ? KERN_GELU_TANH : KERN_SILU;
+    const bool overwrites = which & 4, both = (which >> 1 & 1) == (which >> 2 & 1);
+    const int64_t rows = sizes[which / 8][0], channels = sizes[which / 8][1], n = rows * channels;
+    kern_cuda *c = context(dtype, gradient, kern_cuda_activation_bias_workspace(rows, channels, dtype));
+    if (c == NULL) return;
+    array x = draw(dtype, n), dy = draw(dtype, n), dx = empty(dtype, n), y[2] = {empty(dtype, n), empty(dtype, n)};
+    array dbias = overwrites ? empty(gradient, channels) : draw(gradient, channels);
+    double *want = cuda_suite_host((size_t)channels * sizeof *want);
+    for (int64_t i = 0; i < channels; i++) want[i] = overwrites ? 0 : dbias.host[i];
+    for (int64_t r = 0; r < rows; r++)
+      add_activation_bias(kind, channels, x.host + r * channels, dy.host + r * channels, want);
+    kern_cuda_overwrite(c, overwrites);
+    kern_cuda_activation_both(c, kind, n, x.device, dy.device, dx.device, y[0].device);
+    kern_cuda_activation_bias(c, kind, rows, channels, x.device, dy.device, dy.device, both ? y[1].device : NULL,
+                              dbias.device);
+    kern_cuda_overwrite(c, false);
+    if (cuda_suite_went_well(c, stream(), "activation, bias")) {
+      if (both) hold_like("activation, bias: y", &y[1], &y[0]);
+      hold_like("activation, bias: dx", &dy, &dx);
+      hold("activation, bias: dbias", &dbias, want, dtype == KERN_BF16 ? 1e-4 : 1e-5);
+    }
+    free(want);
+    drop(&x), drop(&dy), drop(&dx), drop(&dbias), drop(&y[0]), drop(&y[1]);
+  }
+}
+
 /* Both at once are what one by one are; rows of whole accesses, and others. */
 static void special_gated_both(void) {
   static const int64_t sizes[][2] = {{300, 128}, {77, 20}, {5, 7}};
@@ -383,6 +448,8 @@ const cuda_special cuda_specials[] = {{"gemm", special_gemm},
                                       {"remembered", cuda_special_remember},
                                       {"conv2d's weights by products", cuda_special_shifts},
                                       {"siblings, in ways that are given", cuda_special_siblings},
+                                      {"activation, both", special_activation_both},
+                                      {"activation, bias", special_activation_bias},
                                       {"gated, both", special_gated_both},
                                       {"gated, bias", special_gated_bias},
                                       {"status", special_status},

@@ -62,7 +62,7 @@ static void silu_norm_backward(const exec_call *c) {
   free(gradient);
 }
 
-static void gated_bias(const exec_call *c) {
+static void activation_bias(const exec_call *c) {
   const int64_t channels = exec_channels(c->in[0]);
   const kern_linear linear = {.rows = exec_rows(c->in[0]), .in = 1, .out = channels};
   ck_assert(!c->add[0]);
@@ -71,11 +71,11 @@ static void gated_bias(const exec_call *c) {
   kern_linear_weight_gradient(c->kern, &linear, NULL, c->dx[0], NULL, c->dbias);
 }
 
-static void gated_both(const exec_call *c) {
+static void activation_both(const exec_call *c) {
   ck_assert(!c->add[0]);
   exec_op_rows[c->op->kind].forward(c);
   if (c->dbias)
-    gated_bias(c);
+    activation_bias(c);
   else
     exec_op_rows[c->op->kind].backward_input(c);
 }
@@ -103,8 +103,8 @@ static void (*const fused[EXEC_FUSION_COUNT])(const exec_call *call) = {
     [EXEC_FUSION_PRODUCT_ADD] = product_add,
     [EXEC_FUSION_NORM_BACKWARD] = norm_backward,
     [EXEC_FUSION_SILU_NORM_BACKWARD] = silu_norm_backward,
-    [EXEC_FUSION_GATED_BOTH] = gated_both,
-    [EXEC_FUSION_GATED_BIAS] = gated_bias,
+    [EXEC_FUSION_ACTIVATION_BOTH] = activation_both,
+    [EXEC_FUSION_ACTIVATION_BIAS] = activation_bias,
     [EXEC_FUSION_SIBLINGS] = siblings,
     [EXEC_FUSION_SIBLINGS_WEIGHTS] = siblings_weights,
 };

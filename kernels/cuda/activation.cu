@@ -1,5 +1,5 @@
-// Activations, plain and gated, and sums of two tensors: one pass over memory each. A gated activation's gradient can
-// form its sums over rows on the way.
+// Activations, plain and gated, and sums of two tensors: one pass over memory each. An activation's gradient can make
+// the output again and form its own sums over rows on the way.
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/stream.cuh"
 
@@ -102,34 +102,49 @@ struct forward_job {
   }
 };
 
-template <typename T, int N, typename Curve>
+// BOTH: y, too, which forward made. dx may be dy.
+template <typename T, int N, typename Curve, bool BOTH>
 struct backward_job {
   static constexpr int unroll = 2;
+  static constexpr int values = N, parts = 1, slab_unroll = 4;  // parts: of x for one of y; see backward_slabs
   struct item {
     packed<T, N> x, dy, old;
   };
   const T *x, *dy;
-  T *dx;
+  T *dx, *y;
   bool accumulate;
-  __device__ __forceinline__ item load(int64_t i) const {
+  __device__ __forceinline__ item load(int64_t i) const { return load_of(i, i * N, accumulate); }
+  __device__ __forceinline__ void store(int64_t i, const item &from) const {
+    float sums[parts][N] = {};
+    store_and_sum(i, i * N, from, accumulate, sums);
+  }
+  static __device__ __forceinline__ int64_t place_of(int64_t first, int64_t pack) { return (first + pack) * N; }
+  __device__ __forceinline__ item load_of(int64_t i, int64_t at, bool add) const {
     item to;
-    to.x = load_packed<N>(x + i * N);
+    to.x = load_packed<N>(x + at);
     to.dy = load_packed<N>(dy + i * N);
-    if (accumulate) to.old = load_packed<N>(dx + i * N);
+    if (add) to.old = load_packed<N>(dx + at);
     return to;
   }
-  __device__ __forceinline__ void store(int64_t i, const item &from) const {
+  __device__ __forceinline__ void store_and_sum(int64_t i, int64_t at, const item &from, bool add,
+                                                float (&sums)[parts][N]) const {
     float v[N], d[N];
     unpack(from.x, v);
     unpack(from.dy, d);
 #pragma unroll
-    for (int k = 0; k < N; k++) d[k] *= Curve::template at<is_fast<T>>(v[k]).slope;
-    if (accumulate) {
+    for (int k = 0; k < N; k++) {
+      const curve c = Curve::template at<is_fast<T>>(v[k]);
+      v[k] = c.value;
+      d[k] *= c.slope;
+      sums[0][k] += d[k];
+    }
+    if (BOTH) store_rounded<N>(y + i * N, v);
+    if (add) {
       unpack(from.old, v);
 #pragma unroll
       for (int k = 0; k < N; k++) d[k] += v[k];
     }
-    store_rounded<N>(dx + i * N, d);
+    store_rounded<N>(dx + at, d);
   }
 };
 
@@ -162,6 +177,7 @@ struct gated_forward_job {
 template <typename T, int N, typename Curve, bool BOTH>
 struct gated_backward_job {
   static constexpr int unroll = 2;
+  static constexpr int values = N, parts = 2, slab_unroll = 2;
   struct item {
     packed<T, N> first, gate, dy, old_first, old_gate;
     int64_t at;
@@ -171,14 +187,17 @@ struct gated_backward_job {
   int64_t channels;
   divider packs_a_row;
   bool accumulate;
-  __device__ __forceinline__ item load(int64_t i) const { return load_of(packs_a_row.divide(i), i, accumulate); }
+  __device__ __forceinline__ item load(int64_t i) const {
+    return load_of(i, (i + packs_a_row.divide(i) * packs_a_row.by) * N, accumulate);
+  }
   __device__ __forceinline__ void store(int64_t i, const item &from) const {
-    float sums[2][N] = {};
+    float sums[parts][N] = {};
     store_and_sum(i, from.at, from, accumulate, sums);
   }
-  __device__ __forceinline__ item load_of(int64_t row, int64_t i, bool add) const {
+  static __device__ __forceinline__ int64_t place_of(int64_t first, int64_t pack) { return (2 * first + pack) * N; }
+  __device__ __forceinline__ item load_of(int64_t i, int64_t at, bool add) const {
     item to;
-    to.at = (i + row * packs_a_row.by) * N;
+    to.at = at;
     to.first = load_packed<N>(x + to.at);
     to.gate = load_packed<N>(x + to.at + channels);
     to.dy = load_packed<N>(dy + i * N);
@@ -189,7 +208,7 @@ struct gated_backward_job {
     return to;
   }
   __device__ __forceinline__ void store_and_sum(int64_t i, int64_t at, const item &from, bool add,
-                                                float (&sums)[2][N]) const {
+                                                float (&sums)[parts][N]) const {
     float first[N], gate[N], d[N], again[N];
     unpack(from.first, first);
     unpack(from.gate, gate);
@@ -232,18 +251,19 @@ slabs_shape slabs_shape_of(int64_t rows, int64_t channels, int n) {
   return {divide_up(rows, slab_rows), slab_rows, strips, static_cast<int>(divide_up(packs, strips))};
 }
 
-// gated_backward_job's work, and partial[slab][2 channels]: sums of dx over the slab's rows.
-template <typename T, int N, typename Curve, bool BOTH>
+// A backward job's work, dx overwritten, and partial[slab][parts * channels]: sums of dx over the slab's rows. Of x and
+// dx, `parts` packs go with one of y, of `values`: the first at place_of(where y's row begins, in packs, and which pack
+// of the row it is), each other one `channels` behind the one before.
+template <typename Job>
 __global__ void __launch_bounds__(SLAB_THREADS, SLAB_BLOCKS)
-    gated_slabs(int64_t rows, int64_t slab_rows, int width, const gated_backward_job<T, N, Curve, BOTH> job,
-                float *partial) {
-  using item = typename gated_backward_job<T, N, Curve, BOTH>::item;
-  constexpr int PITCH = SLAB_THREADS + 32 / N, UNROLL = 2;  // a pitch so that a warp reads from all banks
-  __shared__ float shared[2 * N * PITCH];
+    backward_slabs(int64_t rows, int64_t packs, int64_t slab_rows, int width, const Job job, float *partial) {
+  using item = typename Job::item;
+  constexpr int N = Job::values, PARTS = Job::parts, UNROLL = Job::slab_unroll;
+  constexpr int PITCH = SLAB_THREADS + 32 / N;  // so that a warp reads from all banks
+  __shared__ float shared[PARTS * N * PITCH];
   const int lanes = SLAB_THREADS / width, lane = threadIdx.x / width;
   const int64_t first_pack = static_cast<int64_t>(blockIdx.x) * width, pack = first_pack + threadIdx.x % width;
-  const int64_t packs = job.packs_a_row.by;
-  float sums[2][N] = {};
+  float sums[PARTS][N] = {};
   if (lane < lanes && pack < packs) {
     const int64_t first = blockIdx.y * slab_rows, end = first + slab_rows < rows ? first + slab_rows : rows;
     for (int64_t row = first + lane; row < end; row += UNROLL * lanes) {
@@ -251,27 +271,63 @@ __global__ void __launch_bounds__(SLAB_THREADS, SLAB_BLOCKS)
 #pragma unroll
       for (int u = 0; u < UNROLL; u++) {
         const int64_t r = row + u * lanes;
-        if (r < end) items[u] = job.load_of(r, r * packs + pack, false);
+        if (r < end) items[u] = job.load_of(r * packs + pack, Job::place_of(r * packs, pack), false);
       }
 #pragma unroll
       for (int u = 0; u < UNROLL; u++) {
         const int64_t r = row + u * lanes;
-        if (r < end) job.store_and_sum(r * packs + pack, (2 * r * packs + pack) * N, items[u], false, sums);
+        if (r < end) job.store_and_sum(r * packs + pack, Job::place_of(r * packs, pack), items[u], false, sums);
       }
     }
   }
 #pragma unroll
-  for (int half = 0; half < 2; half++)
+  for (int p = 0; p < PARTS; p++)
 #pragma unroll
-    for (int k = 0; k < N; k++) shared[(half * N + k) * PITCH + threadIdx.x] = sums[half][k];
+    for (int k = 0; k < N; k++) shared[(p * N + k) * PITCH + threadIdx.x] = sums[p][k];
   __syncthreads();
-  float *const to = partial + blockIdx.y * 2 * job.channels + first_pack * N;
-  for (int half = 0; half < 2; half++)
-    for (int c = threadIdx.x; c < width * N && first_pack * N + c < job.channels; c += SLAB_THREADS) {
+  const int64_t channels = packs * N;
+  float *const to = partial + blockIdx.y * PARTS * channels + first_pack * N;
+  for (int p = 0; p < PARTS; p++)
+    for (int c = threadIdx.x; c < width * N && first_pack * N + c < channels; c += SLAB_THREADS) {
       float total = 0;
-      for (int l = 0; l < lanes; l++) total += shared[(half * N + c % N) * PITCH + l * width + c / N];
-      to[half * job.channels + c] = total;
+      for (int l = 0; l < lanes; l++) total += shared[(p * N + c % N) * PITCH + l * width + c / N];
+      to[p * channels + c] = total;
     }
+}
+
+size_t slabs_workspace(int64_t rows, int64_t channels, int parts, kern_dtype dtype) {
+  if (rows <= 0 || channels <= 0) return 0;
+  const int64_t one = slabs_shape_of(rows, channels, 1).slabs;
+  const int64_t wide = slabs_shape_of(rows, channels, static_cast<int>(16 / kern_dtype_bytes(dtype))).slabs;
+  return static_cast<size_t>((one > wide ? one : wide) * parts * channels) * sizeof(float);
+}
+
+// make(width<N>(), BOTH) is the job; with y, or without.
+template <int PARTS, int WIDE, typename Make>
+void backward_and_bias(kern_cuda *context, int64_t rows, int64_t channels, bool aligned, bool both, void *dbias,
+                       Make make) {
+  const size_t bytes = slabs_workspace(rows, channels, PARTS, context->options.dtype);
+  float *const partial = static_cast<float *>(workspace_of(context, bytes, "activation backward and bias"));
+  if (partial == nullptr) return;
+  const auto launch = [&](auto w, auto with_y) {
+    const auto job = make(w, with_y);
+    const slabs_shape s = slabs_shape_of(rows, channels, decltype(w)::value);
+    static_assert(decltype(job)::parts == PARTS);
+    backward_slabs<<<dim3(static_cast<unsigned>(s.strips), static_cast<unsigned>(s.slabs)), SLAB_THREADS, 0,
+                     context->stream>>>(rows, channels / decltype(w)::value, s.slab_rows, s.width, job, partial);
+    launched(context, "activation backward and bias");
+    kern_cuda_sum_slabs(context, s.slabs, PARTS * channels, partial, context->options.gradient, !context->overwrites,
+                        dbias);
+  };
+  const bool wide = aligned && channels % WIDE == 0;
+  if (wide && both)
+    launch(width<WIDE>(), std::true_type());
+  else if (wide)
+    launch(width<WIDE>(), std::false_type());
+  else if (both)
+    launch(width<1>(), std::true_type());
+  else
+    launch(width<1>(), std::false_type());
 }
 
 template <typename T, int N>
@@ -313,16 +369,49 @@ void kern_cuda_activation_forward(kern_cuda *context, kern_activation kind, int6
   });
 }
 
-void kern_cuda_activation_backward(kern_cuda *context, kern_activation kind, int64_t n, const void *x, const void *dy,
-                                   void *dx, bool accumulate) {
-  const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx);
+template <bool BOTH>
+static void activation_backward(kern_cuda *context, kern_activation kind, int64_t n, const void *x, const void *dy,
+                                void *dx, bool accumulate, void *y) {
+  const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y);
   with_dtype(context->options.dtype, [&](auto value) {
     using T = decltype(value);
     with_kind(kind, [&](auto of) {
       stream_values<pack<T>::count>(context, "activation backward", n, aligned, [&](auto w, int64_t at) {
-        return backward_job<T, decltype(w)::value, decltype(of)>{
-            static_cast<const T *>(x) + at, static_cast<const T *>(dy) + at, static_cast<T *>(dx) + at, accumulate};
+        return backward_job<T, decltype(w)::value, decltype(of), BOTH>{
+            static_cast<const T *>(x) + at, static_cast<const T *>(dy) + at, static_cast<T *>(dx) + at,
+            BOTH ? static_cast<T *>(y) + at : nullptr, accumulate};
       });
+    });
+  });
+}
+
+void kern_cuda_activation_backward(kern_cuda *context, kern_activation kind, int64_t n, const void *x, const void *dy,
+                                   void *dx, bool accumulate) {
+  activation_backward<false>(context, kind, n, x, dy, dx, accumulate, nullptr);
+}
+
+void kern_cuda_activation_both(kern_cuda *context, kern_activation kind, int64_t n, const void *x, const void *dy,
+                               void *dx, void *y) {
+  activation_backward<true>(context, kind, n, x, dy, dx, false, y);
+}
+
+size_t kern_cuda_activation_bias_workspace(int64_t rows, int64_t channels, kern_dtype dtype) {
+  return slabs_workspace(rows, channels, 1, dtype);
+}
+
+void kern_cuda_activation_bias(kern_cuda *context, kern_activation kind, int64_t rows, int64_t channels, const void *x,
+                               const void *dy, void *dx, void *y, void *dbias) {
+  if (kern_cuda_failed(context) || rows <= 0 || channels <= 0) return;
+  const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y);
+  with_dtype(context->options.dtype, [&](auto value) {
+    using T = decltype(value);
+    with_kind(kind, [&](auto of) {
+      backward_and_bias<1, pack<T>::count>(
+          context, rows, channels, aligned, y != nullptr, dbias, [&](auto w, auto both) {
+            return backward_job<T, decltype(w)::value, decltype(of), decltype(both)::value>{
+                static_cast<const T *>(x), static_cast<const T *>(dy), static_cast<T *>(dx), static_cast<T *>(y),
+                false};
+          });
     });
   });
 }
@@ -379,48 +468,27 @@ void kern_cuda_gated_both(kern_cuda *context, kern_gated kind, int64_t rows, int
 }
 
 size_t kern_cuda_gated_bias_workspace(int64_t rows, int64_t channels, kern_dtype dtype) {
-  if (rows <= 0 || channels <= 0) return 0;
-  const int64_t one = slabs_shape_of(rows, channels, 1).slabs;
-  const int64_t wide = slabs_shape_of(rows, channels, static_cast<int>(16 / kern_dtype_bytes(dtype))).slabs;
-  return static_cast<size_t>((one > wide ? one : wide) * 2 * channels) * sizeof(float);
+  return slabs_workspace(rows, channels, 2, dtype);
 }
 
 void kern_cuda_gated_bias(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                           const void *dy, void *dx, void *y, void *dbias) {
   if (kern_cuda_failed(context) || rows <= 0 || channels <= 0) return;
-  const size_t bytes = kern_cuda_gated_bias_workspace(rows, channels, context->options.dtype);
-  float *const partial = static_cast<float *>(workspace_of(context, bytes, "gated backward and bias"));
-  if (partial == nullptr) return;
+  const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y);
   with_dtype(context->options.dtype, [&](auto value) {
     using T = decltype(value);
-    const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y);
     with_kind(kind, [&](auto of) {
-      const auto launch = [&](auto w, auto both) {
-        constexpr int N = decltype(w)::value;
-        constexpr bool BOTH = decltype(both)::value;
-        const slabs_shape s = slabs_shape_of(rows, channels, N);
-        const gated_backward_job<T, N, decltype(of), BOTH> job = {static_cast<const T *>(x),
-                                                                  static_cast<const T *>(dy),
-                                                                  static_cast<T *>(dx),
-                                                                  static_cast<T *>(y),
-                                                                  channels,
-                                                                  divider_of(channels / N),
-                                                                  false};
-        gated_slabs<<<dim3(static_cast<unsigned>(s.strips), static_cast<unsigned>(s.slabs)), SLAB_THREADS, 0,
-                      context->stream>>>(rows, s.slab_rows, s.width, job, partial);
-        launched(context, "gated backward and bias");
-        kern_cuda_sum_slabs(context, s.slabs, 2 * channels, partial, context->options.gradient, !context->overwrites,
-                            dbias);
-      };
-      constexpr int WIDE = pack<T>::count;
-      if (aligned && channels % WIDE == 0 && y != nullptr)
-        launch(width<WIDE>(), std::true_type());
-      else if (aligned && channels % WIDE == 0)
-        launch(width<WIDE>(), std::false_type());
-      else if (y != nullptr)
-        launch(width<1>(), std::true_type());
-      else
-        launch(width<1>(), std::false_type());
+      backward_and_bias<2, pack<T>::count>(
+          context, rows, channels, aligned, y != nullptr, dbias, [&](auto w, auto both) {
+            constexpr int N = decltype(w)::value;
+            return gated_backward_job<T, N, decltype(of), decltype(both)::value>{static_cast<const T *>(x),
+                                                                                 static_cast<const T *>(dy),
+                                                                                 static_cast<T *>(dx),
+                                                                                 static_cast<T *>(y),
+                                                                                 channels,
+                                                                                 divider_of(channels / N),
+                                                                                 false};
+          });
     });
   });
 }

@@ -178,16 +178,22 @@ void kern_cuda_rms_norm_backward(kern_cuda *context, const kern_row_norm *size, 
 
 void kern_cuda_activation_forward(kern_cuda *context, kern_activation kind, int64_t n, const void *x, void *y);
 void kern_cuda_activation_backward(kern_cuda *context, kern_activation kind, int64_t n, const void *x, const void *dy,
-                                   void *dx, bool accumulate);
+                                   void *dx, bool accumulate); /* dx may be dy */
+/* Forward's y and backward's dx, which overwrites, in one pass over x. */
+void kern_cuda_activation_both(kern_cuda *context, kern_activation kind, int64_t n, const void *x, const void *dy,
+                               void *dx, void *y);
+/* Likewise, but y may be NULL, and dbias[channels], the sums of dx over rows before it is rounded: the gradient of a
+ * bias that x had added last, a gradient of a weight as others are. */
+size_t kern_cuda_activation_bias_workspace(int64_t rows, int64_t channels, kern_dtype dtype);
+void kern_cuda_activation_bias(kern_cuda *context, kern_activation kind, int64_t rows, int64_t channels, const void *x,
+                               const void *dy, void *dx, void *y, void *dbias);
 void kern_cuda_gated_forward(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                              void *y);
 void kern_cuda_gated_backward(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                               const void *dy, void *dx, bool accumulate);
-/* Forward's y and backward's dx, which overwrites, in one pass over x. */
+/* As those of plain activations, but x and dx have 2 channels for one of y, and so has dbias[2 channels]. */
 void kern_cuda_gated_both(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                           const void *dy, void *dx, void *y);
-/* Likewise, but y may be NULL, and dbias[2 channels], the sums of dx over rows before it is rounded: the gradient of a
- * bias that x had added last, a gradient of a weight as others are. */
 size_t kern_cuda_gated_bias_workspace(int64_t rows, int64_t channels, kern_dtype dtype);
 void kern_cuda_gated_bias(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                           const void *dy, void *dx, void *y, void *dbias);
