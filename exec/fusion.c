@@ -169,21 +169,22 @@ static bool may_write(const finder *f, uint32_t a, spot s) {
   return false;
 }
 
-static bool is_gradient_of_product(const finder *f, uint32_t a) {
-  return is_product(f, a) &&
-         (action_at(f, a)->kind == PLAN_ACTION_INPUT_GRADIENT || action_at(f, a)->kind == PLAN_ACTION_WEIGHT_GRADIENT);
+/* Of a product, or of a gate or modulation. */
+static bool can_read_sum(const finder *f, uint32_t a) {
+  const uint8_t kind = action_at(f, a)->kind;
+  return (is_product(f, a) && (kind == PLAN_ACTION_INPUT_GRADIENT || kind == PLAN_ACTION_WEIGHT_GRADIENT)) ||
+         is(f, a, PLAN_ACTION_INPUT_GRADIENT, GRAPH_MODULATE);
 }
 
-/* The sum's gradient stays where it is while a copy of it would live, which products' gradients alone would read. */
-static bool is_copied_for_product(const finder *f, uint32_t a, int input) {
+/* The sum's gradient stays where it is while a copy of it would live, which gradients of that kind alone would read. */
+static bool need_not_be_copied(const finder *f, uint32_t a, int input) {
   const spot copy = input_gradient_of(f, a, input), from = output_gradient_of(f, a);
   if (copy.place.block != PLAN_BLOCK_WORKSPACE || copy.begin != a || copy.end == a || copy.end - a > 16 ||
       !are_together(f, a, copy.end) || are_same(copy, input_gradient_of(f, a, 1 - input)))
     return false;
   for (uint32_t b = a + 1; b <= copy.end; b++) {
     if (may_write(f, b, from)) return false;
-    if (is_operand(f, b, copy) && !(is_gradient_of_product(f, b) && are_same(output_gradient_of(f, b), copy)))
-      return false;
+    if (is_operand(f, b, copy) && !(can_read_sum(f, b) && are_same(output_gradient_of(f, b), copy))) return false;
   }
   return true;
 }
@@ -191,7 +192,7 @@ static bool is_copied_for_product(const finder *f, uint32_t a, int input) {
 static exec_group sum_backward(const finder *f, uint32_t a) {
   if (!is(f, a, PLAN_ACTION_INPUT_GRADIENT, GRAPH_ADD) || !is_plain_sum(f, a)) return alone;
   for (int input = 0; input < 2; input++)
-    if (is_copied_for_product(f, a, input))
+    if (need_not_be_copied(f, a, input))
       return (exec_group){.kind = EXEC_FUSION_SUM_BACKWARD, .count = 1, .input = (uint8_t)input};
   return alone;
 }

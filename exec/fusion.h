@@ -34,7 +34,7 @@ typedef enum exec_fusion_kind {
   EXEC_FUSION_SILU_NORM_BACKWARD, /* [the group norm's output again,] the SiLU's gradient, the norm's [, its weights']
                                    */
   EXEC_FUSION_SUM_BACKWARD,       /* a sum's gradients but for the one that the next kind does without; alone */
-  EXEC_FUSION_BY_SUM,             /* gradients of a product that the sum adds, by the sum's, not a copy of it; alone */
+  EXEC_FUSION_BY_SUM,             /* gradients of a product or gate that it adds, by the sum's, not a copy; alone */
   EXEC_FUSION_ACTIVATION_BOTH,    /* an activation made again and its input's gradient, where it is made; alone */
   EXEC_FUSION_ACTIVATION_DONE,    /* that gradient, which is there already; alone */
   EXEC_FUSION_ACTIVATION_BIAS,    /* an activation's gradient and its linear's bias'; alone */
@@ -49,7 +49,7 @@ typedef enum exec_fusion_kind {
 typedef struct exec_group {
   uint8_t kind;   /* exec_fusion_kind */
   uint8_t count;  /* actions; 0: it is in the group of one before it */
-  uint8_t input;  /* of a sum: what the product makes */
+  uint8_t input;  /* of a sum: what the product or the gate makes */
   uint32_t other; /* BY_SUM: the action of the sum; ACTIVATION_BOTH: of the gradient; _WEIGHTS: of the second's */
   uint32_t third; /* SIBLINGS_WEIGHTS: of the third's; 0: there are two */
   uint32_t bias;  /* ACTIVATION_BOTH and _BIAS: the action whose bias' gradient is made as well; 0: none */

@@ -22,10 +22,10 @@
  * Making it again takes as long as making it did and gives the same bits.
  *
  * Lives leave room for one call that does two actions (exec/fusion.h): what a product or a group norm reads stays until
- * the sum or the SiLU behind it is there, and a sum's gradient as long as that of a product that it adds is read; the
- * gradient of what a gated activation reads begins where the activation is made again for the product behind it (that
- * of a plain one has its place by then). And what siblings put out, and the gradients of that, lie one behind the other
- * where the workspace, which is not made larger for it, has room: they are one product for who can do a batch.
+ * the sum or the SiLU behind it is there, and a sum's gradient as long as that of a product or gate that it adds is
+ * read; the gradient of what a gated activation reads begins where the activation is made again for the product behind
+ * it (a plain one's has its place by then). And what siblings put out, and the gradients of that, lie one behind the
+ * other where the workspace, which is not made larger for it, has room: they are one product for who can do a batch.
  *
  * A reshape shows its input's memory where only its own unit reads it; where it leaves the unit it is copied, as a
  * split always is. Gradients: the first action that adds to one overwrites it.

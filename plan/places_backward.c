@@ -227,9 +227,10 @@ static graph_op_kind producer_kind(const plan_placer *p, int tensor) {
   return producer == GRAPH_NONE ? GRAPH_OP_KIND_COUNT : plan_placer_op(p, producer)->kind;
 }
 
-static bool is_of_product(const plan_placer *p, int tensor) {
+/* The gradients of what makes it can read the sum's as well as a copy of that. */
+static bool needs_no_copy(const plan_placer *p, int tensor) {
   const graph_op_kind kind = producer_kind(p, tensor);
-  return kind == GRAPH_LINEAR || kind == GRAPH_CONV2D;
+  return kind == GRAPH_LINEAR || kind == GRAPH_CONV2D || kind == GRAPH_MODULATE;
 }
 
 /* Nothing has reached the gradient of the op's input i, which is as large as that of its output. */
@@ -241,13 +242,13 @@ static bool could_take_over(const plan_placer *p, const graph_op *op, int i) {
 }
 
 /* One input's gradient lies where the sum's does, which nobody else needs from then on, so that it need not be copied;
- * rather not a product's, whose gradients can read the sum's anyway. */
+ * rather not a product's or a gate's, whose gradients can read the sum's anyway. */
 static void take_over_sum(plan_placer *p, const graph_op *sum) {
   const int life = p->gradient_life[plan_placer_root(p, sum->outputs[0])];
   int taker = -1;
   if (!life || plan_placer_root(p, sum->inputs[0]) == plan_placer_root(p, sum->inputs[1])) return;
   for (int i = 0; i < 2; i++)
-    if (could_take_over(p, sum, i) && (taker < 0 || is_of_product(p, sum->inputs[taker]))) taker = i;
+    if (could_take_over(p, sum, i) && (taker < 0 || needs_no_copy(p, sum->inputs[taker]))) taker = i;
   if (taker >= 0) p->gradient_life[plan_placer_root(p, sum->inputs[taker])] = life;
 }
 
@@ -279,8 +280,8 @@ static void read_output_gradients(plan_placer *p, const graph_op *op, plan_opera
   for (int i = 0; i < op->output_count; i++) operands->out_gradient[i] = gradient_read(p, op->outputs[i]);
 }
 
-/* The gradient of a sum, of which that of a product that it adds is a copy, stays as long as the copy is read: who can
- * read the one for the other need not copy. */
+/* The gradient of a sum, of which that of a product or a gate that it adds is a copy, stays as long as the copy is
+ * read: who can read the one for the other need not copy. */
 static void use_sum_gradient(plan_placer *p, int index) {
   const graph_op *op = plan_placer_op(p, index);
   const graph_unit *unit = &p->graph->units.items[op->unit];

@@ -73,15 +73,15 @@ static const struct {
     {"sdxl", APART, {0, 35, 35, 80, 0, 0, 0, 0, 0, 0, 0, 0, 34, 34, 51}},
     {"sdxl", ADAPTED, {0, 35, 0, 80, 0, 34, 73, 135, 17, 17, 0, 17}},
     {"sdxl", EVALUATED, {0, 35, 0, 79, 0, 0, 0, 0, 0, 0, 0, 0, 34, 0, 0}},
-    {"sd3", TRAINED, {0, 0, 0, 1, 0, 0, 1, 2, 5, 5, 0, 5}},
-    {"sd3", RECOMPUTED, {0, 0, 0, 1, 0, 0, 1, 2, 0, 0, 5, 5}},
-    {"sd3", APART, {0, 0, 0, 1, 0, 0, 0, 0}},
-    {"sd3", ADAPTED, {0, 0, 0, 1, 0, 0, 0, 0, 3, 3, 0, 3}},
+    {"sd3", TRAINED, {0, 0, 0, 1, 0, 0, 7, 8, 5, 5, 0, 5}},
+    {"sd3", RECOMPUTED, {0, 0, 0, 1, 0, 0, 7, 8, 0, 0, 5, 5}},
+    {"sd3", APART, {0, 0, 0, 1, 0, 0, 5, 5}},
+    {"sd3", ADAPTED, {0, 0, 0, 1, 0, 0, 4, 4, 3, 3, 0, 3}},
     {"sd3", EVALUATED, {0, 0, 0, 1, 0, 0, 0, 0}},
-    {"flux-dev", TRAINED, {0, 0, 0, 2, 12, 0, 2, 4, 7, 7, 2, 9}},
-    {"flux-dev", RECOMPUTED, {0, 0, 0, 2, 12, 0, 2, 4, 0, 0, 9, 9}},
-    {"flux-dev", APART, {0, 0, 0, 2, 0, 0, 0, 0}},
-    {"flux-dev", ADAPTED, {0, 0, 0, 2, 0, 0, 0, 0, 4, 4, 2, 6}},
+    {"flux-dev", TRAINED, {0, 0, 0, 2, 12, 0, 12, 14, 7, 7, 2, 9}},
+    {"flux-dev", RECOMPUTED, {0, 0, 0, 2, 12, 0, 12, 14, 0, 0, 9, 9}},
+    {"flux-dev", APART, {0, 0, 0, 2, 0, 0, 8, 8}},
+    {"flux-dev", ADAPTED, {0, 0, 0, 2, 0, 0, 8, 8, 4, 4, 2, 6}},
     {"flux-dev", EVALUATED, {0, 0, 0, 2, 0, 0, 0, 0}},
 };
 
@@ -320,7 +320,7 @@ END_TEST
 static const struct {
   const char *model;
   int sums, written;
-} handed[] = {{"sd15", 54, 4}, {"sdxl", 80, 6}};
+} handed[] = {{"sd15", 54, 4}, {"sdxl", 80, 6}, {"sd3", 10, 0}, {"flux-dev", 16, 0}};
 
 START_TEST(sums_hand_their_gradient_on) {
   int sums = 0, written = 0;
