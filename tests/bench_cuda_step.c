@@ -87,6 +87,7 @@ static void read_scenario(int argc, char **argv, plan_scenario *scenario) {
       value_of(argc, argv, "gradients", "fp32"), lora, profile, devices, plan);
   must(plan_scenario_parse(text, strlen(text), "bench.toml", scenario, &error));
   scenario->global_norm = number_of(argc, argv, "clip", "1") != 0;
+  scenario->train.deterministic = number_of(argc, argv, "deterministic", "1") != 0;
 }
 
 static void make_noise(void) {
