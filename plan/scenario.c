@@ -74,6 +74,12 @@ static const char *stem(dp_arena *arena, const char *path) {
   return dp_arena_printf(arena, "%.*s", (int)(dot && dot > base ? dot - base : (ptrdiff_t)strlen(base)), base);
 }
 
+/* What is to be trained here is planned for the executor that does it. */
+static void default_implementation(const dp_node *task, const dp_node *train, plan_scenario *scenario) {
+  if (!train || dp_node_get(task, "implementation") || scenario->cluster.devices.count == 0) return;
+  scenario->implementation = plan_device_is_processor(scenario->cluster.devices.items[0].model) ? "cpu" : "cuda";
+}
+
 static dp_status read_root(plan_scenario *scenario, const char *cluster_file, dp_error *error) {
   const dp_node *root = scenario->document.root;
   DP_TRY(dp_schema_check_format(root, "diffpipe-scenario", 1, error));
@@ -91,6 +97,7 @@ static dp_status read_root(plan_scenario *scenario, const char *cluster_file, dp
                                           &scenario->cluster, error)
                       : plan_scenario_read_cluster(keys.cluster, scenario, error));
   DP_TRY(plan_cluster_change(root, &scenario->catalogue, &scenario->cluster, error));
+  default_implementation(keys.task, keys.train, scenario);
   DP_TRY(plan_scenario_read_profile(dp_node_get(keys.cluster, "profile"), cluster_file != NULL, scenario, error));
   DP_TRY(scenario->job_only ? plan_scenario_read_batch(keys.plan, keys.task, scenario, error)
                             : plan_scenario_read_plan(keys.plan, scenario, error));

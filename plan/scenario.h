@@ -51,7 +51,8 @@ typedef struct plan_scenario {
   bool guidance;                            /* classifier-free guidance: the model sees each sample twice */
   bool gradient_fp32;
   bool global_norm;                         /* gradients are clipped by their global norm (plan/plan.h) */
-  const char *implementation;               /* how ops are run, a row of catalogue/efficiency.toml; "fused" by default */
+  const char *implementation;               /* how ops are run, a row of catalogue/efficiency.toml; default "fused", with
+                                             * [train] "cuda" or "cpu" */
   bool cuda_graphs;                         /* host issues one launch a chunk instead of one a kernel */
   /* [plan]: 0 or NULL = not given */
   int64_t stages, chunks, data_parallel, tensor_parallel, microbatches, microbatch_size, k, gradient_buckets;

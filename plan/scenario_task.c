@@ -28,7 +28,8 @@ const dp_field plan_task_fields[PLAN_TASK_FIELD_COUNT] = {
     {"cuda_graphs", DP_FIELD_BOOLEAN, offsetof(task_keys, cuda_graphs), false, 0, 0, NULL,
      "one launch an instruction instead of one a kernel; default true"},
     {"implementation", DP_FIELD_STRING, offsetof(task_keys, implementation), false, 0, 0, NULL,
-     "how ops are run, a row of catalogue/efficiency.toml; default fused"},
+     "how ops are run, a row of catalogue/efficiency.toml; default fused, with [train] what runs it: cuda, on "
+     "processors cpu"},
 };
 static const char *const training_keys[] = {"optimizer", "trainable", "lora_rank", "gradient_precision", NULL};
 

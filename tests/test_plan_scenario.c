@@ -80,6 +80,19 @@ START_TEST(defaults_are_as_documented) {
 }
 END_TEST
 
+/* What is to be trained here is planned for what trains it. */
+START_TEST(implementation_is_the_executor_s_where_it_trains) {
+  settle(SD15 "[train]\n");
+  ck_assert_str_eq(scenario.implementation, "cuda");
+  settle(SD15 "[task]\nimplementation = \"pytorch-eager\"\n[train]\n");
+  ck_assert_str_eq(scenario.implementation, "pytorch-eager");
+  settle(HEAD
+         "[model]\nconfig = \"models/sd15_unet.json\"\nprecision = \"fp32\"\n[cluster]\nfile = "
+         "\"clusters/2xcpu.toml\"\n[train]\n");
+  ck_assert_str_eq(scenario.implementation, "cpu");
+}
+END_TEST
+
 START_TEST(two_counts_give_the_third) {
   static const struct {
     const char *text;
@@ -387,6 +400,7 @@ int main(void) {
   Suite *suite = suite_create("plan: scenario");
   TCase *tests = suite_case(suite, "all", NULL, teardown, 120);
   tcase_add_test(tests, defaults_are_as_documented);
+  tcase_add_test(tests, implementation_is_the_executor_s_where_it_trains);
   tcase_add_test(tests, two_counts_give_the_third);
   tcase_add_test(tests, plan_keys_reach_the_plan);
   tcase_add_test(tests, tensor_groups_are_placed);
