@@ -12,8 +12,8 @@
  * kernels (launch, ramp-up, the last wave) takes about the same time on a fast card and on a slow one. Matrix products
  * and convolutions are scaled by what the card's best product reaches against what the curves' card reaches. Attention
  * pads its keys to a tile and small head dimensions to a least one, by default 128 and 64. A part of a card (virtual
- * device) has its share of peak and bandwidth, times a measured factor per class where algorithms were not chosen for it. Every number and its source stand in
- * the file, none in the code.
+ * device) has its share of peak and bandwidth, times a measured factor per class where algorithms were not chosen for it.
+ * Every number and its source stand in the file, none in the code.
  */
 #ifndef DP_SIM_COST_H
 #define DP_SIM_COST_H

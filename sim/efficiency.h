@@ -30,7 +30,7 @@ struct sim_implementation {
   bool measured; /* whole models were compared with it */
   bool fuses;    /* elementwise ops run inside the kernels before them; else memory is laid out for plan/places.h */
   bool splits_masters; /* plan_optimizer_bytes */
-  bool tuned_for_parts;      /* algorithms are chosen on the very part of a card: it loses nothing but its share */
+  bool tuned_for_parts; /* algorithms are chosen on the very part of a card: it loses nothing but its share */
   bool overwrites_gradients; /* plan_memory_options.overwrites */
   int attention_backend;
   int64_t key_tile, least_head_dim; /* attention pads its keys to multiples of the one, head dimensions to the other */
@@ -40,7 +40,7 @@ struct sim_implementation {
   double optimizer_efficiency;
   double context_bytes, communicator_bytes, workspace_bytes;
   double process_bytes; /* of a machine's process, in equal parts its workers' */
-  double error_band; /* of whole steps on the curves' architecture; 0: the file's */
+  double error_band;     /* of whole steps on the curves' architecture; 0: the file's */
   double kernel_share[2][GRAPH_OP_KIND_COUNT]; /* forward, backward */
   double gradient_share; /* how many times its curve's time adding to weights' gradients takes; 0: they are written once */
   plan_library_workspace library_workspace; /* instead of workspace_bytes; NULL: not known */
