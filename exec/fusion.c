@@ -200,8 +200,8 @@ static exec_group sum_backward(const finder *f, uint32_t a) {
 enum { NEAR = 16 }; /* actions between which gradients of an activation and of the linear before it lie */
 
 static bool is_activation(const finder *f, uint32_t a, plan_action_kind kind) {
-  return is(f, a, kind, GRAPH_GEGLU) || is(f, a, kind, GRAPH_SWIGLU) || is(f, a, kind, GRAPH_GELU) ||
-         is(f, a, kind, GRAPH_SILU);
+  return a < f->pass->action_count && action_at(f, a)->kind == kind &&
+         graph_op_has(op_at(f, a), GRAPH_OP_PLAIN | GRAPH_OP_GATED);
 }
 
 /* The gradient of an activation's input, of action `gradient`, adds to nothing: it begins with action `a`, or takes the

@@ -4,6 +4,7 @@
 #include "exec/device_cuda.h"
 #include "exec/fusion.h"
 #include "exec/ops_sizes.h"
+#include "graph/op_table.h"
 
 #define elements graph_tensor_elements
 
@@ -446,7 +447,7 @@ static void norm_backward(const exec_call *c) {
 /* Of y and dbias, those that are not NULL, with the gradient of x; not neither. */
 static void activation_gradient(const exec_call *c, void *y) {
   const int64_t rows = exec_rows(c->out[0]), channels = exec_channels(c->out[0]);
-  const bool gated = c->op->kind == GRAPH_GEGLU || c->op->kind == GRAPH_SWIGLU;
+  const bool gated = graph_op_has(c->op, GRAPH_OP_GATED);
   if (gated && c->dbias)
     kern_cuda_gated_bias(c->kern, exec_gated_of(c), rows, channels, c->x[0], c->dy[0], c->dx[0], y, c->dbias);
   else if (gated)

@@ -7,7 +7,9 @@ enum {
   VIEW = GRAPH_OP_VIEW,
   ELEM = GRAPH_OP_ELEMENTWISE,
   NORM = GRAPH_OP_NORM,
-  SAME = GRAPH_OP_SHARES_GRADIENT
+  SAME = GRAPH_OP_SHARES_GRADIENT,
+  PLAIN = GRAPH_OP_PLAIN,
+  GATED = GRAPH_OP_GATED
 };
 
 #define ROW(kind, name, class, min, max, traits, shape, cost) \
@@ -24,10 +26,10 @@ const graph_op_row graph_op_rows[GRAPH_OP_KIND_COUNT] = {
     ROW(GROUP_NORM,     "group_norm",     MEMORY,      1, 1,    NORM,        group_norm,     norm),
     ROW(LAYER_NORM,     "layer_norm",     MEMORY,      1, 1,    NORM,        layer_norm,     norm),
     ROW(RMS_NORM,       "rms_norm",       MEMORY,      1, 1,    NORM,        rms_norm,       norm),
-    ROW(SILU,           "silu",           MEMORY,      1, 1,    ELEM,        same,           activation),
-    ROW(GELU,           "gelu",           MEMORY,      1, 1,    ELEM,        same,           activation),
-    ROW(GEGLU,          "geglu",          MEMORY,      1, 1,    ELEM,        gated,          gated),
-    ROW(SWIGLU,         "swiglu",         MEMORY,      1, 1,    ELEM,        gated,          gated),
+    ROW(SILU,           "silu",           MEMORY,      1, 1,    ELEM | PLAIN, same,          activation),
+    ROW(GELU,           "gelu",           MEMORY,      1, 1,    ELEM | PLAIN, same,          activation),
+    ROW(GEGLU,          "geglu",          MEMORY,      1, 1,    ELEM | GATED, gated,         gated),
+    ROW(SWIGLU,         "swiglu",         MEMORY,      1, 1,    ELEM | GATED, gated,         gated),
     ROW(ADD,            "add",            MEMORY,      2, 2,    ELEM | SAME, add,            add),
     ROW(CONCAT,         "concat",         MEMORY,      2, MANY, SAME,        concat,         concat),
     ROW(SPLIT,          "split",          MEMORY,      1, 1,    VIEW,        split,          view),

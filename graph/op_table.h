@@ -44,7 +44,9 @@ enum {
   GRAPH_OP_ELEMENTWISE = 2, /* can run inside the kernel of the op before it */
   GRAPH_OP_NORM = 4,        /* what follows elementwise can be computed again from what it keeps */
   GRAPH_OP_SHARES_GRADIENT =
-      8 /* the gradients of its inputs are (slices of) that of its output: no memory of their own */
+      8, /* the gradients of its inputs are (slices of) that of its output: no memory of their own */
+  GRAPH_OP_PLAIN = 16, /* an activation of each value by itself */
+  GRAPH_OP_GATED = 32  /* an activation of one half times the other */
 };
 
 typedef struct graph_op_row {

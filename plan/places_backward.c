@@ -270,7 +270,7 @@ static bool has_arrived(plan_placer *p, const graph_op *op) {
 
 /* Who makes a gated activation again can make the gradient of its input on the way. */
 static void begin_gated_gradient(plan_placer *p, const graph_op *op) {
-  if ((op->kind != GRAPH_GEGLU && op->kind != GRAPH_SWIGLU) || p->split || !has_arrived(p, op) ||
+  if (!graph_op_has(op, GRAPH_OP_GATED) || p->split || !has_arrived(p, op) ||
       plan_placer_tensor(p, plan_placer_root(p, op->inputs[0]))->consumer_op_count != 1)
     return;
   (void)gradient_write(p, op->inputs[0]);
@@ -321,7 +321,7 @@ static dp_status backward_op(plan_placer *p, int index) {
     plan_operands operands = operands_of(p, index, &n);
     read_output_gradients(p, op, &operands);
     if (op->kind == GRAPH_ADD) take_over_sum(p, op);
-    if (op->kind == GRAPH_GELU || op->kind == GRAPH_SILU) take_over_activation(p, op);
+    if (graph_op_has(op, GRAPH_OP_PLAIN)) take_over_activation(p, op);
     for (int i = 0; i < op->input_count; i++) operands.in_gradient[i] = gradient_write(p, op->inputs[i]);
     if (op->adapter_parameters > 0 && !p->split) hidden_life = plan_placer_begin(p, op->saved_extra_bytes);
     operands.hidden = hidden_life ? plan_placer_use(p, hidden_life) : p->hidden[index];

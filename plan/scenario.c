@@ -54,7 +54,8 @@ static const dp_field file_fields[] = {
     {"name", DP_FIELD_STRING, offsetof(file_keys, name), false, 0, 0, NULL, "default the file's name"},
     {"model", DP_FIELD_NODE, offsetof(file_keys, model), true, 0, 0, NULL, "[model], with config or synthetic_units"},
     {"task", DP_FIELD_NODE, offsetof(file_keys, task), false, 0, 0, NULL, "[task]"},
-    {"cluster", DP_FIELD_NODE, offsetof(file_keys, cluster), true, 0, 0, NULL, "[cluster], with file or [[cluster.node]]"},
+    {"cluster", DP_FIELD_NODE, offsetof(file_keys, cluster), true, 0, 0, NULL,
+     "[cluster], with file or [[cluster.node]]"},
     {"plan", DP_FIELD_NODE, offsetof(file_keys, plan), false, 0, 0, NULL, "[plan]"},
     {"search", DP_FIELD_NODE, offsetof(file_keys, search), false, 0, 0, NULL, "[search]"},
     {"link", DP_FIELD_NODE, offsetof(file_keys, link), false, 0, 0, NULL, "[link]: what is changed of the cluster's"},
@@ -74,9 +75,13 @@ static const char *stem(dp_arena *arena, const char *path) {
   return dp_arena_printf(arena, "%.*s", (int)(dot && dot > base ? dot - base : (ptrdiff_t)strlen(base)), base);
 }
 
+bool plan_scenario_says_implementation(const plan_scenario *scenario) {
+  return dp_node_get(dp_node_get(scenario->document.root, "task"), "implementation") != NULL;
+}
+
 /* What is to be trained here is planned for the executor that does it. */
-static void default_implementation(const dp_node *task, const dp_node *train, plan_scenario *scenario) {
-  if (!train || dp_node_get(task, "implementation") || scenario->cluster.devices.count == 0) return;
+static void default_implementation(const dp_node *train, plan_scenario *scenario) {
+  if (!train || plan_scenario_says_implementation(scenario) || scenario->cluster.devices.count == 0) return;
   scenario->implementation = plan_device_is_processor(scenario->cluster.devices.items[0].model) ? "cpu" : "cuda";
 }
 
@@ -97,7 +102,7 @@ static dp_status read_root(plan_scenario *scenario, const char *cluster_file, dp
                                           &scenario->cluster, error)
                       : plan_scenario_read_cluster(keys.cluster, scenario, error));
   DP_TRY(plan_cluster_change(root, &scenario->catalogue, &scenario->cluster, error));
-  default_implementation(keys.task, keys.train, scenario);
+  default_implementation(keys.train, scenario);
   DP_TRY(plan_scenario_read_profile(dp_node_get(keys.cluster, "profile"), cluster_file != NULL, scenario, error));
   DP_TRY(scenario->job_only ? plan_scenario_read_batch(keys.plan, keys.task, scenario, error)
                             : plan_scenario_read_plan(keys.plan, scenario, error));

@@ -67,8 +67,7 @@ dp_status plan_scenario_read_profile(const dp_node *node, bool anywhere, plan_sc
   DP_TRY(plan_profile_read(scenario->profile_path, profile, error));
   scenario->profile = profile;
   /* What runs on GPUs is known by its profile; without one, what is compared is what others run. */
-  const char *key = plan_scenario_node(scenario, "task", "implementation")->key;
-  if (strcmp(profile->implementation, "cuda") == 0 && !(key && strcmp(key, "implementation") == 0))
+  if (strcmp(profile->implementation, "cuda") == 0 && !plan_scenario_says_implementation(scenario))
     scenario->implementation = profile->implementation;
   if (anywhere || scenario->synthetic) return DP_OK;
   if (!is_of_job(scenario, profile))

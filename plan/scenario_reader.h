@@ -12,6 +12,8 @@
 dp_status plan_scenario_resolve(plan_scenario *scenario, const dp_node *node, const char *what, const char **path,
                                 dp_error *error);
 
+/* Whether it has task.implementation. */
+bool plan_scenario_says_implementation(const plan_scenario *scenario);
 /* The first of `keys` that the table has; NULL: it has none. */
 const dp_node *plan_scenario_first_of(const dp_node *table, const char *const *keys);
 

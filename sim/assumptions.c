@@ -122,6 +122,7 @@ static void add_curves(collector *c, const graph *model) {
                                                        [GRAPH_CLASS_MEMORY] = "memory-bound ops"};
   const dp_node *list = dp_node_get(c->efficiency->document.root, "curve");
   bool present[GRAPH_CLASS_COUNT] = {false};
+  const bool any_order = !c->scenario->train.deterministic;
   for (size_t o = 0; o < model->ops.count; o++)
     if (model->ops.items[o].forward.kernels) present[model->ops.items[o].forward.op_class] = true;
   for (size_t i = 0; list && i < c->efficiency->curves.count && i < list->count;
@@ -130,11 +131,11 @@ static void add_curves(collector *c, const graph *model) {
     const bool attention = curve->op_class == GRAPH_CLASS_ATTENTION;
     if (curve->backward || !present[curve->op_class]) continue;
     if (curve != sim_efficiency_curve(c->efficiency, c->implementation, curve->op_class, 0, curve->backend,
-                                      curve->head_dim, !c->scenario->train.deterministic))
+                                      curve->head_dim, any_order))
       continue;
     if (attention && curve->backend != c->implementation->attention_backend) continue;
     const sim_curve *back = sim_efficiency_curve(c->efficiency, c->implementation, curve->op_class, 1, curve->backend,
-                                                 curve->head_dim, !c->scenario->train.deterministic);
+                                                 curve->head_dim, any_order);
     const char *what = attention ? dp_arena_printf(c->arena, "attention, heads of %lld", (long long)curve->head_dim)
                                  : names[curve->op_class];
     add(c, what,

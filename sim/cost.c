@@ -150,7 +150,8 @@ void sim_cost_unit_by_curves(const sim_cost_context *context, const graph *model
       const graph_work *work = work_of(op, (sim_direction)d);
       const double seconds = sim_cost_op_of(context, model, o, (sim_direction)d);
       cost->device_s[d] += seconds;
-      if (d == SIM_BACKWARD_WEIGHT) cost->first_s[d] += op_s(context, op, (sim_direction)d, true) - seconds;
+      if (d == SIM_BACKWARD_WEIGHT && context->implementation->gradient_share > 0)
+        cost->first_s[d] += op_s(context, op, (sim_direction)d, true) - seconds;
       cost->class_s[d][work->op_class] += seconds;
       /* a kernel that is fused away is not launched either */
       if (seconds > 0) cost->issue_s[d] += work->kernels * sim_cost_launch_s(context, (sim_direction)d);
@@ -285,18 +286,22 @@ plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int
                                .overwrites = context->implementation->overwrites_gradients};
 }
 
-double sim_efficiency_device_band(const sim_efficiency *efficiency, const plan_device_model *model) {
-  const char *reference = efficiency->reference_architecture;
+/* `reference`: of the curves' architecture. */
+static double device_band(const sim_efficiency *efficiency, const plan_device_model *model, double reference) {
+  const char *of_curves = efficiency->reference_architecture;
   const bool recalled = strcmp(model->recalled, "all specs") == 0 || strcmp(model->recalled, "all") == 0;
   return recalled                                                          ? efficiency->band_recalled
-         : strncmp(model->architecture, reference, strlen(reference)) == 0 ? efficiency->band_reference
+         : strncmp(model->architecture, of_curves, strlen(of_curves)) == 0 ? reference
                                                                            : efficiency->band_other;
+}
+
+double sim_efficiency_device_band(const sim_efficiency *efficiency, const plan_device_model *model) {
+  return device_band(efficiency, model, efficiency->band_reference);
 }
 
 double sim_cost_error_band(const sim_cost_context *context) {
   const sim_efficiency *efficiency = context->efficiency;
   const double own = context->implementation->error_band;
-  double device = sim_efficiency_device_band(efficiency, context->device->model);
-  if (own > 0 && device <= efficiency->band_reference) device = own; /* on the curves' architecture */
+  const double device = device_band(efficiency, context->device->model, own > 0 ? own : efficiency->band_reference);
   return hypot(device, context->implementation->measured ? 0 : efficiency->band_unmeasured);
 }

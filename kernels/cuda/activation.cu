@@ -302,32 +302,39 @@ size_t slabs_workspace(int64_t rows, int64_t channels, int parts, kern_dtype dty
   return static_cast<size_t>((one > wide ? one : wide) * parts * channels) * sizeof(float);
 }
 
-// make(width<N>(), BOTH) is the job; with y, or without.
-template <int PARTS, int WIDE, typename Make>
-void backward_and_bias(kern_cuda *context, int64_t rows, int64_t channels, bool aligned, bool both, void *dbias,
-                       Make make) {
+// make(T(), curve, width<N>(), BOTH) is the job; with y, or without.
+template <int PARTS, typename Kind, typename Make>
+void backward_and_bias(kern_cuda *context, Kind kind, int64_t rows, int64_t channels, const void *x, const void *dy,
+                       const void *dx, const void *y, void *dbias, Make make) {
+  if (kern_cuda_failed(context) || rows <= 0 || channels <= 0) return;
   const size_t bytes = slabs_workspace(rows, channels, PARTS, context->options.dtype);
   float *const partial = static_cast<float *>(workspace_of(context, bytes, "activation backward and bias"));
   if (partial == nullptr) return;
-  const auto launch = [&](auto w, auto with_y) {
-    const auto job = make(w, with_y);
-    const slabs_shape s = slabs_shape_of(rows, channels, decltype(w)::value);
-    static_assert(decltype(job)::parts == PARTS);
-    backward_slabs<<<dim3(static_cast<unsigned>(s.strips), static_cast<unsigned>(s.slabs)), SLAB_THREADS, 0,
-                     context->stream>>>(rows, channels / decltype(w)::value, s.slab_rows, s.width, job, partial);
-    launched(context, "activation backward and bias");
-    kern_cuda_sum_slabs(context, s.slabs, PARTS * channels, partial, context->options.gradient, !context->overwrites,
-                        dbias);
-  };
-  const bool wide = aligned && channels % WIDE == 0;
-  if (wide && both)
-    launch(width<WIDE>(), std::true_type());
-  else if (wide)
-    launch(width<WIDE>(), std::false_type());
-  else if (both)
-    launch(width<1>(), std::true_type());
-  else
-    launch(width<1>(), std::false_type());
+  const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y);
+  with_dtype(context->options.dtype, [&](auto value) {
+    constexpr int WIDE = pack<decltype(value)>::count;
+    with_kind(kind, [&](auto of) {
+      const auto launch = [&](auto w, auto both) {
+        const auto job = make(value, of, w, both);
+        const slabs_shape s = slabs_shape_of(rows, channels, decltype(w)::value);
+        static_assert(decltype(job)::parts == PARTS);
+        backward_slabs<<<dim3(static_cast<unsigned>(s.strips), static_cast<unsigned>(s.slabs)), SLAB_THREADS, 0,
+                         context->stream>>>(rows, channels / decltype(w)::value, s.slab_rows, s.width, job, partial);
+        launched(context, "activation backward and bias");
+        kern_cuda_sum_slabs(context, s.slabs, PARTS * channels, partial, context->options.gradient,
+                            !context->overwrites, dbias);
+      };
+      const bool wide = aligned && channels % WIDE == 0;
+      if (wide && y != nullptr)
+        launch(width<WIDE>(), std::true_type());
+      else if (wide)
+        launch(width<WIDE>(), std::false_type());
+      else if (y != nullptr)
+        launch(width<1>(), std::true_type());
+      else
+        launch(width<1>(), std::false_type());
+    });
+  });
 }
 
 template <typename T, int N>
@@ -401,18 +408,10 @@ size_t kern_cuda_activation_bias_workspace(int64_t rows, int64_t channels, kern_
 
 void kern_cuda_activation_bias(kern_cuda *context, kern_activation kind, int64_t rows, int64_t channels, const void *x,
                                const void *dy, void *dx, void *y, void *dbias) {
-  if (kern_cuda_failed(context) || rows <= 0 || channels <= 0) return;
-  const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y);
-  with_dtype(context->options.dtype, [&](auto value) {
+  backward_and_bias<1>(context, kind, rows, channels, x, dy, dx, y, dbias, [&](auto value, auto of, auto w, auto both) {
     using T = decltype(value);
-    with_kind(kind, [&](auto of) {
-      backward_and_bias<1, pack<T>::count>(
-          context, rows, channels, aligned, y != nullptr, dbias, [&](auto w, auto both) {
-            return backward_job<T, decltype(w)::value, decltype(of), decltype(both)::value>{
-                static_cast<const T *>(x), static_cast<const T *>(dy), static_cast<T *>(dx), static_cast<T *>(y),
-                false};
-          });
-    });
+    return backward_job<T, decltype(w)::value, decltype(of), decltype(both)::value>{
+        static_cast<const T *>(x), static_cast<const T *>(dy), static_cast<T *>(dx), static_cast<T *>(y), false};
   });
 }
 
@@ -473,23 +472,16 @@ size_t kern_cuda_gated_bias_workspace(int64_t rows, int64_t channels, kern_dtype
 
 void kern_cuda_gated_bias(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                           const void *dy, void *dx, void *y, void *dbias) {
-  if (kern_cuda_failed(context) || rows <= 0 || channels <= 0) return;
-  const bool aligned = is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y);
-  with_dtype(context->options.dtype, [&](auto value) {
+  backward_and_bias<2>(context, kind, rows, channels, x, dy, dx, y, dbias, [&](auto value, auto of, auto w, auto both) {
     using T = decltype(value);
-    with_kind(kind, [&](auto of) {
-      backward_and_bias<2, pack<T>::count>(
-          context, rows, channels, aligned, y != nullptr, dbias, [&](auto w, auto both) {
-            constexpr int N = decltype(w)::value;
-            return gated_backward_job<T, N, decltype(of), decltype(both)::value>{static_cast<const T *>(x),
-                                                                                 static_cast<const T *>(dy),
-                                                                                 static_cast<T *>(dx),
-                                                                                 static_cast<T *>(y),
-                                                                                 channels,
-                                                                                 divider_of(channels / N),
-                                                                                 false};
-          });
-    });
+    constexpr int N = decltype(w)::value;
+    return gated_backward_job<T, N, decltype(of), decltype(both)::value>{static_cast<const T *>(x),
+                                                                         static_cast<const T *>(dy),
+                                                                         static_cast<T *>(dx),
+                                                                         static_cast<T *>(y),
+                                                                         channels,
+                                                                         divider_of(channels / N),
+                                                                         false};
   });
 }
 
