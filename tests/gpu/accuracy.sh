@@ -101,6 +101,7 @@ sd15() {
   plan 2-folded-2 sd15 2 0 "$(size 2 folded)"
   tuned 2 1f1b
   plan 4-1f1b-2 sd15 4 0 "$(size 2 1f1b)"
+  plan 4-gpipe-2 sd15 4 0 "$(size 2 gpipe)"
   plan 4-folded-2 sd15 4 0 "$(size 2 folded)"
   plan 4-interleaved-4 sd15 4 0 "$(size 4 interleaved);chunks = 2"
   plan 4-zb-h1-1 sd15 4 0 "$(size 1 zb-h1)"
@@ -123,6 +124,7 @@ sdxl() {
   plan 2-1f1b-2 sdxl 2 0 "$(size 2 1f1b)"
   plan 2-folded-4 sdxl 2 0 "$(size 4 folded)"
   plan 4-1f1b-1 sdxl 4 0 "$(size 1 1f1b)"
+  plan 4-gpipe-1 sdxl 4 0 "$(size 1 gpipe)"
   plan 4-folded-1 sdxl 4 0 "$(size 1 folded)"
   plan 4-zb-h1-1 sdxl 4 0 "$(size 1 zb-h1)"
   plan 4-host-2 sdxl 4 0 "$(size 2 1f1b);transport = \"host\""
@@ -141,6 +143,7 @@ sd3() {
   plan 2-1f1b-2 sd3 2 0 "$(size 2 1f1b)"
   plan 4-1f1b-1 sd3 4 0 "$(size 1 1f1b)"
   plan 4-1f1b-2 sd3 4 0 "$(size 2 1f1b)"
+  plan 4-folded-1 sd3 4 0 "$(size 1 folded)"
   plan 4-interleaved-1 sd3 4 0 "$(size 1 interleaved);chunks = 2"
   plan 4-zb-h1-1 sd3 4 0 "$(size 1 zb-h1)"
   plan 4-host-2 sd3 4 0 "$(size 2 1f1b);transport = \"host\""
