@@ -158,8 +158,10 @@ static void add_implementation(collector *c) {
             c->arena, "%s; %.2g GB of context, %.2g GB of workspace a device%s",
             c->implementation->measured ? "whole models were compared with it" : "no whole model was compared with it",
             c->implementation->context_bytes / 1e9, c->implementation->workspace_bytes / 1e9,
-            process_bytes > 0 ? dp_arena_printf(c->arena, ", %.2g GB of a machine's process", process_bytes / 1e9)
-                              : ""),
+            process_bytes > 0
+                ? dp_arena_printf(c->arena, ", %.2g GB that the workers of a machine, or of a card, share",
+                                  process_bytes / 1e9)
+                : ""),
         string_of(list->items[i], "source"), c->implementation->measured ? 0 : c->efficiency->band_unmeasured);
   }
 }

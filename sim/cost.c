@@ -252,13 +252,15 @@ double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, 
 int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers, int sharers) {
   const sim_implementation *implementation = context->implementation;
   const plan_profile_part *part = part_of(context);
+  const bool processor = plan_device_is_processor(context->device->model);
+  const int parts = context->device->parts > 1 ? context->device->parts : 1;
   /* parts of a card exchange data without communicators */
-  const int communicators = context->device->parts > 1 ? 0 : peers;
+  const double communicators = (parts > 1 ? 0 : peers) * implementation->communicator_bytes;
   /* a processor's part says what a run's workers had of their process, which is another share with more or fewer */
-  if (part && !plan_device_is_processor(context->device->model))
-    return part->runtime_bytes + (int64_t)(communicators * implementation->communicator_bytes);
-  return (int64_t)(implementation->context_bytes + implementation->process_bytes / sharers +
-                   peers * implementation->communicator_bytes);
+  if (part && !processor) return part->runtime_bytes + (int64_t)communicators;
+  /* GPUs of a process have a context each, which the parts of one share */
+  return (int64_t)(implementation->context_bytes + implementation->process_bytes / (processor ? sharers : parts) +
+                   communicators);
 }
 
 int64_t sim_cost_workspace_bytes(const sim_cost_context *context) {

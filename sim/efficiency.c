@@ -186,7 +186,7 @@ static const dp_field implementation_fields[] = {
      "of whole steps on the curves' architecture, one standard deviation; default that of [error_band]"},
     {"context_gb", DP_FIELD_REAL, offsetof(implementation_row, context_gb), true, 0, 1000, NULL, "per worker"},
     {"process_gb", DP_FIELD_REAL, offsetof(implementation_row, process_gb), false, 0, 1000, NULL,
-     "of a machine's process, which its workers share; default 0"},
+     "of a process, which its workers on a processor, or on parts of one card, share; default 0"},
     {"communicator_gb", DP_FIELD_REAL, offsetof(implementation_row, communicator_gb), true, 0, 1000, NULL, "per peer"},
     {"workspace_gb", DP_FIELD_REAL, offsetof(implementation_row, workspace_gb), true, 0, 1000, NULL, "per worker"},
     {"source", DP_FIELD_STRING, offsetof(implementation_row, source), true, 0, 0, NULL, "who says so"},

@@ -39,7 +39,7 @@ struct sim_implementation {
   double instruction_s; /* of the device itself, beside its ops */
   double optimizer_efficiency;
   double context_bytes, communicator_bytes, workspace_bytes;
-  double process_bytes; /* of a machine's process, in equal parts its workers' */
+  double process_bytes; /* in equal parts of the workers of a machine, on GPUs of the parts of a card */
   double error_band;     /* of whole steps on the curves' architecture; 0: the file's */
   double kernel_share[2][GRAPH_OP_KIND_COUNT]; /* forward, backward */
   double gradient_share; /* how many times its curve's time adding to weights' gradients takes; 0: they are written once */

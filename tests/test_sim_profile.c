@@ -292,6 +292,34 @@ START_TEST(a_machines_workers_share_its_process) {
 }
 END_TEST
 
+/* GPUs of a process have a context each, which is shared by a card's parts; these need no communicators. */
+START_TEST(a_cards_parts_share_its_context) {
+  static const struct {
+    const char *devices;
+    int workers, parts, communicators; /* one a direction */
+  } cases[] = {{"count = 1", 1, 1, 0}, {"count = 2", 2, 1, 2}, {"virtual = 2", 2, 2, 0}, {"virtual = 4", 4, 4, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[8192];
+    (void)snprintf(text, sizeof text,
+                   "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 128\nwidth = 192\n"
+                   "text_tokens = 7\nprecision = \"bf16\"\n[task]\nimplementation = \"cuda\"\n[cluster]\n"
+                   "[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\n%s\n[plan]\nstages = %d\n",
+                   fixture_path("sd15", "config.json"), cases[i].devices, cases[i].workers);
+    sim_prediction_free(&prediction);
+    plan_scenario_free(&scenario);
+    OK(plan_scenario_parse(text, strlen(text), "parts.toml", &scenario, &error));
+    OK(sim_predict(&scenario, efficiency, &prediction, &error));
+    const sim_implementation *cuda = prediction.own.kinds[0].context.implementation;
+    ck_assert(cuda->process_bytes > 0 && cuda->context_bytes > 0 && cuda->communicator_bytes > 0);
+    ck_assert_int_eq(prediction.memory.worker_count, cases[i].workers);
+    for (int w = 0; w < cases[i].workers; w++)
+      ck_assert_int_eq(prediction.memory.workers[w].at_peak_bytes[PLAN_MEMORY_RUNTIME],
+                       (int64_t)(cuda->context_bytes + cuda->process_bytes / cases[i].parts +
+                                 cases[i].communicators * cuda->communicator_bytes));
+  }
+}
+END_TEST
+
 START_TEST(what_was_not_measured_is_interpolated) {
   double sums[PLAN_DIRECTION_COUNT];
   write_profile(4, sums);
@@ -347,6 +375,7 @@ int main(void) {
                                 a_lone_workers_norm_is_in_its_step,
                                 the_exchange_of_norms_is_no_gradients,
                                 a_machines_workers_share_its_process,
+                                a_cards_parts_share_its_context,
                                 what_was_not_measured_is_interpolated,
                                 a_profile_of_something_else_is_refused};
   return suite_run("sim_profile", tests, sizeof tests / sizeof tests[0], setup, teardown, 60);
