@@ -259,12 +259,10 @@ for word in "$@"; do
         if [ "$only" = "$model" ] || [ -z "$only" ]; then
           choose $model
           torch 1 "$model:ddp"
-          if [ "$gpus" -lt 2 ]; then
-            skip "torch-$model" "needs two GPUs"
-          elif [ "$model" = sd3 ]; then
-            torch "$gpus" sd3:ddp sd3:1f1b sd3:interleaved sd3:zbv
+          if [ "$model" = sd3 ]; then
+            torch "$workers" sd3:ddp sd3:1f1b sd3:interleaved sd3:zbv
           else
-            torch "$gpus" "$model:ddp"
+            torch "$workers" "$model:ddp"
           fi
         fi
       done

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch and diffusers on several GPUs: training steps of a denoiser with random weights, data parallel or as a pipeline.
 
-Run by torchrun, a process a GPU. What trains, and in what precision, is torch_peer.py's. A case is MODEL:WAY:
+Run by torchrun, a process a GPU (more share them, to try this with one: NCCL goes over sockets then). What trains, and in what precision, is torch_peer.py's. A case is MODEL:WAY:
   ddp           DistributedDataParallel; each process has its share of the batch in one go
   1f1b          torch.distributed.pipelining, Schedule1F1B: a stage a process
   interleaved   ScheduleInterleaved1F1B: two stages a process, that far apart
@@ -136,7 +136,11 @@ class Runs:
         self.rank, self.world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         self.on_gpu = options.device == "cuda"
         if self.on_gpu:
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            gpus = torch.cuda.device_count()
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % gpus)
+            if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > gpus:
+                # NCCL refuses two processes on a GPU, unless it takes them for processes of two hosts
+                os.environ.setdefault("NCCL_HOSTID", f"process-{self.rank}")
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29518")
         self.dist.init_process_group("nccl" if self.on_gpu else "gloo", rank=self.rank, world_size=self.world,
