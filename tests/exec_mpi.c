@@ -149,8 +149,8 @@ static void run_plan(exec_pipeline *pipeline, const sim_prediction *p, int steps
 
 static void run_case(int c, int steps, sim_efficiency *efficiency) {
   const exec_fixture job = {.model = cases[c].model,
-                            .height = 128,
-                            .width = 192,
+                            .height = 64,
+                            .width = 128,
                             .text_tokens = 7,
                             .global_batch = SAMPLES,
                             .plan = cases[c].plan};

@@ -142,13 +142,13 @@ END_TEST
 
 /* Of the process: no more than 5 % beyond the plan, and what its libraries take once. */
 START_TEST(resident_memory_is_what_is_planned) {
-  const int64_t fixed_kib = 16 << 10; /* stacks of lanes, OpenBLAS's buffers, bookkeeping */
+  const int64_t fixed_kib = 12 << 10; /* stacks of lanes, OpenBLAS's buffers, bookkeeping */
   if (SUITE_IS_SLOW) return;          /* shadow memory */
   for (size_t i = 0; i < 3; i++) {
     (void)malloc_trim(0); /* what was freed is not there already */
     if (!resident_forget_peak()) return;
     const int64_t before = resident_bytes("VmRSS:") / 1024;
-    start(512, plans[i]);
+    start(384, plans[i]);
     OK(step(1));
     OK(step(2));
     const int64_t taken = resident_bytes("VmHWM:") / 1024 - before;

@@ -94,7 +94,7 @@ static void are_told(const plan_program *program, int steps) {
 /* False: the model has too few units for that plan. */
 static bool run(const char *model, const char *plan, int steps, bool keep, outcome *o) {
   const exec_fixture job = {
-      .model = model, .height = 128, .width = 192, .text_tokens = 7, .global_batch = SAMPLES, .plan = plan};
+      .model = model, .height = 64, .width = 128, .text_tokens = 7, .global_batch = SAMPLES, .plan = plan};
   plan_scenario scenario;
   sim_prediction p;
   exec_weights weights;
