@@ -153,16 +153,16 @@ lora() {
 one 'adapters come out as adapters' lora
 
 buckets() {
-  make_data wide '--count 12 --sizes 128x128,64x192' --for small.toml --buckets 128x128,64x192 || return 1
-  run --set data.path=wide --set 'data.buckets=[[64,192],[128,128]]' --steps 6 --out buckets --json >out 2>err ||
+  make_data wide "--count 12 --sizes ${side}x$side,64x192" --for small.toml --buckets "${side}x$side,64x192" || return 1
+  run --set data.path=wide --set "data.buckets=[[64,192],[$side,$side]]" --steps 6 --out buckets --json >out 2>err ||
     { cat err; return 1; }
   [ "$(losses buckets | grep -c epoch)" -eq 6 ] && [ -f buckets/comparison.json ]
 }
 one 'buckets of two sizes' buckets
 
 compressed() {
-  run --set plan.skip_policy=compress --set plan.k=300 --set train.psnr_every=2 --steps 4 --out compressed --json >out \
-    2>err || { cat err; return 1; }
+  run --set plan.schedule=1f1b --set plan.skip_policy=compress --set plan.k=$k --set train.psnr_every=2 --steps 4 \
+    --out compressed --json >out 2>err || { cat err; return 1; }
   grep -q '"skip_psnr_db"' compressed/metrics.json && ! grep -q '"skip_psnr_db"' compressed/predicted/metrics.json &&
     [ "$(grep -c '"psnr":{".* to up_blocks' compressed/log.jsonl)" -eq 2 ] && grep -q ' to up_blocks.*": [0-9]' out
 }
@@ -206,8 +206,8 @@ two_runs() {
 one 'two runs in one folder' two_runs
 
 spoilt_data() {
-  cp -r data spoilt && truncate -s -100 spoilt/latents-128x128.safetensors
-  fails 2 '^diffpipe: spoilt/latents-128x128.safetensors: ' --set data.path=spoilt --out none
+  cp -r data spoilt && truncate -s -100 spoilt/latents-${side}x$side.safetensors
+  fails 2 "^diffpipe: spoilt/latents-${side}x$side.safetensors: " --set data.path=spoilt --out none
 }
 one 'data that cannot be read' spoilt_data
 

@@ -118,11 +118,11 @@ one 'a loss that is not finite' fails 1 'not finite.*; step [0-9]+, last good ch
   --set train.warmup_steps=0
 
 # Sample 7 is of the second replica, in process 1; what is read first is read to fit what compresses.
-cp -r data broken && printf '\377\377\377\377' | dd of=broken/latents-128x128.safetensors bs=1 conv=notrunc status=none \
-  seek=$(($(stat -c %s broken/latents-128x128.safetensors) - 13 * 4 * 16 * 16 * 4))
+cp -r data broken && printf '\377\377\377\377' | dd of=broken/latents-${side}x$side.safetensors bs=1 conv=notrunc status=none \
+  seek=$(($(stat -c %s broken/latents-${side}x$side.safetensors) - 13 * 4 * (side / 8) * (side / 8) * 4))
 one 'a sample that only one process reads' fails 2 'sample shape-000007.ppm: found a NaN' 2 --out none \
   --set data.path=broken --set data.shuffle=false --set cluster.file=clusters/4xcpu.toml --set plan.schedule=1f1b \
-  --set plan.data_parallel=2 --set plan.skip_policy=compress --set plan.k=300
+  --set plan.data_parallel=2 --set plan.skip_policy=compress --set plan.k=$k
 
 # The second process never comes to MPI.
 late() {
