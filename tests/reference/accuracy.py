@@ -86,14 +86,20 @@ errors.sort()
 print(f"\nMedian error {errors[len(errors) // 2]:.0%}, worst {errors[-1]:.0%}, {len(errors)} rows.")
 
 if len(sys.argv) > 3:
-    print("\n| model | work | batch | microbatch | workers | schedule | sums | predicted ms | measured ms | error |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    errors = []
+    print("\n| model | work | batch | microbatch | workers | schedule | sums | predicted ms | measured ms | error | taken GB, predicted / measured |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    errors, memory_errors = [], []
     for r in csv.DictReader(line for line in open(sys.argv[3]) if not line.startswith("#")):
         batch, microbatch, workers, measured = int(r["batch"]), int(r["microbatch"]), int(r["workers"]), float(r["seconds"])
-        seconds = predict(r["model"], r["work"], batch, "cuda", True, workers, microbatch, r["order"] == "any", r["schedule"])["step_s"]
+        p = predict(r["model"], r["work"], batch, "cuda", True, workers, microbatch, r["order"] == "any", r["schedule"])
+        seconds, memory = p["step_s"], ""
         errors.append(seconds / measured - 1)
+        if r["taken_gb"]:  # of the card, by all its workers
+            taken = sum(w["peak_bytes"] for w in p["memory"]) / 1e9
+            memory_errors.append(taken / float(r["taken_gb"]) - 1)
+            memory = f"{taken:.1f} / {float(r['taken_gb']):.1f}"
         print(f"| {r['model']} | {r['work']} | {batch} | {microbatch} | {workers} | {r['schedule']} | in {r['order']} order | {seconds * 1e3:.1f} | "
-              f"{measured * 1e3:.1f} | {errors[-1]:+.0%} |")
+              f"{measured * 1e3:.1f} | {errors[-1]:+.0%} | {memory} |")
     square = (sum(e * e for e in errors) / len(errors)) ** 0.5
-    print(f"\nRoot mean square error {square:.1%}, worst {max(errors, key=abs):+.0%}, {len(errors)} rows.")
+    print(f"\nRoot mean square error {square:.1%}, worst {max(errors, key=abs):+.0%}, {len(errors)} rows. Memory: mean absolute error "
+          f"{sum(map(abs, memory_errors)) / len(memory_errors):.1%}, worst {max(memory_errors, key=abs):+.1%}, {len(memory_errors)} rows.")
