@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch and diffusers on several GPUs: training steps of a denoiser with random weights, data parallel or as a pipeline.
 
-Run by torchrun, a process a GPU (more share them, to try this with one: NCCL goes over sockets then). What trains, and in what precision, is torch_peer.py's. A case is MODEL:WAY:
+Run by torchrun, a process a GPU (more share them, to try this with one: NCCL goes over sockets then). What trains, and
+in what precision, is torch_peer.py's. A case is MODEL:WAY:
   ddp           DistributedDataParallel; each process has its share of the batch in one go
   1f1b          torch.distributed.pipelining, Schedule1F1B: a stage a process
   interleaved   ScheduleInterleaved1F1B: two stages a process, that far apart
