@@ -23,7 +23,7 @@ degraded() {
   local more_ms
   more_ms=$(grep -o '"step_s":[0-9.]*' threads/log.jsonl | cut -d: -f2 | sort -g | awk '{ s[NR] = $1 } END { m = 1000 * s[int(NR / 2)] / 4; print int(m > 20 ? m : 20) }')
   DIFFPIPE_THROTTLE=0-1:10-20:$more_ms run_mpi 2 "$diffpipe" run small.toml --no-plots --out degraded --on-anomaly degrade \
-    --set monitor.baseline_steps=5 --set monitor.least_share=0.3 --set monitor.z_score=3 --set monitor.recovered_steps=2 \
+    --set monitor.baseline_steps=5 --set monitor.least_share=1 --set monitor.z_score=3 --set monitor.recovered_steps=2 \
     --set monitor.probe_every=1 || { cat mpi; return 1; }
   grep -q '"event":"degraded"' degraded/log.jsonl && grep -q '"event":"restored"' degraded/log.jsonl &&
     paste <(losses threads) <(losses degraded) | awk -F'[:,\t]' '
