@@ -192,7 +192,8 @@ static void random_traffic(uint64_t seed) {
 }
 
 START_TEST(random_traffic_is_max_min_fair) {
-  for (uint64_t seed = 0; seed < 400; seed++) {
+  const uint64_t seeds = suite_is_short() ? 100 : 400;
+  for (uint64_t seed = 0; seed < seeds; seed++) {
     random_traffic(seed);
     sim_network_destroy(network);
     network = NULL;

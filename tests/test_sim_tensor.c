@@ -252,6 +252,7 @@ START_TEST(the_search_is_right_with_tensor_groups) {
                  "[search]\nstages = [1, 4]\ndata_parallel = [1]\ntensor_parallel = [1, 8, 16]\n",
        0},
   };
+  if (suite_is_short() && _i == 1) return; /* many plans */
   const sim_candidate best = check_search(cases[_i].text);
   if (cases[_i].tensor) ck_assert_int_eq(sim_candidate_tensor(&best), cases[_i].tensor);
 }
