@@ -227,7 +227,7 @@ START_TEST(test_tiles) {
     kern_tiles_choose(kern_tiles_all(i));
     for (size_t r = 0; r < ops_row_count; r++)
       for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        if (ops_rows[r].kind == kinds[k] && !(suite_is_short() && r % 4)) try_row(r, 2);
+        if (ops_rows[r].kind == kinds[k] && !(suite_is_short() && r % 8)) try_row(r, 2);
   }
   kern_tiles_choose(NULL);
   ck_assert_int_ge(found, 1);
