@@ -432,25 +432,30 @@ void kern_cuda_gated_forward(kern_cuda *context, kern_gated kind, int64_t rows, 
   });
 }
 
+// Of N values at once, in rows of `channels`; y is made as well where BOTH.
+template <int N, bool BOTH, typename T, typename Kind>
+static gated_backward_job<T, N, Kind, BOTH> gated_job(T, Kind, int64_t channels, const void *x, const void *dy,
+                                                      void *dx, bool accumulate, void *y) {
+  return {static_cast<const T *>(x),
+          static_cast<const T *>(dy),
+          static_cast<T *>(dx),
+          static_cast<T *>(y),
+          channels,
+          divider_of(channels / N),
+          accumulate};
+}
+
 template <bool BOTH>
 static void gated_backward(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                            const void *dy, void *dx, bool accumulate, void *y) {
   if (rows <= 0 || channels <= 0) return;
   with_dtype(context->options.dtype, [&](auto value) {
-    using T = decltype(value);
-    constexpr int N = pack<T>::count;
+    constexpr int N = pack<decltype(value)>::count;
     const bool aligned =
         is_aligned16(x) && is_aligned16(dy) && is_aligned16(dx) && is_aligned16(y) && channels % N == 0;
     with_kind(kind, [&](auto of) {
       stream_rows<N>(context, "gated backward", rows * channels, aligned, [&](auto w) {
-        constexpr int M = decltype(w)::value;
-        return gated_backward_job<T, M, decltype(of), BOTH>{static_cast<const T *>(x),
-                                                            static_cast<const T *>(dy),
-                                                            static_cast<T *>(dx),
-                                                            static_cast<T *>(y),
-                                                            channels,
-                                                            divider_of(channels / M),
-                                                            accumulate};
+        return gated_job<decltype(w)::value, BOTH>(value, of, channels, x, dy, dx, accumulate, y);
       });
     });
   });
@@ -473,15 +478,7 @@ size_t kern_cuda_gated_bias_workspace(int64_t rows, int64_t channels, kern_dtype
 void kern_cuda_gated_bias(kern_cuda *context, kern_gated kind, int64_t rows, int64_t channels, const void *x,
                           const void *dy, void *dx, void *y, void *dbias) {
   backward_and_bias<2>(context, kind, rows, channels, x, dy, dx, y, dbias, [&](auto value, auto of, auto w, auto both) {
-    using T = decltype(value);
-    constexpr int N = decltype(w)::value;
-    return gated_backward_job<T, N, decltype(of), decltype(both)::value>{static_cast<const T *>(x),
-                                                                         static_cast<const T *>(dy),
-                                                                         static_cast<T *>(dx),
-                                                                         static_cast<T *>(y),
-                                                                         channels,
-                                                                         divider_of(channels / N),
-                                                                         false};
+    return gated_job<decltype(w)::value, decltype(both)::value>(value, of, channels, x, dy, dx, false, y);
   });
 }
 
