@@ -253,7 +253,7 @@ int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers, int s
   const sim_implementation *implementation = context->implementation;
   const plan_profile_part *part = part_of(context);
   const bool processor = plan_device_is_processor(context->device->model);
-  const int parts = context->device->parts > 1 ? context->device->parts : 1;
+  const int parts = context->device->parts;
   /* parts of a card exchange data without communicators */
   const double communicators = (parts > 1 ? 0 : peers) * implementation->communicator_bytes;
   /* a processor's part says what a run's workers had of their process, which is another share with more or fewer */

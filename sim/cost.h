@@ -117,8 +117,8 @@ double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimi
 /* Seconds to project a skip tensor [B, C, H, W] to K values a sample, or back: bound by one read of the tensor. */
 double sim_cost_compress(const sim_cost_context *context, int64_t tensor_bytes, int64_t samples, int64_t k);
 
-/* Per-worker bytes outside the layout (CUDA context, a communicator per peer, its part of what is shared: on a processor the
- * process that `sharers` workers of a machine are in, on a GPU what its parts share), and library workspace. */
+/* Per-worker bytes outside the layout (CUDA context, a communicator per peer, its part of what is shared: on a processor
+ * the process that `sharers` workers of a machine are in, on a GPU what its parts share), and library workspace. */
 int64_t sim_cost_runtime_bytes(const sim_cost_context *context, int peers, int sharers);
 int64_t sim_cost_workspace_bytes(const sim_cost_context *context);
 /* How memory is laid out on workers with so many peers, so many to a machine, of as many threads as their devices have

@@ -17,6 +17,9 @@ one() {
   fi
 }
 
+# Whether what is tested was built with sanitizers.
+is_sanitized() { grep -qsE '^SANITIZE_FLAGS = .*-fsanitize' "${BUILDDIR:?the build folder}/Makefile"; }
+
 # refuses PATTERN ARGUMENTS...: exit status 2, nothing on stdout, on stderr one line of that pattern
 refuses() {
   local pattern=$1 status=0

@@ -4,7 +4,7 @@
 cd "$scratch" || exit 1
 # steps take as long as without sanitizers
 side=128 k=300 # k: of compressed skips
-! grep -qsE '^SANITIZE_FLAGS = .*-fsanitize' "${BUILDDIR:?the build folder}/Makefile" || { side=64 && k=60; }
+! is_sanitized || { side=64 && k=60; }
 cat >small.toml <<END
 format = "diffpipe-scenario"
 version = 1

@@ -6,7 +6,7 @@ set -uo pipefail
 . "$top/tests/mpi.sh" || exit 1
 [ -z "${SHORT_TESTS:-}" ] || { echo 'left out of a short run'; exit 77; }
 command -v valgrind >/dev/null || { echo 'valgrind is not installed'; exit 77; }
-! grep -qE '^SANITIZE_FLAGS = .*-fsanitize' "$BUILDDIR/Makefile" || { echo 'built with sanitizers, which valgrind cannot run'; exit 77; }
+! is_sanitized || { echo 'built with sanitizers, which valgrind cannot run'; exit 77; }
 program=${BUILDDIR:?the build folder}/tests/mpi_transport
 mpi_limit_s=600
 export DIFFPIPE_SILENCE_S=120 OPENBLAS_NUM_THREADS=1

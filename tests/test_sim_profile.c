@@ -31,15 +31,20 @@ static void teardown(void) {
   free_efficiency();
 }
 
-static dp_status read_scenario(const char *plan, const char *cluster, const char *precision) {
+static dp_status read_scenario_on(const char *implementation, const char *devices, const char *plan,
+                                  const char *cluster, const char *precision) {
   char text[8192];
   (void)snprintf(text, sizeof text,
                  "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 128\nwidth = 192\n"
-                 "text_tokens = 7\nprecision = \"%s\"\n[task]\nimplementation = \"cpu\"\n[cluster]\n%s\n"
-                 "[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"CPU-core\"\ncount = 4\n[plan]\n%s\n",
-                 fixture_path("sd15", "config.json"), precision, cluster, plan);
+                 "text_tokens = 7\nprecision = \"%s\"\n[task]\nimplementation = \"%s\"\n[cluster]\n%s\n"
+                 "[[cluster.node]]\n[[cluster.node.device]]\n%s\n[plan]\n%s\n",
+                 fixture_path("sd15", "config.json"), precision, implementation, cluster, devices, plan);
   plan_scenario_free(&scenario);
   return plan_scenario_parse(text, strlen(text), "profile.toml", &scenario, &error);
+}
+
+static dp_status read_scenario(const char *plan, const char *cluster, const char *precision) {
+  return read_scenario_on("cpu", "model = \"CPU-core\"\ncount = 4", plan, cluster, precision);
 }
 
 static void predict(const char *plan) {
@@ -292,22 +297,21 @@ START_TEST(a_machines_workers_share_its_process) {
 }
 END_TEST
 
+#define H200 "model = \"H200-SXM-141GB\"\n"
 /* GPUs of a process have a context each, which is shared by a card's parts; these need no communicators. */
 START_TEST(a_cards_parts_share_its_context) {
   static const struct {
     const char *devices;
     int workers, parts, communicators; /* one a direction */
-  } cases[] = {{"count = 1", 1, 1, 0}, {"count = 2", 2, 1, 2}, {"virtual = 2", 2, 2, 0}, {"virtual = 4", 4, 4, 0}};
+  } cases[] = {{H200 "count = 1", 1, 1, 0},
+               {H200 "count = 2", 2, 1, 2},
+               {H200 "virtual = 2", 2, 2, 0},
+               {H200 "virtual = 4", 4, 4, 0}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char text[8192];
-    (void)snprintf(text, sizeof text,
-                   "format = \"diffpipe-scenario\"\nversion = 1\n[model]\nconfig = \"%s\"\nheight = 128\nwidth = 192\n"
-                   "text_tokens = 7\nprecision = \"bf16\"\n[task]\nimplementation = \"cuda\"\n[cluster]\n"
-                   "[[cluster.node]]\n[[cluster.node.device]]\nmodel = \"H200-SXM-141GB\"\n%s\n[plan]\nstages = %d\n",
-                   fixture_path("sd15", "config.json"), cases[i].devices, cases[i].workers);
+    char plan[32];
+    (void)snprintf(plan, sizeof plan, "stages = %d", cases[i].workers);
     sim_prediction_free(&prediction);
-    plan_scenario_free(&scenario);
-    OK(plan_scenario_parse(text, strlen(text), "parts.toml", &scenario, &error));
+    OK(read_scenario_on("cuda", cases[i].devices, plan, "", "bf16"));
     OK(sim_predict(&scenario, efficiency, &prediction, &error));
     const sim_implementation *cuda = prediction.own.kinds[0].context.implementation;
     ck_assert(cuda->process_bytes > 0 && cuda->context_bytes > 0 && cuda->communicator_bytes > 0);
