@@ -72,9 +72,16 @@ step() {
   shift
   wanted "$name" && part "steps-$name" 200 "$build/tests/bench_cuda_step" "$@" "${extra[@]}"
 }
+# name, batch, microbatch, arguments of a model: its training and LoRA on $workers parts of the card under $plan
+parts_of() {
+  local name=$1 batch=$2 cut="stages = $workers;schedule = \"$plan\";microbatch_size = $3"
+  shift 3
+  step "$name-train-$batch-$workers-$plan" "$@" "batch=$batch" "virtual=$workers" plan="$cut"
+  step "$name-lora-$batch-$workers-$plan" "$@" "batch=$batch" lora=16 "virtual=$workers" plan="$cut"
+}
 steps() {
   local one='stages = 1;microbatch_size' sd15=(model=sd15_unet height=512 width=512) sdxl=(model=sdxl_unet)
-  local plan workers
+  local sd3=(model=sd3_medium tokens=333) plan workers
   step sdxl-train-8 "${sdxl[@]}" batch=8 plan="$one = 8"
   step sdxl-train-8-any-order "${sdxl[@]}" batch=8 deterministic=0 plan="$one = 8"
   # as PyTorch trains it, but for masters and moments
@@ -84,15 +91,16 @@ steps() {
   step sd15-train-8 "${sd15[@]}" batch=8 plan="$one = 8"
   step sd15-train-8-any-order "${sd15[@]}" batch=8 deterministic=0 plan="$one = 8"
   step sd15-train-1 "${sd15[@]}" batch=1 plan="$one = 1"
-  step sd3-train-4 model=sd3_medium tokens=333 batch=4 plan="$one = 4"
-  step sd3-train-4-any-order model=sd3_medium tokens=333 batch=4 deterministic=0 plan="$one = 4"
+  step sd3-train-4 "${sd3[@]}" batch=4 plan="$one = 4"
+  step sd3-train-4-any-order "${sd3[@]}" batch=4 deterministic=0 plan="$one = 4"
   step sdxl-lora-8 "${sdxl[@]}" batch=8 lora=16 plan="$one = 8"
+  step sd15-lora-16 "${sd15[@]}" batch=16 lora=16 plan="$one = 8"
+  step sd3-lora-8 "${sd3[@]}" batch=8 lora=16 plan="$one = 4"
   for workers in 4 8; do
     for plan in 1f1b folded; do
-      step "sdxl-train-8-$workers-$plan" "${sdxl[@]}" batch=8 "virtual=$workers" \
-        plan="stages = $workers;schedule = \"$plan\";microbatch_size = 1"
-      step "sdxl-lora-8-$workers-$plan" "${sdxl[@]}" batch=8 lora=16 "virtual=$workers" \
-        plan="stages = $workers;schedule = \"$plan\";microbatch_size = 1"
+      parts_of sdxl 8 1 "${sdxl[@]}"
+      parts_of sd15 16 2 "${sd15[@]}"
+      parts_of sd3 8 1 "${sd3[@]}"
     done
   done
 }
