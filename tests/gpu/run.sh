@@ -256,11 +256,11 @@ for word in "$@"; do
     peer)
       more PEER_ARGS
       peers peer 200 sdxl:train:8 sdxl:forward:8 sdxl:train:1 sdxl:forward:1 sdxl:train:4 sdxl:forward:4 sd15:train:8 \
-        sd15:forward:8 sd15:train:1 sd15:forward:1 sd3:train:4 sd3:forward:4 sdxl:lora:8
+        sd15:forward:8 sd15:train:1 sd15:forward:1 sd3:train:4 sd3:forward:4 sdxl:lora:8 sd15:lora:16 sd3:lora:8
       ;;
     compile)
       more COMPILE_ARGS
-      compiles sdxl:train:8:compile sdxl:forward:8:compile sd15:train:8:compile sd15:forward:8:compile
+      compiles sdxl:train:8:compile sdxl:forward:8:compile sdxl:lora:8:compile sd15:train:8:compile sd15:forward:8:compile
       ;;
     ops)
       part ops 200 "$python" "$top/tests/gpu/torch_peer.py" --kernels --output "$out/ops.json"
