@@ -46,11 +46,13 @@ def predict(model, work, batch, implementation, graphs, workers=1, microbatch=0,
     training = {"train": 'optimizer = "adamw"', "lora": 'optimizer = "adamw"\ntrainable = "lora"\nlora_rank = 16'}.get(work, "")
     if training and implementation != "cuda":  # PyTorch had all in bf16
         training += '\ngradient_precision = "model"'
+    # what bench_cuda_step does: gradients are clipped, so that all workers wait for the norm of all
+    train = f"[train]\nclip_norm = 1.0\ndeterministic = {'false' if any_order else 'true'}" if training and implementation == "cuda" else ""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as f:
         f.write(base.format(model=model, size=size, tokens=tokens, kind="train" if training else "sample", batch=batch,
                             implementation=implementation, graphs="true" if graphs else "false", training=training,
                             device=f"virtual = {workers}" if workers > 1 else "", workers=workers,
-                            schedule=schedule, microbatch=microbatch or batch, train="[train]\ndeterministic = false" if any_order else ""))
+                            schedule=schedule, microbatch=microbatch or batch, train=train))
         f.flush()
         out = subprocess.run([diffpipe, "simulate", f.name, "--json"], capture_output=True, text=True)
     if out.returncode:
