@@ -3,13 +3,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "plan/places.h"
 #include "plan/profile.h"
 #include "sim/efficiency.h"
 
 /* The measured factor of a part of a card beyond its share of SMs; log-linear in the share. */
 static double partition_factor(const sim_cost_context *context, double share, int op_class) {
   const sim_efficiency *efficiency = context->efficiency;
-  if (context->implementation->tuned_for_parts) return 1;
   const double *x = efficiency->partition_share, *y = efficiency->partition_factor[op_class];
   const int n = efficiency->partition_points;
   if (share <= x[0]) return y[0];
@@ -17,6 +17,21 @@ static double partition_factor(const sim_cost_context *context, double share, in
   int i = 1;
   while (x[i] < share) i++;
   return y[i - 1] + log(share / x[i - 1]) / log(x[i] / x[i - 1]) * (y[i] - y[i - 1]);
+}
+
+/* The same of the implementation itself, of which `factor` is one. */
+static double own_factor(const sim_cost_context *context, double factor) {
+  const double share = context->device->compute_share;
+  return share < 1 ? 1 + fmin(1, log(share) / log(context->implementation->part.share)) * (factor - 1) : 1;
+}
+
+/* Of products. */
+static double part_factor(const sim_cost_context *context, int op_class, int backward) {
+  const sim_part_speed *part = &context->implementation->part;
+  if (part->share <= 0) return partition_factor(context, context->device->compute_share, op_class);
+  return own_factor(context, op_class == GRAPH_CLASS_GEMM          ? part->gemm
+                             : op_class == GRAPH_CLASS_CONVOLUTION ? part->convolution
+                                                                   : part->attention[backward]);
 }
 
 /* What this architecture reaches against the curves' card. */
@@ -59,7 +74,9 @@ static double curve_time_s(const sim_cost_context *context, int op_class, int ba
 
 static double traffic_s(const sim_cost_context *context, double bytes, int backward) {
   const plan_device *device = context->device;
-  const double bandwidth = device->model->memory_bandwidth_bytes_per_s * device->compute_share;
+  const sim_part_speed *part = &context->implementation->part;
+  const double more = part->share > 0 ? own_factor(context, part->memory) : 1;
+  const double bandwidth = device->model->memory_bandwidth_bytes_per_s * fmin(1, device->compute_share * more);
   return sim_curve_time_s(curve_of(context, GRAPH_CLASS_MEMORY, backward, 0, 0), bytes / bandwidth);
 }
 
@@ -94,7 +111,7 @@ static double work_s(const sim_cost_context *context, const graph_work *work, si
   const double peak = model->peak_flops_per_s[context->precision] * share;
   const double compute_s = curve_time_s(context, work->op_class, backward, head_dim, flops / peak) /
                            architecture_factor(context, work->op_class, backward) /
-                           partition_factor(context, share, work->op_class);
+                           part_factor(context, work->op_class, backward);
   return compute_s > memory_s ? compute_s : memory_s;
 }
 
@@ -104,15 +121,88 @@ static const graph_work *work_of(const graph_op *op, sim_direction direction) {
                                            : &op->backward_weight;
 }
 
-static double op_s(const sim_cost_context *context, const graph_op *op, sim_direction direction, bool first) {
-  const graph_work *work = work_of(op, direction);
-  if (work->kernels == 0) return 0;
-  return context->implementation->kernel_share[direction != SIM_FORWARD][op->kind] *
-         work_s(context, work, direction, first);
+/* One of an adapter's products: of `rows` of `wide` values and as many of its rank; `bytes` as in graph/op_cost.c. */
+static graph_work thin_product(int64_t rows, int64_t rank, int64_t wide, int64_t read, int64_t written) {
+  const int64_t flops = 2 * rows * rank * wide;
+  return (graph_work){.op_class = GRAPH_CLASS_GEMM,
+                      .flops = flops,
+                      .matrix_flops = flops,
+                      .bytes_read = read,
+                      .bytes_written = written,
+                      .kernels = 1};
+}
+
+/* What the graph counts in one with the layer's own product, and an executor that fuses nothing does by two, each as
+ * long as a product takes that is so thin. *rest: `work` without them. */
+static double adapter_s(const sim_cost_context *context, const graph_op *op, sim_direction direction, bool first,
+                        graph_work *rest) {
+  const int64_t width = graph_dtype_bytes(context->precision), in = op->attributes.in_channels;
+  const int64_t out = op->attributes.out_channels, rank = op->adapter_parameters / (in + out), rows = op->forward.m;
+  const int64_t hidden = rows * rank * width, x = rows * in * width, y = rows * out * width;
+  const int64_t a = in * rank * width, b = out * rank * width;
+  graph_work products[3];
+  int count = 0;
+  if (direction == SIM_FORWARD) {
+    products[count++] = thin_product(rows, rank, in, x + a, hidden);
+    products[count++] = thin_product(rows, rank, out, hidden + b + y, y);
+  } else if (direction == SIM_BACKWARD_INPUT) {
+    products[count++] = thin_product(rows, rank, out, y + b, hidden);
+    products[count++] = thin_product(rows, rank, in, hidden + a + x, x);
+  } else {
+    if (rest->kernels == 3) products[count++] = thin_product(rows, rank, out, y + b, hidden);
+    products[count++] = thin_product(rows, rank, in, x + hidden, a);
+    products[count++] = thin_product(rows, rank, out, y + hidden, b);
+  }
+  double seconds = 0;
+  for (int i = 0; i < count; i++) {
+    seconds += work_s(context, &products[i], direction, first);
+    rest->matrix_flops -= products[i].matrix_flops;
+    rest->bytes_read -= products[i].bytes_read;
+    rest->bytes_written -= products[i].bytes_written;
+  }
+  return seconds;
+}
+
+/* Whether somebody's backward rests on what an op makes, by itself or through what is made of it: where nothing is fused
+ * that is made again in place of being kept, which shares of backward kernels count. */
+static bool is_made_again(const graph *model, const graph_op *op) {
+  const graph_unit *unit = &model->units.items[op->unit];
+  for (int i = 0; i < op->output_count; i++)
+    if (model->tensors.items[op->outputs[i]].saver_unit_count > 0) return true;
+  for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
+    const graph_op *reader = &model->ops.items[o];
+    if (reader <= op || !plan_places_is_cheap(reader)) continue;
+    for (int i = 0; i < reader->input_count; i++)
+      for (int k = 0; k < op->output_count; k++)
+        if (reader->inputs[i] == op->outputs[k] && is_made_again(model, reader)) return true;
+  }
+  return false;
+}
+
+/* model: NULL, as if all were made again */
+static double kernel_share(const sim_cost_context *context, const graph *model, const graph_op *op,
+                           sim_direction direction) {
+  const sim_implementation *implementation = context->implementation;
+  const double forward = implementation->kernel_share[0][op->kind],
+               backward = implementation->kernel_share[1][op->kind];
+  if (direction == SIM_FORWARD) return forward;
+  return !implementation->fuses && model && backward > forward && !is_made_again(model, op) ? forward : backward;
+}
+
+static double op_s(const sim_cost_context *context, const graph *model, const graph_op *op, sim_direction direction,
+                   bool first) {
+  graph_work work = *work_of(op, direction);
+  if (work.kernels == 0) return 0;
+  double seconds = 0;
+  if (op->adapter_parameters > 0 && !context->implementation->fuses) {
+    seconds = adapter_s(context, op, direction, first, &work);
+    if (direction == SIM_BACKWARD_WEIGHT) return seconds; /* of a layer that is frozen itself */
+  }
+  return seconds + kernel_share(context, model, op, direction) * work_s(context, &work, direction, first);
 }
 
 double sim_cost_op(const sim_cost_context *context, const graph_op *op, sim_direction direction) {
-  return op_s(context, op, direction, false);
+  return op_s(context, NULL, op, direction, false);
 }
 
 /* What the graph has for free, as a view or within its neighbours, and an executor that fuses nothing copies. */
@@ -125,7 +215,7 @@ static bool is_copied(const sim_cost_context *context, const graph *model, int o
 
 double sim_cost_op_of(const sim_cost_context *context, const graph *model, int o, sim_direction direction) {
   const graph_op *op = &model->ops.items[o];
-  if (!is_copied(context, model, o, direction)) return sim_cost_op(context, op, direction);
+  if (!is_copied(context, model, o, direction)) return op_s(context, model, op, direction, false);
   const plan_profile_work work = plan_profile_work_of(model, o, (plan_direction)direction);
   const int backward = direction != SIM_FORWARD;
   return context->implementation->kernel_share[backward][op->kind] * traffic_s(context, work.bytes, backward);
@@ -151,7 +241,7 @@ void sim_cost_unit_by_curves(const sim_cost_context *context, const graph *model
       const double seconds = sim_cost_op_of(context, model, o, (sim_direction)d);
       cost->device_s[d] += seconds;
       if (d == SIM_BACKWARD_WEIGHT && context->implementation->gradient_share > 0)
-        cost->first_s[d] += op_s(context, op, (sim_direction)d, true) - seconds;
+        cost->first_s[d] += op_s(context, model, op, (sim_direction)d, true) - seconds;
       cost->class_s[d][work->op_class] += seconds;
       /* a kernel that is fused away is not launched either */
       if (seconds > 0) cost->issue_s[d] += work->kernels * sim_cost_launch_s(context, (sim_direction)d);
@@ -218,8 +308,23 @@ static double measured_optimizer_s(const sim_cost_context *context, int64_t para
               : profile->optimizer_s + profile->optimizer_s_per_parameter * (double)parameters;
 }
 
-double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer optimizer, int64_t parameters) {
-  if (!is_measured(context, optimizer)) return 0;
+/* Of the memory's bandwidth, while no other part of the card computes. */
+static double bandwidth_share(const sim_cost_context *context) {
+  const double share = context->device->compute_share;
+  return context->device->parts > 1 ? fmin(1, share * context->efficiency->partition_bandwidth) : share;
+}
+
+double sim_cost_optimizer_crowd(const sim_cost_context *context) {
+  const plan_profile_part *part = part_of(context);
+  if (plan_device_is_processor(context->device->model)) return 1;
+  if (part) return part->optimizer_busy_factor;
+  return context->device->parts > 1 ? fmax(1, bandwidth_share(context) * context->device->parts) : 1;
+}
+
+double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
+                                 int64_t parameters) {
+  if (!is_measured(context, optimizer))
+    return sim_cost_optimizer(context, optimizer, gradient_fp32, parameters) * (sim_cost_optimizer_crowd(context) - 1);
   const plan_profile_part *part = part_of(context);
   const double factor = part ? part->optimizer_busy_factor : context->profile->optimizer_busy_factor;
   return measured_optimizer_s(context, parameters) * (factor - 1);
@@ -239,7 +344,7 @@ double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimi
   const bool split = context->implementation->splits_masters && context->precision == GRAPH_BF16;
   const double parameter_bytes = context->precision == GRAPH_FP32 || split ? 8 : 8 + width;
   const double bytes = state_bytes[optimizer] + parameter_bytes + (gradient_fp32 ? 4 : width);
-  const double bandwidth = context->device->model->memory_bandwidth_bytes_per_s * context->device->compute_share;
+  const double bandwidth = context->device->model->memory_bandwidth_bytes_per_s * bandwidth_share(context);
   return (double)parameters * bytes / (bandwidth * context->implementation->optimizer_efficiency);
 }
 

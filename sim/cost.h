@@ -110,7 +110,8 @@ double sim_cost_norm_s(const sim_cost_context *context, int64_t parameters);
 double sim_cost_own_norm_s(const sim_cost_context *context, int64_t parameters);
 
 /* Seconds of the optimizer step over `parameters` trainable parameters: one fused pass over weights, gradients, states;
- * as measured for AdamW where there is a profile, with what a step takes beside its instructions. */
+ * as measured for AdamW where there is a profile, with what a step takes beside its instructions. Of a part of a GPU:
+ * while no other part computes. */
 double sim_cost_optimizer(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
                           int64_t parameters);
 
@@ -125,8 +126,11 @@ int64_t sim_cost_workspace_bytes(const sim_cost_context *context);
  * cores. */
 plan_memory_options sim_cost_memory_options(const sim_cost_context *context, int peers, int sharers);
 
-/* What is to be added to it while all workers compute side by side. */
-double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer optimizer, int64_t parameters);
+/* What is to be added to it while all workers compute side by side: on parts of a GPU, so many times as long less one as
+ * sim_cost_optimizer_crowd says. 1: they do not wait for each other's memory. */
+double sim_cost_optimizer_busy_s(const sim_cost_context *context, plan_optimizer optimizer, bool gradient_fp32,
+                                 int64_t parameters);
+double sim_cost_optimizer_crowd(const sim_cost_context *context);
 
 /* Relative error to expect of figures that rest on a source, on this device, one standard deviation. */
 double sim_cost_source_band(const sim_cost_context *context, plan_source source);

@@ -146,11 +146,11 @@ typedef struct implementation_row {
   const char *name, *source;
   int attention;
   int64_t key_tile, least_head_dim;
-  bool measured, fuses, splits_masters, overwrites_gradients, tuned_for_parts;
+  bool measured, fuses, splits_masters, overwrites_gradients;
   double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, instruction_us,
       optimizer_efficiency, gradient_share, error_band;
   double context_gb, process_gb, communicator_gb, workspace_gb;
-  const dp_node *kernel_share, *backward_kernel_share;
+  const dp_node *kernel_share, *backward_kernel_share, *part;
 } implementation_row;
 
 static const dp_field implementation_fields[] = {
@@ -163,8 +163,6 @@ static const dp_field implementation_fields[] = {
      "of a bf16 model an fp32 master is kept as the weight and 16 more bits; default false"},
     {"overwrites_gradients", DP_FIELD_BOOLEAN, offsetof(implementation_row, overwrites_gradients), false, 0, 0, NULL,
      "with fuses = false: of one microbatch they lie where saved activations have been; default false"},
-    {"tuned_for_parts", DP_FIELD_BOOLEAN, offsetof(implementation_row, tuned_for_parts), false, 0, 0, NULL,
-     "algorithms are chosen on the very part of a card, which has no [partition] factor; default false"},
     {"attention", DP_FIELD_CHOICE, offsetof(implementation_row, attention), true, 0, 0, backend_choices, "kernel"},
     {"key_tile", DP_FIELD_INTEGER, offsetof(implementation_row, key_tile), false, 1, 4096, NULL,
      "attention pads keys to a multiple of this; default 128"},
@@ -193,6 +191,19 @@ static const dp_field implementation_fields[] = {
     {"kernel_share", DP_FIELD_NODE, offsetof(implementation_row, kernel_share), false, 0, 0, NULL, "by op kind"},
     {"backward_kernel_share", DP_FIELD_NODE, offsetof(implementation_row, backward_kernel_share), false, 0, 0, NULL,
      "by op kind; default kernel_share"},
+    {"part", DP_FIELD_NODE, offsetof(implementation_row, part), false, 0, 0, NULL,
+     "on parts of a card, where algorithms are chosen on the very part; default: those of [partition]"},
+};
+
+static const dp_field part_fields[] = {
+    {"share", DP_FIELD_REAL, offsetof(sim_part_speed, share), true, 1e-4, 0.99, NULL,
+     "of the SMs, to which they belong"},
+    {"gemm", DP_FIELD_REAL, offsetof(sim_part_speed, gemm), true, 0.01, 100, NULL, "factor beyond the share"},
+    {"convolution", DP_FIELD_REAL, offsetof(sim_part_speed, convolution), true, 0.01, 100, NULL, "the same"},
+    {"attention", DP_FIELD_REAL, offsetof(sim_part_speed, attention[0]), true, 0.01, 100, NULL, "the same, forward"},
+    {"attention_backward", DP_FIELD_REAL, offsetof(sim_part_speed, attention[1]), true, 0.01, 100, NULL, "the same"},
+    {"memory", DP_FIELD_REAL, offsetof(sim_part_speed, memory), true, 0.01, 100, NULL,
+     "of the memory's bandwidth, in times the share of SMs; at most all of it"},
 };
 
 /* Into shares[GRAPH_OP_KIND_COUNT]. */
@@ -223,7 +234,6 @@ static dp_status read_implementation(const dp_node *table, sim_efficiency *effic
       .fuses = row.fuses,
       .splits_masters = row.splits_masters,
       .overwrites_gradients = row.overwrites_gradients,
-      .tuned_for_parts = row.tuned_for_parts,
       .attention_backend = row.attention,
       .key_tile = row.key_tile,
       .least_head_dim = row.least_head_dim,
@@ -237,6 +247,9 @@ static dp_status read_implementation(const dp_node *table, sim_efficiency *effic
       .process_bytes = row.process_gb * 1e9,
       .communicator_bytes = row.communicator_gb * 1e9,
       .workspace_bytes = row.workspace_gb * 1e9};
+  if (row.part)
+    DP_TRY(dp_schema_read(row.part, NULL, "[implementation.part]", part_fields, DP_COUNT_OF(part_fields),
+                          &implementation.part, error));
   double(*shares)[GRAPH_OP_KIND_COUNT] = implementation.kernel_share;
   for (int kind = 0; kind < GRAPH_OP_KIND_COUNT; kind++) shares[0][kind] = 1;
   DP_TRY(read_kernel_shares(row.kernel_share, shares[0], error));
@@ -261,6 +274,7 @@ static const dp_field reference_fields[] = {
 
 typedef struct partition_row {
   const dp_node *share, *gemm, *convolution, *attention;
+  double bandwidth;
   const char *source;
 } partition_row;
 
@@ -269,12 +283,15 @@ static const dp_field partition_fields[] = {
     {"gemm", DP_FIELD_NODE, offsetof(partition_row, gemm), true, 0, 0, NULL, "factor beyond the share"},
     {"convolution", DP_FIELD_NODE, offsetof(partition_row, convolution), true, 0, 0, NULL, "factor beyond the share"},
     {"attention", DP_FIELD_NODE, offsetof(partition_row, attention), true, 0, 0, NULL, "factor beyond the share"},
+    {"bandwidth", DP_FIELD_REAL, offsetof(partition_row, bandwidth), true, 1, 100, NULL,
+     "of the memory, that an optimizer's part has while no other computes, in times its share of SMs; at most all"},
     {"source", DP_FIELD_STRING, offsetof(partition_row, source), true, 0, 0, NULL, "who says so"},
 };
 
 static dp_status read_partition(const dp_node *table, sim_efficiency *efficiency, dp_error *error) {
   partition_row row = {0};
   DP_TRY(dp_schema_read(table, NULL, "[partition]", partition_fields, DP_COUNT_OF(partition_fields), &row, error));
+  efficiency->partition_bandwidth = row.bandwidth;
   int *count = &efficiency->partition_points;
   DP_TRY(read_numbers(row.share, table, "share", 1e-4, 1, 1, count, efficiency->partition_share, error));
   DP_TRY(check_ascending(row.share, efficiency->partition_share, *count, error));

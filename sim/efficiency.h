@@ -25,12 +25,18 @@ typedef struct sim_architecture {
   double attention[2][2]; /* [backend][backward] */
 } sim_architecture;
 
+/* How fast a part of a card with `share` of its SMs is beside the others, in times that share. Larger parts lie between
+ * it and the whole, log-linear in their share; smaller ones are as it is. */
+typedef struct sim_part_speed {
+  double share; /* 0: the file's [partition] */
+  double gemm, convolution, attention[2], memory;
+} sim_part_speed;
+
 struct sim_implementation {
   const char *name;
   bool measured; /* whole models were compared with it */
   bool fuses;    /* elementwise ops run inside the kernels before them; else memory is laid out for plan/places.h */
   bool splits_masters; /* plan_optimizer_bytes */
-  bool tuned_for_parts; /* algorithms are chosen on the very part of a card: it loses nothing but its share */
   bool overwrites_gradients; /* plan_memory_options.overwrites */
   int attention_backend;
   int64_t key_tile, least_head_dim; /* attention pads its keys to multiples of the one, head dimensions to the other */
@@ -42,6 +48,7 @@ struct sim_implementation {
   double process_bytes; /* in equal parts of the workers of a machine, on GPUs of the parts of a card */
   double error_band;     /* of whole steps on the curves' architecture; 0: the file's */
   double kernel_share[2][GRAPH_OP_KIND_COUNT]; /* forward, backward */
+  sim_part_speed part;
   double gradient_share; /* how many times its curve's time adding to weights' gradients takes; 0: they are written once */
   plan_library_workspace library_workspace; /* instead of workspace_bytes; NULL: not known */
 };
@@ -53,6 +60,7 @@ struct sim_efficiency {
   DP_ARRAY(sim_curve) curves;
   DP_ARRAY(sim_architecture) architectures;
   DP_ARRAY(sim_implementation) implementations;
+  double partition_bandwidth; /* times its share of SMs: of the memory's, while no other part computes */
   int partition_points;
   double partition_share[SIM_MAX_POINTS], partition_factor[GRAPH_CLASS_COUNT][SIM_MAX_POINTS];
   double band_reference, band_other, band_recalled, band_unmeasured, band_measured;

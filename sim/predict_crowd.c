@@ -188,8 +188,8 @@ static const plan_profile *profile_of(const sim_predictor *p) {
 dp_status sim_predict_crowd(sim_predictor *p, const sim_input *input) {
   const plan_program *program = &p->out->program;
   const size_t works = program->work_count;
-  crowd c = {.p = p, .profile = profile_of(p)};
-  if (!c.profile || program->worker_count == 1) return DP_OK;
+  crowd c = {.p = p, .profile = profile_of(p), .memory_factor = sim_cost_optimizer_crowd(&p->kinds[0].context)};
+  if ((!c.profile && c.memory_factor <= 1) || program->worker_count == 1) return DP_OK;
   c.moments = SIM_SCRATCH(p, moment, 2 * (size_t)program->instruction_count);
   c.alone_s = SIM_SCRATCH(p, double, works);
   c.counts = SIM_SCRATCH(p, double, works);
@@ -197,7 +197,5 @@ dp_status sim_predict_crowd(sim_predictor *p, const sim_input *input) {
   c.instruction_s = SIM_SCRATCH(p, double, program->instruction_count);
   if (!c.moments || !c.alone_s || !c.counts || !c.crowded_s || !c.instruction_s) return dp_fail_memory(p->error);
   memcpy(c.alone_s, p->work_s, works * sizeof *c.alone_s);
-  const plan_profile_part *part = plan_profile_find_part(c.profile, device_of(p, 0)->sm_count);
-  c.memory_factor = part && !plan_device_is_processor(device_of(p, 0)->model) ? part->optimizer_busy_factor : 1;
   return settle(&c, input);
 }

@@ -113,7 +113,8 @@ static work_cost cost_one_work(const sim_predictor *p, const plan_work *work) {
     c.tensor_s = sim_predict_tensor_optimizer_s(p, kind, rank);
     const int64_t parameters = plan_trainable_parameters(&out->plan, &out->graph, rank);
     s += c.tensor_s + sim_cost_optimizer(&kind->context, out->plan.optimizer, out->plan.gradient_fp32, parameters);
-    const double busy_s = sim_cost_optimizer_busy_s(&kind->context, out->plan.optimizer, parameters);
+    const double busy_s =
+        sim_cost_optimizer_busy_s(&kind->context, out->plan.optimizer, out->plan.gradient_fp32, parameters);
     for (int k = 0; k < 2; k++) c.beside_s[k] += busy_s;
     if (!sim_predict_meets_for_norm(p)) s += sim_cost_own_norm_s(&kind->context, parameters);
   }
