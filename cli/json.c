@@ -46,7 +46,8 @@ json_t *cli_json_candidate(const sim_candidate *c) {
                     cli_json_put(plan, "tensor_parallel", json_integer(sim_candidate_tensor(c))) &&
                     cli_json_put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) &&
                     cli_json_put(plan, "chunks", json_integer(c->chunks)) &&
-                    (!c->even_split || cli_json_put(plan, "split", json_string("even"))) &&
+                    (c->schedule != PLAN_FOLDED || c->stages == 1 ||
+                     cli_json_put(plan, "split", json_string(c->even_split ? "even" : "balanced"))) &&
                     cli_json_put(plan, "microbatches", json_integer(c->microbatches)) &&
                     cli_json_put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
                     cli_json_put(plan, "recompute", json_string(plan_recompute_names[c->recompute])) &&

@@ -225,7 +225,6 @@ static dp_status predict_size(const plan_scenario *scenario, const sim_efficienc
   for (int c = 1; c < plan->chunk_count; c++) split[c - 1] = plan->chunks[c].first_unit;
   other.split = split;
   other.split_count = (size_t)plan->chunk_count - 1;
-  other.even_split = false;
   return sim_predict(&other, efficiency, made, error);
 }
 

@@ -28,6 +28,12 @@ typedef struct plan_whatif {
   const dp_node *sweep;          /* strings, read by sim/sweep.h; NULL: none */
 } plan_whatif;
 
+/* Where a plan is cut that names no units. Balanced: workers of equal times, and of these splits of a folded placement the
+ * one that moves fewest bytes, whose chunks may be of very unlike sizes. Even: chunks of equal time. Auto: balanced, but of
+ * a folded placement the faster of the two. */
+typedef enum plan_split_way { PLAN_SPLIT_AUTO, PLAN_SPLIT_BALANCED, PLAN_SPLIT_EVEN, PLAN_SPLIT_WAYS } plan_split_way;
+extern const char *const plan_split_way_names[];
+
 typedef struct plan_scenario {
   dp_document document;         /* the scenario file with --set applied */
   dp_document cluster_document; /* when [cluster] names a file */
@@ -62,7 +68,7 @@ typedef struct plan_scenario {
   const char *const *skips; size_t skip_count; /* "UNIT=POLICY": skips made in that unit that have a policy of their own */
   const dp_node *skips_node;                /* where they stand; NULL: not in a file */
   int64_t *split; size_t split_count;       /* cut points, unit indices */
-  bool even_split;                          /* "even": chunks of equal time in folded placement, too */
+  plan_split_way split_way;                 /* where there are none */
   plan_recompute recompute; const dp_node *recompute_list; /* the list of unit names or indices, else NULL */
   int64_t *device_map; size_t device_map_count;      /* devices in worker order */
   const dp_node *search;                    /* [search], read by the tuner */

@@ -20,8 +20,10 @@ const dp_field plan_plan_fields[PLAN_PLAN_FIELD_COUNT] = {
     ROW(stages, DP_FIELD_INTEGER, 1, 65536,
         "of a replica's pipeline; default devices / data_parallel / tensor_parallel"),
     ROW(split, DP_FIELD_NODE, 0, 0,
-        "cut points, ascending unit indices, stages * chunks - 1 of them; or \"balanced\" (default: equal times of the "
-        "workers; folded, fewest bytes among these), or \"even\" (equal times of the chunks)"),
+        "cut points, ascending unit indices, stages * chunks - 1 of them; or \"balanced\" (equal times of the workers; "
+        "folded, fewest bytes among these), \"even\" (equal times of the chunks), or \"auto\" (default: balanced; "
+        "folded, "
+        "the faster of both)"),
     ROW(chunks, DP_FIELD_INTEGER, 1, 65535, "chunks a worker; default 1; interleaved, folded and zb-v 2"),
     ROW(data_parallel, DP_FIELD_INTEGER, 1, 65536, "replicas; default 1"),
     ROW(tensor_parallel, DP_FIELD_INTEGER, 1, GRAPH_MAX_TENSOR_PARALLEL,
@@ -34,7 +36,8 @@ const dp_field plan_plan_fields[PLAN_PLAN_FIELD_COUNT] = {
      "default direct"},
     ROW(skips, DP_FIELD_NODE, 0, 0, "list of \"UNIT=POLICY\": skips made in that unit, apart from skip_policy"),
     ROW(k, DP_FIELD_INTEGER, 1, 1e9, "values a sample that a compressed skip keeps"),
-    ROW(recompute, DP_FIELD_NODE, 0, 0, "\"none\", \"all\", \"auto\" (what memory needs), or a list of unit names or indices"),
+    ROW(recompute, DP_FIELD_NODE, 0, 0,
+        "\"none\", \"all\", \"auto\" (what memory needs), or a list of unit names or indices"),
     ROW(devices, DP_FIELD_NODE, 0, 0, "device of each worker: by replica, tensor member, stage; default in order"),
     ROW(gradient_buckets, DP_FIELD_INTEGER, 1, 255, "parts of a gradient's all-reduce; default 4"),
     {"transport", DP_FIELD_CHOICE, offsetof(plan_keys, transport), false, 0, 0, plan_transport_names,
@@ -45,12 +48,18 @@ const dp_field plan_plan_fields[PLAN_PLAN_FIELD_COUNT] = {
 };
 #undef ROW
 
+const char *const plan_split_way_names[] = {"auto", "balanced", "even", NULL};
+
 static dp_status read_split(const dp_node *node, plan_scenario *scenario, dp_error *error) {
   if (node->kind == DP_NODE_STRING) {
     char shown[80];
-    scenario->even_split = strcmp(node->string, "even") == 0;
-    if (scenario->even_split || strcmp(node->string, "balanced") == 0) return DP_OK;
-    return dp_fail_at(error, node, "plan.split: found %s, allowed: \"balanced\", \"even\", or a list of cut points",
+    for (int w = 0; w < PLAN_SPLIT_WAYS; w++)
+      if (strcmp(node->string, plan_split_way_names[w]) == 0) {
+        scenario->split_way = (plan_split_way)w;
+        return DP_OK;
+      }
+    return dp_fail_at(error, node,
+                      "plan.split: found %s, allowed: \"auto\", \"balanced\", \"even\", or a list of cut points",
                       dp_node_show(node, shown));
   }
   DP_TRY(dp_schema_read_integers(node, "plan.split", 1, 65535, &scenario->arena, &scenario->split,
@@ -89,14 +98,16 @@ static dp_status read_recompute(const dp_node *node, plan_scenario *scenario, dp
 static dp_status read_skips(const dp_node *node, plan_scenario *scenario, bool *compress, dp_error *error) {
   char shown[80];
   if (node->kind != DP_NODE_ARRAY)
-    return dp_fail_at(error, node, "plan.skips: found %s, allowed: a list of \"UNIT=POLICY\"", dp_node_show(node, shown));
+    return dp_fail_at(error, node, "plan.skips: found %s, allowed: a list of \"UNIT=POLICY\"",
+                      dp_node_show(node, shown));
   const char **skips = DP_ARENA_NEW(&scenario->arena, const char *, node->count);
   if (!skips) return dp_fail_memory(error);
   for (size_t i = 0; i < node->count; i++) {
     const dp_node *item = node->items[i];
     const char *equals = item->kind == DP_NODE_STRING ? strrchr(item->string, '=') : NULL;
     int policy = 0;
-    while (equals && plan_skip_policy_names[policy] && strcmp(equals + 1, plan_skip_policy_names[policy]) != 0) policy++;
+    while (equals && plan_skip_policy_names[policy] && strcmp(equals + 1, plan_skip_policy_names[policy]) != 0)
+      policy++;
     if (!equals || equals == item->string || !plan_skip_policy_names[policy])
       return dp_fail_at(error, item,
                         "plan.skips: found %s, allowed: \"UNIT=POLICY\" with direct, relay, compress or local",
@@ -133,10 +144,9 @@ dp_status plan_scenario_read_plan(const dp_node *table, plan_scenario *scenario,
   bool compress = keys.skip_policy == PLAN_SKIP_COMPRESS;
   if (keys.skips) DP_TRY(read_skips(keys.skips, scenario, &compress, error));
   if (compress && !keys.k)
-    return dp_fail_at(
-        error, dp_node_get(table, keys.skip_policy == PLAN_SKIP_COMPRESS ? "skip_policy" : "skips"),
-        "plan.%s: found \"compress\" without k, needed: k, the values a sample that a skip keeps",
-        keys.skip_policy == PLAN_SKIP_COMPRESS ? "skip_policy" : "skips");
+    return dp_fail_at(error, dp_node_get(table, keys.skip_policy == PLAN_SKIP_COMPRESS ? "skip_policy" : "skips"),
+                      "plan.%s: found \"compress\" without k, needed: k, the values a sample that a skip keeps",
+                      keys.skip_policy == PLAN_SKIP_COMPRESS ? "skip_policy" : "skips");
   if (keys.k && !compress)
     return dp_fail_at(error, dp_node_get(table, "k"),
                       "plan.k: found with skip_policy = \"%s\", allowed: only with \"compress\"",
@@ -144,7 +154,8 @@ dp_status plan_scenario_read_plan(const dp_node *table, plan_scenario *scenario,
   return DP_OK;
 }
 
-dp_status plan_scenario_read_batch(const dp_node *table, const dp_node *task, plan_scenario *scenario, dp_error *error) {
+dp_status plan_scenario_read_batch(const dp_node *table, const dp_node *task, plan_scenario *scenario,
+                                   dp_error *error) {
   const dp_node *root = scenario->document.root;
   plan_keys keys = {.schedule = -1, .skip_policy = -1};
   DP_TRY(dp_schema_read(table, root, "plan", plan_plan_fields, PLAN_PLAN_FIELD_COUNT, &keys, error));
@@ -152,9 +163,10 @@ dp_status plan_scenario_read_batch(const dp_node *table, const dp_node *task, pl
     scenario->global_batch = keys.microbatches * (keys.microbatch_size ? keys.microbatch_size : 1) *
                              (keys.data_parallel ? keys.data_parallel : 1);
   if (!scenario->global_batch || scenario->global_batch > 1000000000)
-    return dp_fail_at(error, task ? task : root,
-                      "task: the key \"global_batch\" is missing, needed: samples a step, 1 to 1000000000, for plans to be "
-                      "compared by");
+    return dp_fail_at(
+        error, task ? task : root,
+        "task: the key \"global_batch\" is missing, needed: samples a step, 1 to 1000000000, for plans to be "
+        "compared by");
   DP_TRY(plan_scenario_read_plan(NULL, scenario, error));
   scenario->stages = 1;
   return DP_OK;

@@ -228,6 +228,15 @@ static void move(sim_prediction *from, sim_prediction *to) {
   memset(from, 0, sizeof *from);
 }
 
+/* Of what is prepared `out` keeps its own. */
+static void take_place(sim_prediction *out, sim_prediction *other) {
+  sim_prepared own = out->own;
+  memset(&out->own, 0, sizeof out->own);
+  sim_prediction_free(out);
+  move(other, out);
+  out->own = own;
+}
+
 /* Units are recomputed only where memory needs it, and only if that beats what fits without: another split, or fewer
  * microbatches in flight. */
 static dp_status predict_auto(sim_predictor *p) {
@@ -246,29 +255,51 @@ static dp_status predict_auto(sim_predictor *p) {
   sim_predictor q = {
       .scenario = p->scenario, .prepared = p->prepared, .roughly = p->roughly, .out = &other, .error = p->error};
   other.graph = out->graph;
+  other.split_way = out->split_way;
   dp_status status = plan_scenario_plan(p->scenario, &other.plan, p->error);
   if (status == DP_OK) status = begin(&q);
   if (status == DP_OK) status = sim_predict_compile_recomputing(&q);
   if (status == DP_OK && (other.fits || !out->fits)) status = finish(&q);
   dp_arena_free(&q.scratch);
   const bool better = other.fits && out->fits ? other.metrics.step_s < out->metrics.step_s : !out->fits;
-  if (status == DP_OK && better) {
-    sim_prepared own = out->own;
-    memset(&out->own, 0, sizeof out->own);
-    sim_prediction_free(out);
-    move(&other, out);
-    out->own = own;
-  }
+  if (status == DP_OK && better) take_place(out, &other);
   sim_prediction_free(&other);
   out->without_recomputation = shortage;
   return status;
 }
 
-static dp_status predict(sim_predictor *p) {
+static dp_status predict_one(sim_predictor *p) {
   if (p->scenario->recompute == PLAN_RECOMPUTE_AUTO) return predict_auto(p);
   DP_TRY(begin(p));
   DP_TRY(sim_predict_compile(p));
   return finish(p);
+}
+
+/* A folded placement whose split is open: balanced, or even where that is faster, and allowed (skips that must stay on a
+ * worker may not be). */
+static dp_status predict(sim_predictor *p) {
+  sim_prediction *out = p->out;
+  const plan_scenario *scenario = p->scenario;
+  const bool open = scenario->split_way == PLAN_SPLIT_AUTO && !scenario->split_count &&
+                    out->plan.schedule == PLAN_FOLDED && out->plan.ranks > 1;
+  out->split_way = scenario->split_way == PLAN_SPLIT_AUTO ? PLAN_SPLIT_BALANCED : scenario->split_way;
+  DP_TRY(predict_one(p));
+  if (!open) return DP_OK;
+
+  sim_prediction other;
+  memset(&other, 0, sizeof other);
+  dp_error error = DP_ERROR_INIT;
+  sim_predictor q = {
+      .scenario = scenario, .prepared = p->prepared, .roughly = p->roughly, .out = &other, .error = &error};
+  other.graph = out->graph;
+  other.split_way = PLAN_SPLIT_EVEN;
+  dp_status status = plan_scenario_plan(scenario, &other.plan, &error);
+  if (status == DP_OK) status = predict_one(&q);
+  dp_arena_free(&q.scratch);
+  const bool better = other.fits && (!out->fits || other.metrics.step_s < out->metrics.step_s);
+  if (status == DP_OK && better) take_place(out, &other);
+  sim_prediction_free(&other);
+  return status == DP_BAD_INPUT || status == DP_OK ? DP_OK : dp_fail(p->error, status, "%s", error.text);
 }
 
 /* prepared NULL: the prediction prepares for itself. */
@@ -284,11 +315,11 @@ static dp_status predict_with(const plan_scenario *scenario, const sim_efficienc
   if (status == DP_OK &&
       (prepared->microbatch_size != out->plan.microbatch_size || prepared->nccl_sms != out->plan.nccl_sms ||
        prepared->model.tensor_parallel != plan_tensor(&out->plan)))
-    status = dp_fail(error, DP_INTERNAL,
-                     "prepared for microbatches of %lld on %d workers beside NCCL's %lld SMs, not %d on %d beside %d",
-                     (long long)prepared->microbatch_size, prepared->model.tensor_parallel,
-                     (long long)prepared->nccl_sms, out->plan.microbatch_size, plan_tensor(&out->plan),
-                     out->plan.nccl_sms);
+    status =
+        dp_fail(error, DP_INTERNAL,
+                "prepared for microbatches of %lld on %d workers beside NCCL's %lld SMs, not %d on %d beside %d",
+                (long long)prepared->microbatch_size, prepared->model.tensor_parallel, (long long)prepared->nccl_sms,
+                out->plan.microbatch_size, plan_tensor(&out->plan), out->plan.nccl_sms);
   if (status == DP_OK) {
     out->graph = prepared->model;
     sim_predictor p = {.scenario = scenario, .prepared = prepared, .roughly = roughly, .out = out, .error = error};

@@ -34,6 +34,7 @@ typedef struct sim_prediction {
   sim_statistics statistics;
   int64_t *memory_limit_bytes; /* [worker] */
   bool fits;
+  plan_split_way split_way; /* "auto" settled */
   sim_shortage without_recomputation; /* recompute = "auto": why the balanced split needed something else;
                                        * all 0: it did not */
   int tightest_worker;                /* least room left, or most over */
@@ -46,7 +47,8 @@ typedef struct sim_prediction {
   sim_prepared own; /* empty when the caller prepared */
 } sim_prediction;
 
-/* The scenario must outlive the prediction. */
+/* The scenario must outlive the prediction. Of a folded placement whose split is open both ways are predicted, and the
+ * faster one is kept. */
 dp_status sim_predict(const plan_scenario *scenario, const sim_efficiency *efficiency, sim_prediction *prediction,
                       dp_error *error);
 /* The same for one of many plans of a job. `prepared`: of this scenario's job and the plan's microbatch size and tensor

@@ -11,7 +11,7 @@ static dp_status default_cuts(sim_predictor *p, int *cuts) {
   double *unit_cost = SIM_SCRATCH(p, double, n), *speed = SIM_SCRATCH(p, double, chunks);
   if (!unit_cost || !speed) return dp_fail_memory(p->error);
   for (int u = 0; u < n; u++) unit_cost[u] = sim_kind_unit_s(p, &p->kinds[0], u);
-  const bool by_rank = plan->schedule == PLAN_FOLDED && !p->scenario->even_split;
+  const bool by_rank = plan->schedule == PLAN_FOLDED && p->out->split_way != PLAN_SPLIT_EVEN;
   const int speeds = by_rank ? plan->ranks : chunks;
   for (int c = 0; c < speeds; c++) {
     const int rank = by_rank ? c : plan_schedule_chunk_rank(plan->schedule, plan->ranks, c);

@@ -115,7 +115,7 @@ plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candida
 int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error); /* 0: error set */
 
 /* The candidate that a plan is; what its own split and list of recomputed units say is not in it. */
-sim_candidate sim_candidate_of_plan(const plan_scenario *scenario, const plan_plan *plan);
+sim_candidate sim_candidate_of_plan(const plan_scenario *scenario, const sim_prediction *prediction);
 /* "worker 2 needs 43.1 of 40.0 GB, 31.2 of it activations" */
 const char *sim_shortage_show(const sim_shortage *shortage, char out[128]);
 /* 0: every skip is exact; else the more, the more of them are compressed. */

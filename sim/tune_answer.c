@@ -74,7 +74,8 @@ const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
   return out;
 }
 
-sim_candidate sim_candidate_of_plan(const plan_scenario *scenario, const plan_plan *plan) {
+sim_candidate sim_candidate_of_plan(const plan_scenario *scenario, const sim_prediction *prediction) {
+  const plan_plan *plan = &prediction->plan;
   return (sim_candidate){
       .stages = plan->ranks,
       .replicas = plan->replicas,
@@ -83,7 +84,7 @@ sim_candidate sim_candidate_of_plan(const plan_scenario *scenario, const plan_pl
       .microbatches = plan->microbatches,
       .microbatch_size = plan->microbatch_size,
       .schedule = plan->schedule,
-      .even_split = scenario->even_split && plan->schedule == PLAN_FOLDED,
+      .even_split = prediction->split_way == PLAN_SPLIT_EVEN && plan->schedule == PLAN_FOLDED,
       .skip_policy = plan->skip_policy,
       .k = plan->k,
       .recompute = scenario->recompute < PLAN_RECOMPUTE_CHOICES ? scenario->recompute : PLAN_RECOMPUTE_AUTO,

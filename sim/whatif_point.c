@@ -90,7 +90,7 @@ static dp_status predict(const plan_scenario *scenario, const sim_candidate *can
   }
   sim_prediction prediction;
   DP_TRY(sim_predict(&changed, job->request->efficiency, &prediction, error));
-  sim_trial trial = {.candidate = sim_candidate_of_plan(&changed, &prediction.plan)};
+  sim_trial trial = {.candidate = sim_candidate_of_plan(&changed, &prediction)};
   sim_trial_take(&trial, &prediction);
   const dp_status status = take(&trial, prediction.fits, job->arena, point, error);
   point->done = true;

@@ -141,7 +141,7 @@ static double least_step_s(const plan_scenario *scenario, sim_baseline_kind kind
           }
           for (int even = 0; even <= (kind == SIM_BASELINE_FOLDED); even++) { /* folded chooses its split */
             sim_prediction prediction;
-            plan.even_split = even == 1;
+            plan.split_way = even == 1 ? PLAN_SPLIT_EVEN : PLAN_SPLIT_BALANCED;
             if (sim_predict(&plan, efficiency, &prediction, NULL) != DP_OK) continue;
             if (prediction.fits) least = fmin(least, prediction.metrics.step_s);
             sim_prediction_free(&prediction);

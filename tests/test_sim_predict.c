@@ -111,10 +111,39 @@ START_TEST(the_same_input_gives_the_same_bits) {
 }
 END_TEST
 
+/* Balanced where bytes are felt, even where they are not; what is said stays as it is said. */
+START_TEST(an_open_folded_split_is_the_faster_one) {
+  static const char text[] = HEAD SDXL
+      "text_tokens = 77\n[task]\nkind = \"train\"\nglobal_batch = 16\n[cluster]\n[[cluster.fabric]]\nname = \"lan\"\n"
+      "[[cluster.link]]\nname = \"between\"\nkind = \"network\"\nbandwidth_gb_per_s = %g\nlatency_us = 5\n"
+      "source = \"this test\"\nverified = false\n[[cluster.node]]\ncount = 4\n[[cluster.node.pcie]]\nname = \"root\"\n"
+      "[[cluster.node.nic]]\nlink = \"between\"\nfabric = \"lan\"\npcie = \"root\"\n[[cluster.node.device]]\n"
+      "model = \"A100-PCIe-80GB\"\npcie = \"root\"\n[plan]\nstages = 4\nschedule = \"folded\"\nmicrobatch_size = 1\n";
+  static const double bandwidths[] = {0.2, 100};
+  for (int b = 0; b < 2; b++) {
+    char written[2048];
+    run open, balanced, even;
+    (void)snprintf(written, sizeof written, text, bandwidths[b]);
+    do_run(&open, written, NULL);
+    do_run(&balanced, written, SETS("plan.split=balanced"));
+    do_run(&even, written, SETS("plan.split=even"));
+    ck_assert_int_eq(balanced.prediction.split_way, PLAN_SPLIT_BALANCED);
+    ck_assert_int_eq(even.prediction.split_way, PLAN_SPLIT_EVEN);
+    ck_assert_double_ne(balanced.prediction.metrics.step_s, even.prediction.metrics.step_s);
+    ck_assert_int_eq(open.prediction.split_way, b == 0 ? PLAN_SPLIT_BALANCED : PLAN_SPLIT_EVEN);
+    ck_assert_double_eq(open.prediction.metrics.step_s,
+                        fmin(balanced.prediction.metrics.step_s, even.prediction.metrics.step_s));
+    end_run(&open);
+    end_run(&balanced);
+    end_run(&even);
+  }
+}
+END_TEST
+
 /* The README's figure: SDXL at 1024 x 1024, four stages. */
 START_TEST(folded_moves_a_fifth_of_relay) {
   run folded, relay, direct;
-  do_run(&folded, sdxl, SETS("plan.schedule=folded"));
+  do_run(&folded, sdxl, SETS("plan.schedule=folded", "plan.split=balanced"));
   do_run(&relay, sdxl, SETS("plan.skip_policy=relay"));
   do_run(&direct, sdxl, SETS("plan.skip_policy=direct"));
   ck_assert_msg(boundary_and_skip(&folded) <= 0.2 * (double)boundary_and_skip(&relay), "folded %lld, relay %lld",
@@ -374,7 +403,7 @@ START_TEST(a_split_is_only_changed_to_fit) {
       HEAD SDXL "text_tokens = 77\n"
       "[task]\nkind = \"train\"\n"
       CARDS("A100-SXM4-80GB", "4") "memory_limit_gb = %g\n"
-      "[plan]\nstages = 4\nmicrobatches = 8\nmicrobatch_size = 1\n";
+      "[plan]\nstages = 4\nmicrobatches = 8\nmicrobatch_size = 1\nsplit = \"balanced\"\n";
   static const char *const schedules[] = {"plan.schedule=gpipe",  "plan.schedule=1f1b",  "plan.schedule=interleaved",
                                           "plan.schedule=folded", "plan.schedule=zb-h1", "plan.schedule=zb-v"};
   for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
@@ -403,6 +432,7 @@ int main(void) {
   const TTest *const tests[] = {closed_forms_from_a_file,
                                 zero_bubble_thirds_the_bubble,
                                 the_same_input_gives_the_same_bits,
+                                an_open_folded_split_is_the_faster_one,
                                 folded_moves_a_fifth_of_relay,
                                 compression_moves_less_and_costs_compute,
                                 boundary_tensors_are_not_projected,
