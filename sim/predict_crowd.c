@@ -8,7 +8,7 @@
  *   f, b    mean over the time of the others that do, as a share of workers - 1: of the profile, or parts of the GPU;
  *           of more than these together as much less
  *   of optimizers on parts of a GPU, which all wait for its memory: alone (1 + mean over the time of
- *           max(0, computing workers * optimizer_busy_factor / parts - 1))
+ *           max(0, computing workers * sim_cost_optimizer_crowd / parts - 1)), without a profile, too
  *   stretch mean over the time of max(1, computing workers * threads / cores)
  */
 #include <math.h>
