@@ -141,6 +141,14 @@ typedef struct graph {
 
 void graph_free(graph *graph);
 
+/* The products of a linear layer's adapter of rank r, y += (x A) B, as kernels of their own: x A, then its product with B
+ * added to y; dy B', then its product with A' added to dx; dA = x' (dy B') and dB = (x A)' dy, and dy B' once more where
+ * the input gradient did not make it. An op's own work has them in it. `rows` of x and y, in values of so many bytes. */
+typedef struct graph_adapter {
+  graph_work forward[2], backward_input[2], backward_weight[3];
+} graph_adapter;
+graph_adapter graph_adapter_of(const graph_op *op, int64_t rows, int64_t element_bytes);
+
 /* Bytes that backward of the units [first, first + count) keeps per microbatch: every tensor once, however many ops
  * save it. Units whose recompute flag is set keep only what they read from earlier units. recompute may be NULL, else
  * one byte per unit of the graph. Tensors made outside the range are counted too (they live on this worker). When

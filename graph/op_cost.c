@@ -66,50 +66,57 @@ void graph_cost_conv(graph_cost *cost) {
                 a->out_channels);
 }
 
-/* The adapter of a linear layer, rank r: y += (x A) B. dB = (x A)' dy, dA = x' (dy B'), dx += (dy B') A'. */
+graph_adapter graph_adapter_of(const graph_op *op, int64_t rows, int64_t element_bytes) {
+  const int64_t in = op->attributes.in_channels, out = op->attributes.out_channels;
+  const int64_t rank = op->adapter_parameters / graph_add(in, out);
+  const int64_t hidden = graph_mul3(rows, rank, element_bytes);
+  const int64_t x = graph_mul3(rows, in, element_bytes), y = graph_mul3(rows, out, element_bytes);
+  const int64_t a = graph_mul3(in, rank, element_bytes), b = graph_mul3(out, rank, element_bytes);
+  const graph_work down = matrix_work(GRAPH_CLASS_GEMM, rows, rank, in, 0, graph_add(x, a), hidden);
+  const graph_work back = matrix_work(GRAPH_CLASS_GEMM, rows, rank, out, 0, graph_add(y, b), hidden);
+  return (graph_adapter){
+      .forward = {down, matrix_work(GRAPH_CLASS_GEMM, rows, out, rank, 0, graph_add(graph_add(hidden, b), y), y)},
+      .backward_input = {back, matrix_work(GRAPH_CLASS_GEMM, rows, in, rank, 0, graph_add(graph_add(hidden, a), x), x)},
+      .backward_weight = {matrix_work(GRAPH_CLASS_GEMM, in, rank, rows, 0, graph_add(x, hidden), a),
+                          matrix_work(GRAPH_CLASS_GEMM, out, rank, rows, 0, graph_add(y, hidden), b), back}};
+}
+
+static void add_product(graph_work *to, const graph_work *product) {
+  to->flops = graph_add(to->flops, product->flops);
+  to->matrix_flops = graph_add(to->matrix_flops, product->matrix_flops);
+  to->bytes_read = graph_add(to->bytes_read, product->bytes_read);
+  to->bytes_written = graph_add(to->bytes_written, product->bytes_written);
+  to->kernels += product->kernels;
+}
+
 static void add_adapter(graph_cost *cost) {
   const graph_attributes *a = &cost->op->attributes;
   const int64_t rows = cost->out / a->out_channels;
-  const int64_t rank = cost->op->adapter_parameters / graph_add(a->in_channels, a->out_channels);
-  const int64_t down = graph_mul(2, graph_mul3(rows, a->in_channels, rank));
-  const int64_t up = graph_mul(2, graph_mul3(rows, rank, a->out_channels));
-  const int64_t both = graph_add(down, up);
-  const int64_t hidden_bytes = graph_mul3(rows, rank, cost->element_bytes);
-  const int64_t adapter_bytes = graph_mul(cost->op->adapter_parameters, cost->element_bytes);
+  const graph_adapter adapter = graph_adapter_of(cost->op, rows, cost->element_bytes);
   graph_work *const forward = &cost->forward, *const input = &cost->backward_input;
+  graph_work *const weight = &cost->backward_weight;
 
-  /* down and up projection; the sum is in the epilogue of the second, which reads and writes y again */
-  forward->flops = graph_add(forward->flops, graph_add(both, cost->out));
-  forward->matrix_flops = graph_add(forward->matrix_flops, both);
-  forward->bytes_read = graph_add(graph_add(forward->bytes_read, cost->inputs[0]->bytes),
-                                  graph_add(adapter_bytes, graph_add(hidden_bytes, cost->output->bytes)));
-  forward->bytes_written = graph_add(forward->bytes_written, graph_add(hidden_bytes, cost->output->bytes));
-  forward->kernels += 2;
-  if (cost->input_gradient) { /* dy B', then its product with A' added to dx */
-    input->flops = graph_add(input->flops, graph_add(both, cost->in));
-    input->matrix_flops = graph_add(input->matrix_flops, both);
-    input->bytes_read = graph_add(graph_add(input->bytes_read, cost->output->bytes),
-                                  graph_add(adapter_bytes, graph_add(hidden_bytes, cost->inputs[0]->bytes)));
-    input->bytes_written = graph_add(input->bytes_written, graph_add(hidden_bytes, cost->inputs[0]->bytes));
-    input->kernels += 2;
+  /* the sums are in the epilogues of the second products */
+  for (int i = 0; i < 2; i++) add_product(forward, &adapter.forward[i]);
+  forward->flops = graph_add(forward->flops, cost->out);
+  if (cost->input_gradient) {
+    for (int i = 0; i < 2; i++) add_product(input, &adapter.backward_input[i]);
+    input->flops = graph_add(input->flops, cost->in);
   }
-  /* dA and dB; dy B' once more only when the input gradient did not make it */
-  const int64_t extra = cost->input_gradient ? 0 : up;
-  const int64_t matrix = graph_add(both, extra);
-  cost->backward_weight = (graph_work){
-      .op_class = GRAPH_CLASS_GEMM,
-      .flops = matrix,
-      .matrix_flops = matrix,
-      .bytes_read = graph_add(graph_add(cost->inputs[0]->bytes, cost->output->bytes), graph_mul(2, hidden_bytes)),
-      .bytes_written = adapter_bytes,
-      .batch = 1,
-      .m = a->in_channels > a->out_channels ? a->in_channels : a->out_channels,
-      .n = rank,
-      .k = rows,
-      .kernels = cost->input_gradient ? 2 : 3,
-  };
+  *weight = (graph_work){.op_class = GRAPH_CLASS_GEMM,
+                         .batch = 1,
+                         .m = a->in_channels > a->out_channels ? a->in_channels : a->out_channels,
+                         .n = adapter.forward[0].n,
+                         .k = rows};
+  for (int i = 0; i < 2; i++) add_product(weight, &adapter.backward_weight[i]);
+  if (!cost->input_gradient) {
+    /* of one fused kernel: dy is read once */
+    graph_work again = adapter.backward_weight[2];
+    again.bytes_read = again.bytes_written = 0;
+    add_product(weight, &again);
+  }
   cost->saves[0] = true;
-  cost->saved_extra_bytes = cost->statistic_bytes = hidden_bytes;
+  cost->saved_extra_bytes = cost->statistic_bytes = adapter.forward[0].bytes_written;
 }
 
 void graph_cost_linear(graph_cost *cost) {

@@ -8,30 +8,17 @@
 #include "sim/efficiency.h"
 
 /* The measured factor of a part of a card beyond its share of SMs; log-linear in the share. */
-static double partition_factor(const sim_cost_context *context, double share, int op_class) {
-  const sim_efficiency *efficiency = context->efficiency;
-  const double *x = efficiency->partition_share, *y = efficiency->partition_factor[op_class];
-  const int n = efficiency->partition_points;
+static double partition_factor(const sim_cost_context *context, int op_class, int backward) {
+  const sim_partition *own = &context->implementation->partition;
+  const sim_partition *partition = own->points ? own : &context->efficiency->partition;
+  const double share = context->device->compute_share;
+  const double *x = partition->share, *y = partition->factor[backward][op_class];
+  const int n = partition->points;
   if (share <= x[0]) return y[0];
   if (share >= x[n - 1]) return y[n - 1];
   int i = 1;
   while (x[i] < share) i++;
   return y[i - 1] + log(share / x[i - 1]) / log(x[i] / x[i - 1]) * (y[i] - y[i - 1]);
-}
-
-/* The same of the implementation itself, of which `factor` is one. */
-static double own_factor(const sim_cost_context *context, double factor) {
-  const double share = context->device->compute_share;
-  return share < 1 ? 1 + fmin(1, log(share) / log(context->implementation->part.share)) * (factor - 1) : 1;
-}
-
-/* Of products. */
-static double part_factor(const sim_cost_context *context, int op_class, int backward) {
-  const sim_part_speed *part = &context->implementation->part;
-  if (part->share <= 0) return partition_factor(context, context->device->compute_share, op_class);
-  return own_factor(context, op_class == GRAPH_CLASS_GEMM          ? part->gemm
-                             : op_class == GRAPH_CLASS_CONVOLUTION ? part->convolution
-                                                                   : part->attention[backward]);
 }
 
 /* What this architecture reaches against the curves' card. */
@@ -74,9 +61,8 @@ static double curve_time_s(const sim_cost_context *context, int op_class, int ba
 
 static double traffic_s(const sim_cost_context *context, double bytes, int backward) {
   const plan_device *device = context->device;
-  const sim_part_speed *part = &context->implementation->part;
-  const double more = part->share > 0 ? own_factor(context, part->memory) : 1;
-  const double bandwidth = device->model->memory_bandwidth_bytes_per_s * fmin(1, device->compute_share * more);
+  const double share = fmin(1, device->compute_share * partition_factor(context, GRAPH_CLASS_MEMORY, backward));
+  const double bandwidth = device->model->memory_bandwidth_bytes_per_s * share;
   return sim_curve_time_s(curve_of(context, GRAPH_CLASS_MEMORY, backward, 0, 0), bytes / bandwidth);
 }
 
@@ -111,7 +97,7 @@ static double work_s(const sim_cost_context *context, const graph_work *work, si
   const double peak = model->peak_flops_per_s[context->precision] * share;
   const double compute_s = curve_time_s(context, work->op_class, backward, head_dim, flops / peak) /
                            architecture_factor(context, work->op_class, backward) /
-                           part_factor(context, work->op_class, backward);
+                           partition_factor(context, work->op_class, backward);
   return compute_s > memory_s ? compute_s : memory_s;
 }
 
@@ -121,38 +107,15 @@ static const graph_work *work_of(const graph_op *op, sim_direction direction) {
                                            : &op->backward_weight;
 }
 
-/* One of an adapter's products: of `rows` of `wide` values and as many of its rank; `bytes` as in graph/op_cost.c. */
-static graph_work thin_product(int64_t rows, int64_t rank, int64_t wide, int64_t read, int64_t written) {
-  const int64_t flops = 2 * rows * rank * wide;
-  return (graph_work){.op_class = GRAPH_CLASS_GEMM,
-                      .flops = flops,
-                      .matrix_flops = flops,
-                      .bytes_read = read,
-                      .bytes_written = written,
-                      .kernels = 1};
-}
-
-/* What the graph counts in one with the layer's own product, and an executor that fuses nothing does by two, each as
- * long as a product takes that is so thin. *rest: `work` without them. */
+/* An adapter's products, which the graph counts in one with the layer's own, and an executor that fuses nothing does by
+ * themselves, each as long as a product takes that is so thin. *rest: the op's work, then without them. */
 static double adapter_s(const sim_cost_context *context, const graph_op *op, sim_direction direction, bool first,
                         graph_work *rest) {
-  const int64_t width = graph_dtype_bytes(context->precision), in = op->attributes.in_channels;
-  const int64_t out = op->attributes.out_channels, rank = op->adapter_parameters / (in + out), rows = op->forward.m;
-  const int64_t hidden = rows * rank * width, x = rows * in * width, y = rows * out * width;
-  const int64_t a = in * rank * width, b = out * rank * width;
-  graph_work products[3];
-  int count = 0;
-  if (direction == SIM_FORWARD) {
-    products[count++] = thin_product(rows, rank, in, x + a, hidden);
-    products[count++] = thin_product(rows, rank, out, hidden + b + y, y);
-  } else if (direction == SIM_BACKWARD_INPUT) {
-    products[count++] = thin_product(rows, rank, out, y + b, hidden);
-    products[count++] = thin_product(rows, rank, in, hidden + a + x, x);
-  } else {
-    if (rest->kernels == 3) products[count++] = thin_product(rows, rank, out, y + b, hidden);
-    products[count++] = thin_product(rows, rank, in, x + hidden, a);
-    products[count++] = thin_product(rows, rank, out, y + hidden, b);
-  }
+  const graph_adapter adapter = graph_adapter_of(op, op->forward.m, graph_dtype_bytes(context->precision));
+  const graph_work *products = direction == SIM_FORWARD          ? adapter.forward
+                               : direction == SIM_BACKWARD_INPUT ? adapter.backward_input
+                                                                 : adapter.backward_weight;
+  const int count = direction == SIM_BACKWARD_WEIGHT ? rest->kernels : 2;
   double seconds = 0;
   for (int i = 0; i < count; i++) {
     seconds += work_s(context, &products[i], direction, first);
@@ -163,19 +126,22 @@ static double adapter_s(const sim_cost_context *context, const graph_op *op, sim
   return seconds;
 }
 
+static bool reads_from(const graph_op *reader, const graph_op *op) {
+  for (int i = 0; i < reader->input_count; i++)
+    for (int k = 0; k < op->output_count; k++)
+      if (reader->inputs[i] == op->outputs[k]) return true;
+  return false;
+}
+
 /* Whether somebody's backward rests on what an op makes, by itself or through what is made of it: where nothing is fused
  * that is made again in place of being kept, which shares of backward kernels count. */
 static bool is_made_again(const graph *model, const graph_op *op) {
   const graph_unit *unit = &model->units.items[op->unit];
+  const graph_op *const end = &model->ops.items[unit->first_op] + unit->op_count;
   for (int i = 0; i < op->output_count; i++)
     if (model->tensors.items[op->outputs[i]].saver_unit_count > 0) return true;
-  for (int o = unit->first_op; o < unit->first_op + unit->op_count; o++) {
-    const graph_op *reader = &model->ops.items[o];
-    if (reader <= op || !plan_places_is_cheap(reader)) continue;
-    for (int i = 0; i < reader->input_count; i++)
-      for (int k = 0; k < op->output_count; k++)
-        if (reader->inputs[i] == op->outputs[k] && is_made_again(model, reader)) return true;
-  }
+  for (const graph_op *reader = op + 1; reader < end; reader++)
+    if (plan_places_is_cheap(reader) && reads_from(reader, op) && is_made_again(model, reader)) return true;
   return false;
 }
 

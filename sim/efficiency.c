@@ -142,6 +142,49 @@ static dp_status read_architecture(const dp_node *table, sim_efficiency *efficie
   return DP_OK;
 }
 
+typedef struct partition_row {
+  const dp_node *share, *gemm, *convolution, *attention, *attention_backward, *memory;
+  const char *source;
+  double bandwidth;
+} partition_row;
+
+static const dp_field partition_fields[] = {
+    {"share", DP_FIELD_NODE, offsetof(partition_row, share), true, 0, 0, NULL, "of the SMs, ascending"},
+    {"gemm", DP_FIELD_NODE, offsetof(partition_row, gemm), true, 0, 0, NULL, "factor beyond the share"},
+    {"convolution", DP_FIELD_NODE, offsetof(partition_row, convolution), true, 0, 0, NULL, "factor beyond the share"},
+    {"attention", DP_FIELD_NODE, offsetof(partition_row, attention), true, 0, 0, NULL, "factor beyond the share"},
+    {"attention_backward", DP_FIELD_NODE, offsetof(partition_row, attention_backward), false, 0, 0, NULL,
+     "default attention"},
+    {"memory", DP_FIELD_NODE, offsetof(partition_row, memory), false, 0, 0, NULL,
+     "of the bandwidth, at most all of it; default 1"},
+    {"source", DP_FIELD_STRING, offsetof(partition_row, source), true, 0, 0, NULL, "who says so"},
+    /* the file's alone */
+    {"bandwidth", DP_FIELD_REAL, offsetof(partition_row, bandwidth), true, 1, 100, NULL,
+     "of the memory, that an optimizer's part has while no other computes, in times its share of SMs; at most all"},
+};
+
+/* most: of factors. bandwidth: NULL where the table has none. */
+static dp_status read_partition(const dp_node *table, const char *name, double most, sim_partition *partition,
+                                double *bandwidth, dp_error *error) {
+  partition_row row = {0};
+  DP_TRY(dp_schema_read(table, NULL, name, partition_fields, DP_COUNT_OF(partition_fields) - (bandwidth ? 0 : 1), &row,
+                        error));
+  if (bandwidth) *bandwidth = row.bandwidth;
+  int *count = &partition->points;
+  DP_TRY(read_numbers(row.share, table, "share", 1e-4, 1, 1, count, partition->share, error));
+  DP_TRY(check_ascending(row.share, partition->share, *count, error));
+  const dp_node *const lists[] = {row.gemm, row.convolution, row.attention, row.memory};
+  double(*factors)[GRAPH_CLASS_COUNT][SIM_MAX_POINTS] = partition->factor;
+  for (int i = 0; i < *count; i++) factors[0][GRAPH_CLASS_MEMORY][i] = 1;
+  for (int c = 0; c < GRAPH_CLASS_COUNT; c++)
+    if (lists[c])
+      DP_TRY(read_numbers(lists[c], table, graph_op_class_names[c], 0.01, most, 1, count, factors[0][c], error));
+  memcpy(factors[1], factors[0], sizeof factors[1]);
+  if (!row.attention_backward) return DP_OK;
+  return read_numbers(row.attention_backward, table, "attention_backward", 0.01, most, 1, count,
+                      factors[1][GRAPH_CLASS_ATTENTION], error);
+}
+
 typedef struct implementation_row {
   const char *name, *source;
   int attention;
@@ -150,7 +193,7 @@ typedef struct implementation_row {
   double issue_us_per_kernel, issue_us_per_backward_kernel, issue_us_per_instruction, instruction_us,
       optimizer_efficiency, gradient_share, error_band;
   double context_gb, process_gb, communicator_gb, workspace_gb;
-  const dp_node *kernel_share, *backward_kernel_share, *part;
+  const dp_node *kernel_share, *backward_kernel_share, *partition;
 } implementation_row;
 
 static const dp_field implementation_fields[] = {
@@ -191,19 +234,8 @@ static const dp_field implementation_fields[] = {
     {"kernel_share", DP_FIELD_NODE, offsetof(implementation_row, kernel_share), false, 0, 0, NULL, "by op kind"},
     {"backward_kernel_share", DP_FIELD_NODE, offsetof(implementation_row, backward_kernel_share), false, 0, 0, NULL,
      "by op kind; default kernel_share"},
-    {"part", DP_FIELD_NODE, offsetof(implementation_row, part), false, 0, 0, NULL,
-     "on parts of a card, where algorithms are chosen on the very part; default: those of [partition]"},
-};
-
-static const dp_field part_fields[] = {
-    {"share", DP_FIELD_REAL, offsetof(sim_part_speed, share), true, 1e-4, 0.99, NULL,
-     "of the SMs, to which they belong"},
-    {"gemm", DP_FIELD_REAL, offsetof(sim_part_speed, gemm), true, 0.01, 100, NULL, "factor beyond the share"},
-    {"convolution", DP_FIELD_REAL, offsetof(sim_part_speed, convolution), true, 0.01, 100, NULL, "the same"},
-    {"attention", DP_FIELD_REAL, offsetof(sim_part_speed, attention[0]), true, 0.01, 100, NULL, "the same, forward"},
-    {"attention_backward", DP_FIELD_REAL, offsetof(sim_part_speed, attention[1]), true, 0.01, 100, NULL, "the same"},
-    {"memory", DP_FIELD_REAL, offsetof(sim_part_speed, memory), true, 0.01, 100, NULL,
-     "of the memory's bandwidth, in times the share of SMs; at most all of it"},
+    {"partition", DP_FIELD_NODE, offsetof(implementation_row, partition), false, 0, 0, NULL,
+     "as [partition], where algorithms are chosen on the very part of a card; default: that"},
 };
 
 /* Into shares[GRAPH_OP_KIND_COUNT]. */
@@ -247,9 +279,8 @@ static dp_status read_implementation(const dp_node *table, sim_efficiency *effic
       .process_bytes = row.process_gb * 1e9,
       .communicator_bytes = row.communicator_gb * 1e9,
       .workspace_bytes = row.workspace_gb * 1e9};
-  if (row.part)
-    DP_TRY(dp_schema_read(row.part, NULL, "[implementation.part]", part_fields, DP_COUNT_OF(part_fields),
-                          &implementation.part, error));
+  if (row.partition)
+    DP_TRY(read_partition(row.partition, "[implementation.partition]", 100, &implementation.partition, NULL, error));
   double(*shares)[GRAPH_OP_KIND_COUNT] = implementation.kernel_share;
   for (int kind = 0; kind < GRAPH_OP_KIND_COUNT; kind++) shares[0][kind] = 1;
   DP_TRY(read_kernel_shares(row.kernel_share, shares[0], error));
@@ -271,37 +302,6 @@ static const dp_field reference_fields[] = {
      "its best matrix product"},
     {"source", DP_FIELD_STRING, offsetof(reference_row, source), true, 0, 0, NULL, "who says so"},
 };
-
-typedef struct partition_row {
-  const dp_node *share, *gemm, *convolution, *attention;
-  double bandwidth;
-  const char *source;
-} partition_row;
-
-static const dp_field partition_fields[] = {
-    {"share", DP_FIELD_NODE, offsetof(partition_row, share), true, 0, 0, NULL, "of the SMs, ascending"},
-    {"gemm", DP_FIELD_NODE, offsetof(partition_row, gemm), true, 0, 0, NULL, "factor beyond the share"},
-    {"convolution", DP_FIELD_NODE, offsetof(partition_row, convolution), true, 0, 0, NULL, "factor beyond the share"},
-    {"attention", DP_FIELD_NODE, offsetof(partition_row, attention), true, 0, 0, NULL, "factor beyond the share"},
-    {"bandwidth", DP_FIELD_REAL, offsetof(partition_row, bandwidth), true, 1, 100, NULL,
-     "of the memory, that an optimizer's part has while no other computes, in times its share of SMs; at most all"},
-    {"source", DP_FIELD_STRING, offsetof(partition_row, source), true, 0, 0, NULL, "who says so"},
-};
-
-static dp_status read_partition(const dp_node *table, sim_efficiency *efficiency, dp_error *error) {
-  partition_row row = {0};
-  DP_TRY(dp_schema_read(table, NULL, "[partition]", partition_fields, DP_COUNT_OF(partition_fields), &row, error));
-  efficiency->partition_bandwidth = row.bandwidth;
-  int *count = &efficiency->partition_points;
-  DP_TRY(read_numbers(row.share, table, "share", 1e-4, 1, 1, count, efficiency->partition_share, error));
-  DP_TRY(check_ascending(row.share, efficiency->partition_share, *count, error));
-  const dp_node *const lists[] = {row.gemm, row.convolution, row.attention};
-  for (int c = 0; c < 3; c++)
-    DP_TRY(read_numbers(lists[c], table, graph_op_class_names[c], 0.01, 1, 1, count, efficiency->partition_factor[c],
-                        error));
-  for (int i = 0; i < *count; i++) efficiency->partition_factor[GRAPH_CLASS_MEMORY][i] = 1;
-  return DP_OK;
-}
 
 typedef struct band_row {
   double reference, other, recalled, unmeasured, measured;
@@ -385,7 +385,8 @@ static dp_status read_file(const char *folder, sim_efficiency *efficiency, dp_er
   DP_TRY(read_rows(file.curve, read_curve, efficiency, error));
   DP_TRY(read_rows(file.architecture, read_architecture, efficiency, error));
   DP_TRY(read_rows(file.implementation, read_implementation, efficiency, error));
-  DP_TRY(read_partition(file.partition, efficiency, error));
+  DP_TRY(read_partition(file.partition, "[partition]", 1, &efficiency->partition, &efficiency->partition_bandwidth,
+                        error));
   band_row band = {0};
   DP_TRY(dp_schema_read(file.error_band, root, "[error_band]", band_fields, DP_COUNT_OF(band_fields), &band, error));
   efficiency->band_reference = band.reference;

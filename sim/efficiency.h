@@ -25,12 +25,12 @@ typedef struct sim_architecture {
   double attention[2][2]; /* [backend][backward] */
 } sim_architecture;
 
-/* How fast a part of a card with `share` of its SMs is beside the others, in times that share. Larger parts lie between
- * it and the whole, log-linear in their share; smaller ones are as it is. */
-typedef struct sim_part_speed {
-  double share; /* 0: the file's [partition] */
-  double gemm, convolution, attention[2], memory;
-} sim_part_speed;
+/* What parts of a card do beyond their share of its SMs, log-linear in that share: of products a factor of their speed, of
+ * memory one of their bandwidth, which is at most the card's. */
+typedef struct sim_partition {
+  int points; /* 0: nothing is said */
+  double share[SIM_MAX_POINTS], factor[2][GRAPH_CLASS_COUNT][SIM_MAX_POINTS]; /* forward, backward */
+} sim_partition;
 
 struct sim_implementation {
   const char *name;
@@ -48,7 +48,7 @@ struct sim_implementation {
   double process_bytes; /* in equal parts of the workers of a machine, on GPUs of the parts of a card */
   double error_band;     /* of whole steps on the curves' architecture; 0: the file's */
   double kernel_share[2][GRAPH_OP_KIND_COUNT]; /* forward, backward */
-  sim_part_speed part;
+  sim_partition partition; /* where algorithms are chosen on the very part; else the file's */
   double gradient_share; /* how many times its curve's time adding to weights' gradients takes; 0: they are written once */
   plan_library_workspace library_workspace; /* instead of workspace_bytes; NULL: not known */
 };
@@ -61,8 +61,7 @@ struct sim_efficiency {
   DP_ARRAY(sim_architecture) architectures;
   DP_ARRAY(sim_implementation) implementations;
   double partition_bandwidth; /* times its share of SMs: of the memory's, while no other part computes */
-  int partition_points;
-  double partition_share[SIM_MAX_POINTS], partition_factor[GRAPH_CLASS_COUNT][SIM_MAX_POINTS];
+  sim_partition partition;
   double band_reference, band_other, band_recalled, band_unmeasured, band_measured;
 };
 

@@ -114,27 +114,28 @@ START_TEST(parts_may_have_factors_of_their_own) {
                     part = device_of("H200-SXM-141GB", 0.2424), small = device_of("H200-SXM-141GB", 0.1212);
   const sim_cost_context on_whole = context_of(&whole, "cuda"), on_half = context_of(&half, "cuda"),
                          on_part = context_of(&part, "cuda"), on_small = context_of(&small, "cuda");
-  const sim_part_speed *speed = &on_whole.implementation->part;
-  ck_assert_double_gt(speed->share, 0);
-  ck_assert_double_eq(context_of(&whole, "fused").implementation->part.share, 0);
+  const sim_partition *own = &on_whole.implementation->partition;
+  ck_assert_int_eq(own->points, 2);
+  ck_assert_int_eq(context_of(&whole, "fused").implementation->partition.points, 0);
+  const double factor_gemm = own->factor[0][GRAPH_CLASS_GEMM][0], factor_memory = own->factor[0][GRAPH_CLASS_MEMORY][0];
   graph_op op = gemm(65536, 8192, 8192); /* as efficient as any on all of them */
   const double whole_s = sim_cost_op(&on_whole, &op, SIM_FORWARD);
-  ck_assert_double_eq_tol(sim_cost_op(&on_part, &op, SIM_FORWARD) / whole_s, 1 / (0.2424 * speed->gemm), 0.01);
-  ck_assert_double_eq_tol(sim_cost_op(&on_small, &op, SIM_FORWARD) / whole_s, 1 / (0.1212 * speed->gemm), 0.01);
-  const double between = 1 + log(0.5) / log(speed->share) * (speed->gemm - 1);
+  ck_assert_double_eq_tol(sim_cost_op(&on_part, &op, SIM_FORWARD) / whole_s, 1 / (0.2424 * factor_gemm), 0.01);
+  ck_assert_double_eq_tol(sim_cost_op(&on_small, &op, SIM_FORWARD) / whole_s, 1 / (0.1212 * factor_gemm), 0.01);
+  const double between = 1 + log(0.5) / log(own->share[0]) * (factor_gemm - 1);
   ck_assert_double_eq_tol(sim_cost_op(&on_half, &op, SIM_FORWARD) / whole_s, 1 / (0.5 * between), 0.01);
   op.forward.op_class = GRAPH_CLASS_MEMORY;
   op.forward.matrix_flops = 0;
   op.forward.bytes_read = INT64_C(1) << 36;
   ck_assert_double_eq_tol(sim_cost_op(&on_part, &op, SIM_FORWARD) / sim_cost_op(&on_whole, &op, SIM_FORWARD),
-                          1 / (0.2424 * speed->memory), 0.01);
+                          1 / (0.2424 * factor_memory), 0.01);
   op.forward.op_class = op.backward_input.op_class = GRAPH_CLASS_ATTENTION;
   op.forward.matrix_flops = INT64_C(1) << 46;
   op.forward.k = 64;
   op.backward_input = op.forward;
   ck_assert_double_eq_tol(sim_cost_op(&on_part, &op, SIM_BACKWARD_INPUT) / sim_cost_op(&on_part, &op, SIM_FORWARD),
                           sim_cost_op(&on_whole, &op, SIM_BACKWARD_INPUT) / sim_cost_op(&on_whole, &op, SIM_FORWARD) *
-                              speed->attention[0] / speed->attention[1],
+                              own->factor[0][GRAPH_CLASS_ATTENTION][0] / own->factor[1][GRAPH_CLASS_ATTENTION][0],
                           0.02);
 }
 END_TEST
