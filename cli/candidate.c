@@ -8,8 +8,8 @@ void cli_candidate_settings(const sim_candidate *c, const char *between, dp_str 
               c->microbatches, c->microbatch_size, between);
   dp_str_addf(out, "--set plan.recompute=%s --set plan.skip_policy=%s", plan_recompute_names[c->recompute],
               plan_skip_policy_names[c->skip_policy]);
-  if (c->schedule == PLAN_FOLDED && c->stages > 1)
-    dp_str_addf(out, " --set plan.split=%s", c->even_split ? "even" : "balanced");
+  const plan_split_way split = sim_candidate_split(c);
+  if (split != PLAN_SPLIT_AUTO) dp_str_addf(out, " --set plan.split=%s", plan_split_way_names[split]);
   if (c->own_transport)
     dp_str_addf(out, "%s--set plan.transport=%s --set plan.nccl_sms=%d", between, plan_transport_names[c->transport],
                 c->nccl_sms);

@@ -39,15 +39,18 @@ static bool put_transport(json_t *plan, const sim_candidate *c) {
                                cli_json_put(plan, "nccl_sms", json_integer(c->nccl_sms)));
 }
 
+static bool put_split(json_t *plan, const sim_candidate *c) {
+  const plan_split_way split = sim_candidate_split(c);
+  return split == PLAN_SPLIT_AUTO || cli_json_put(plan, "split", json_string(plan_split_way_names[split]));
+}
+
 json_t *cli_json_candidate(const sim_candidate *c) {
   json_t *plan = json_object();
   const bool done = plan && cli_json_put(plan, "stages", json_integer(c->stages)) &&
                     cli_json_put(plan, "data_parallel", json_integer(c->replicas)) &&
                     cli_json_put(plan, "tensor_parallel", json_integer(sim_candidate_tensor(c))) &&
                     cli_json_put(plan, "schedule", json_string(plan_schedule_names[c->schedule])) &&
-                    cli_json_put(plan, "chunks", json_integer(c->chunks)) &&
-                    (c->schedule != PLAN_FOLDED || c->stages == 1 ||
-                     cli_json_put(plan, "split", json_string(c->even_split ? "even" : "balanced"))) &&
+                    cli_json_put(plan, "chunks", json_integer(c->chunks)) && put_split(plan, c) &&
                     cli_json_put(plan, "microbatches", json_integer(c->microbatches)) &&
                     cli_json_put(plan, "microbatch_size", json_integer(c->microbatch_size)) &&
                     cli_json_put(plan, "recompute", json_string(plan_recompute_names[c->recompute])) &&

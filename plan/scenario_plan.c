@@ -22,8 +22,7 @@ const dp_field plan_plan_fields[PLAN_PLAN_FIELD_COUNT] = {
     ROW(split, DP_FIELD_NODE, 0, 0,
         "cut points, ascending unit indices, stages * chunks - 1 of them; or \"balanced\" (equal times of the workers; "
         "folded, fewest bytes among these), \"even\" (equal times of the chunks), or \"auto\" (default: balanced; "
-        "folded, "
-        "the faster of both)"),
+        "folded, the faster of both)"),
     ROW(chunks, DP_FIELD_INTEGER, 1, 65535, "chunks a worker; default 1; interleaved, folded and zb-v 2"),
     ROW(data_parallel, DP_FIELD_INTEGER, 1, 65536, "replicas; default 1"),
     ROW(tensor_parallel, DP_FIELD_INTEGER, 1, GRAPH_MAX_TENSOR_PARALLEL,

@@ -237,6 +237,17 @@ static void take_place(sim_prediction *out, sim_prediction *other) {
   out->own = own;
 }
 
+/* A second prediction of the same scenario beside the first, to take its place or not. */
+static dp_status begin_other(const sim_predictor *p, plan_split_way split_way, sim_prediction *other, sim_predictor *q,
+                             dp_error *error) {
+  memset(other, 0, sizeof *other);
+  other->graph = p->out->graph;
+  other->split_way = split_way;
+  *q = (sim_predictor){
+      .scenario = p->scenario, .prepared = p->prepared, .roughly = p->roughly, .out = other, .error = error};
+  return plan_scenario_plan(p->scenario, &other->plan, error);
+}
+
 /* Units are recomputed only where memory needs it, and only if that beats what fits without: another split, or fewer
  * microbatches in flight. */
 static dp_status predict_auto(sim_predictor *p) {
@@ -251,12 +262,8 @@ static dp_status predict_auto(sim_predictor *p) {
   if (out->fits) DP_TRY(finish(p));
 
   sim_prediction other;
-  memset(&other, 0, sizeof other);
-  sim_predictor q = {
-      .scenario = p->scenario, .prepared = p->prepared, .roughly = p->roughly, .out = &other, .error = p->error};
-  other.graph = out->graph;
-  other.split_way = out->split_way;
-  dp_status status = plan_scenario_plan(p->scenario, &other.plan, p->error);
+  sim_predictor q;
+  dp_status status = begin_other(p, out->split_way, &other, &q, p->error);
   if (status == DP_OK) status = begin(&q);
   if (status == DP_OK) status = sim_predict_compile_recomputing(&q);
   if (status == DP_OK && (other.fits || !out->fits)) status = finish(&q);
@@ -287,19 +294,15 @@ static dp_status predict(sim_predictor *p) {
   if (!open) return DP_OK;
 
   sim_prediction other;
-  memset(&other, 0, sizeof other);
+  sim_predictor q;
   dp_error error = DP_ERROR_INIT;
-  sim_predictor q = {
-      .scenario = scenario, .prepared = p->prepared, .roughly = p->roughly, .out = &other, .error = &error};
-  other.graph = out->graph;
-  other.split_way = PLAN_SPLIT_EVEN;
-  dp_status status = plan_scenario_plan(scenario, &other.plan, &error);
+  dp_status status = begin_other(p, PLAN_SPLIT_EVEN, &other, &q, &error);
   if (status == DP_OK) status = predict_one(&q);
   dp_arena_free(&q.scratch);
   const bool better = other.fits && (!out->fits || other.metrics.step_s < out->metrics.step_s);
   if (status == DP_OK && better) take_place(out, &other);
   sim_prediction_free(&other);
-  return status == DP_BAD_INPUT || status == DP_OK ? DP_OK : dp_fail(p->error, status, "%s", error.text);
+  return status == DP_OK || status == DP_BAD_INPUT ? DP_OK : dp_fail(p->error, status, "%s", error.text);
 }
 
 /* prepared NULL: the prediction prepares for itself. */

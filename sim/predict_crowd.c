@@ -189,7 +189,9 @@ dp_status sim_predict_crowd(sim_predictor *p, const sim_input *input) {
   const plan_program *program = &p->out->program;
   const size_t works = program->work_count;
   crowd c = {.p = p, .profile = profile_of(p), .memory_factor = sim_cost_optimizer_crowd(&p->kinds[0].context)};
-  if ((!c.profile && c.memory_factor <= 1) || program->worker_count == 1) return DP_OK;
+  /* without a profile there is only what optimizers of parts take from each other */
+  if (!c.profile && (c.memory_factor <= 1 || !p->out->plan.training)) return DP_OK;
+  if (program->worker_count == 1) return DP_OK;
   c.moments = SIM_SCRATCH(p, moment, 2 * (size_t)program->instruction_count);
   c.alone_s = SIM_SCRATCH(p, double, works);
   c.counts = SIM_SCRATCH(p, double, works);

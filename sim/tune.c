@@ -31,7 +31,7 @@ plan_scenario sim_tune_scenario(const plan_scenario *scenario, const sim_candida
   changed.skips_node = NULL;
   changed.recompute = c->recompute;
   changed.recompute_list = NULL;
-  changed.split_way = c->even_split ? PLAN_SPLIT_EVEN : PLAN_SPLIT_BALANCED;
+  changed.split_way = sim_candidate_split(c);
   if (c->own_transport) {
     changed.transport = c->transport;
     changed.nccl_sms = c->nccl_sms;

@@ -116,6 +116,8 @@ int64_t sim_tune_global_batch(const plan_scenario *scenario, dp_error *error); /
 
 /* The candidate that a plan is; what its own split and list of recomputed units say is not in it. */
 sim_candidate sim_candidate_of_plan(const plan_scenario *scenario, const sim_prediction *prediction);
+/* How it is cut, which is open where it does not fold: "balanced" and "even" are one way then. */
+plan_split_way sim_candidate_split(const sim_candidate *c);
 /* "worker 2 needs 43.1 of 40.0 GB, 31.2 of it activations" */
 const char *sim_shortage_show(const sim_shortage *shortage, char out[128]);
 /* 0: every skip is exact; else the more, the more of them are compressed. */

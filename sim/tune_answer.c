@@ -74,6 +74,11 @@ const char *sim_candidate_brief(const sim_candidate *c, char out[128]) {
   return out;
 }
 
+plan_split_way sim_candidate_split(const sim_candidate *c) {
+  if (c->schedule != PLAN_FOLDED || c->stages == 1) return PLAN_SPLIT_AUTO;
+  return c->even_split ? PLAN_SPLIT_EVEN : PLAN_SPLIT_BALANCED;
+}
+
 sim_candidate sim_candidate_of_plan(const plan_scenario *scenario, const sim_prediction *prediction) {
   const plan_plan *plan = &prediction->plan;
   return (sim_candidate){
